@@ -1,15 +1,19 @@
-"""What an audit hands to the ladder: what it speaks of, its result, its controls, and its figures.
+"""What an audit hands to the ladder: what it speaks of, the arms of its assay, and its figures.
 
-No verdict stands here and none can be written with these types; `fedassay.audits.verdict` makes it from them.
+An assay has five arms: the audited release; known leaks that went its whole way; known leaks that meet the attack
+alone; a release that cannot leak; and other data of the same clients, which may show as much without any release.
+Each arm is a set of trials that the audit's own test judges, a `Judged`. No verdict stands here and none can be
+written with these types; `fedassay.audits.verdict` makes it from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import Literal, Protocol
 
-from fedassay.audits.stats.resampling import ALONE
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.records.facts import Harm, Obstacle
 from fedassay.records.record import Limit, Metric, Picture, Series, TapeAnswer
 
@@ -18,6 +22,15 @@ WORSE = 0.025
 
 FAINT = 0.1
 """Share of what the attack gains on raw features that it must gain in the release's own shape."""
+
+DOUBTED = 0.05
+"""p-value of other data of the same clients up to which they may explain what a result shows."""
+
+OWN_RELEASE = "the method's own release of control records, without privacy"
+"""What an end-to-end control is, of audits whose attack reads features."""
+
+REACH = 2.0
+"""So many times what other data of the same clients show at most is explained by them, and no more."""
 
 NEAR_COPY = 40.0
 """PSNR in dB above which an image is a near copy of a record."""
@@ -96,7 +109,7 @@ class LeakTest:
         words: Its p-value or bound, for the reason.
         p: Its p-value; None where nothing is left to chance, or a bound is used.
         level: The corrected level; None likewise.
-        statistic: Declared metric that it is about; empty where that is not said.
+        statistic: Declared metric that it is about; empty in a test of no finding.
     """
 
     beats: bool
@@ -107,28 +120,56 @@ class LeakTest:
     statistic: str = ""
 
 
-def by_p_value(p: float, tests: int) -> LeakTest:
-    """A test by its p-value, in a run of so many tests."""
-    level = 0.05 / tests
-    return LeakTest(p <= level, p <= ALONE, f"p = {p:.2g}", p, level)
+def by_p_value(p: float, tests: int, statistic: str = "") -> LeakTest:
+    """A test of a declared metric by its p-value, in a run of so many tests."""
+    level = level_of(tests)
+    return LeakTest(p <= level, p <= ALONE, f"p = {p:.2g}", p, level, statistic)
 
 
-def by_arithmetic(leaks: bool) -> LeakTest:
+def by_arithmetic(leaks: bool, statistic: str = "") -> LeakTest:
     """A leak that is read off, or is not: nothing in it is left to chance, and no level corrects it."""
-    return LeakTest(leaks, leaks)
+    return LeakTest(leaks, leaks, statistic=statistic)
+
+
+class Judged(Protocol):
+    """A set of trials of one release, judged by an audit's own test.
+
+    `Closeness`, `ImageMatch`, `Memory`, `Recovery`, `Gain`, `Separation`, `Guesses` and the bounds of canaries are
+    of this type: the same judgement is a result in one arm of an assay and a control in another.
+    """
+
+    @property
+    def test(self) -> LeakTest:
+        """Of "no more than the baseline shows"."""
+        ...
+
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
+        """The judgement of a release that is known to leak, or known not to; `release` says what it is."""
+        ...
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """Something other than the release that shows as much as the result does.
+class Confounder:
+    """Other data of the same clients in the place of what the attack made: they know no record of the release.
 
     Attributes:
-        reason: What it is and what it shows.
-        control: Recorded in the place of the negative control, where it is not that control itself.
+        p: p-value of "no more than the baseline shows" of these.
+        gain: What the result gains over the baseline.
+        reach: What these gain at most, in the same unit.
+        reason: Said where they explain the result.
+        control: What they are and show; None where they are the negative control, which stands as such.
     """
 
+    p: float
+    gain: float
+    reach: float
     reason: str
     control: Control | None = None
+
+    @property
+    def explains(self) -> bool:
+        """Whether the result may be all theirs: they are seen at 5 %, and it is within twice their reach."""
+        return self.p <= DOUBTED and self.gain <= REACH * self.reach
 
 
 @dataclass(frozen=True)
@@ -144,7 +185,6 @@ class Result:
         worse: What the result is significantly worse than; empty where it is not.
         ruin_expected: The release is of images and noised, so that ruined ones are what a control in the release's
             own shape lets one expect. Never for an AUC.
-        explained: What else shows as much, or None.
         near_copies: Reconstructions so close to records (40 dB, an exact vector) that nothing explains them away.
         undecided: Why the absence of a leak cannot be concluded; empty where it can.
         decided_by: What would decide where a control failed or nothing can be concluded, as a clause.
@@ -152,6 +192,8 @@ class Result:
             asked only where nothing else stands in the way of `no_leak_found`, for it takes time.
         harm: What a leak takes here; None where the audit cannot say.
         obstacle: Why the absence of a leak cannot be concluded, as data; None where it can, or nobody said.
+        public: Whether all that could be found is public under the claim's adjacency, so that nothing found is a
+            leak: silence then needs no power.
     """
 
     test: LeakTest
@@ -161,13 +203,50 @@ class Result:
     about: str = ""
     worse: str = ""
     ruin_expected: bool = False
-    explained: Explanation | None = None
     near_copies: int = 0
     undecided: str = ""
     decided_by: str = ""
     limit: Callable[[], Limit | str] | None = None
     harm: Harm | None = None
     obstacle: Obstacle | None = None
+    public: bool = False
+
+
+@dataclass(frozen=True)
+class Arms:
+    """A result with its controls: all that the rules of the ladder read.
+
+    Attributes:
+        result: The audited release.
+        own: End-to-end controls, which went the whole way of the result, at least one; or why there is none. Of
+            captured messages nobody can run the method: messages of the captured form stand in for its own.
+        alone: Controls of the attack alone, which a known leak meets by a shorter way.
+        negative: A release that must not be flagged.
+        confounder: Other data of the same clients; None where the audit has none or need not ask them.
+    """
+
+    result: Result
+    own: tuple[Control, ...] | str
+    negative: Control
+    alone: tuple[Control, ...] = ()
+    confounder: Confounder | None = None
+
+    @property
+    def positives(self) -> tuple[Control, ...]:
+        """Every release that should be caught, the end-to-end ones first."""
+        return (*(() if isinstance(self.own, str) else self.own), *self.alone)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the test rejects at neither level."""
+        return not (self.result.test.beats or self.result.test.alone)
+
+    @cached_property
+    def limit(self) -> Limit | str | None:
+        """The smallest leak that would have been found, or why there is none; None where none is needed."""
+        if self.result.limit is not None:
+            return self.result.limit()
+        return None if self.result.public else "the audit states no limit of detection"
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,8 @@ from fedassay.audits.exposure import Exposure, exposures
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import concatenated
+from fedassay.exchange.feature_sources import OFFERED, concatenated
 from fedassay.support.errors import NotRunError
-
-OFFERED = frozenset({"raw", "mixture_samples", "class_means", "class_sums", "gram_directions"})
-"""Sources that messages offer themselves; others were recovered by an attack."""
 
 OF_SENDERS = frozenset({"gram_directions"})
 """Sources that hold all classes of a sender in one vector."""
@@ -56,12 +53,13 @@ def exposed_images(
         NotRunError: The control role is too small, or the exposed release offers no such vectors.
     """
     recovered, single = source not in OFFERED, source in OF_SENDERS
-    key = f"exposed images/{context.method_key}/{context.attack_key}/{records}/{recovered}/{single}"
-    kept = context.workplace.shared.get(key)
-    if not isinstance(kept, tuple):
+    key = f"exposed images/{context.release_key}/{context.attack_key}/{records}/{recovered}/{single}/{least}"
+
+    def make() -> tuple[tuple[tuple[Reconstruction, ...], tuple[Records, ...]], ...]:
         released = exposures(context, records, least=least, as_large=recovered, single=single)
-        kept = tuple(_attacked(context, release, recovered) for release in released)
-        context.workplace.shared[key] = kept
+        return tuple(_attacked(context, release, recovered) for release in released)
+
+    kept = context.workplace.once(key, make)
     parts = [
         _renamed(made, clients, number, several=len(kept) > 1)
         for number, (result, clients) in enumerate(kept)

@@ -80,17 +80,17 @@ def exposures(
         least = max(least, sum(len(client) for client in context.clients))
     # How few are no control is part of the key: which audit asks first must decide nothing.
     key = f"exposure/{context.release_key}/{records}/{alone}/{as_large}/{single}/{least}"
-    kept = context.workplace.shared.get(key)
-    if not isinstance(kept, tuple):
+
+    def make() -> tuple[Exposure, ...]:
         groups = _groups(context, records, alone, "as_large" if as_large else "single" if single else "class")
         held = sum(len(client) for group in groups for client in group)
         if held < least:
             total = len(context.control)
             words = _too_few(held, least, context)
             raise NotRunError(words, role="control", held=total, needed=total + least - held)
-        kept = tuple(_run(context, group, number, alone) for number, group in enumerate(groups))
-        context.workplace.shared[key] = kept
-    return kept
+        return tuple(_run(context, group, number, alone) for number, group in enumerate(groups))
+
+    return context.workplace.once(key, make)
 
 
 def _groups(

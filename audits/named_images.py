@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedassay.audits.evidence import Control, Result, by_p_value
+from fedassay.audits.evidence import DOUBTED, Control, Result, by_p_value
 from fedassay.audits.exposed_images import ExposedImages
 from fedassay.audits.message.identified import counting, identification, identification_metrics
 from fedassay.audits.message.truth import Matrix, truth_of
@@ -30,9 +30,6 @@ from fedassay.records.facts import Harm
 from fedassay.records.record import Metric
 from fedassay.similarity.nearest import top_k_l2
 from fedassay.support.types import Images, Ints
-
-_DOUBTED = 0.05
-"""p-value of images of clients' other records up to which they may name the held ones without any release."""
 
 _Held = Mapping[str, tuple[Ints, Records]]
 """For each sender, which images are its own, and its records."""
@@ -74,7 +71,7 @@ class NamedImages:
     @property
     def explained(self) -> bool:
         """Whether clients' images are told from fresh ones without any release."""
-        return self.others is not None and self.others.test.p <= _DOUBTED
+        return self.others is not None and self.others.test.p <= DOUBTED
 
     def result(self, result: Result, p: float) -> Result:
         """A result with both questions asked of the same images: closer than the baseline, or named.
@@ -85,7 +82,7 @@ class NamedImages:
         """
         if self.counts is None:
             return result
-        test = by_p_value(min(1.0, 2 * min(p, self.counts.test.p)), self.tests)
+        test = by_p_value(min(1.0, 2 * min(p, self.counts.test.p)), self.tests, result.test.statistic)
         hits, asked = int(self.counts.hits.sum()), len(self.counts.hits)
         shown = (
             f"{result.shown}; {hits} of {asked} images are nearer to one of their sender's records than to any "
@@ -95,10 +92,12 @@ class NamedImages:
             harm = Harm(
                 kind="named", of="record", count=hits, total=asked, metric="identified", mechanism=self.source
             )
-            return replace(
-                result, test=test, shown=shown, leak="images name records", harm=harm, explained=None, worse=""
-            )
+            return replace(result, test=test, shown=shown, leak="images name records", harm=harm, worse="")
         return replace(result, test=replace(test, beats=test.beats or result.test.beats), shown=shown)
+
+    def alone(self, result: Result) -> bool:
+        """Whether a result rests on names alone, which have other data of the same clients of their own."""
+        return result.harm is not None and result.harm.kind == "named"
 
     def caught(self, control: Control, exposed: ExposedImages, context: AuditContext) -> Control:
         """A positive control, which is caught where its images name their records as well."""
@@ -138,7 +137,7 @@ def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | N
     others = _others(images, labels, held, context, rng)
     return NamedImages(
         shown,
-        None if others is not None and others.test.p <= _DOUBTED else counting(shown, context),
+        None if others is not None and others.test.p <= DOUBTED else counting(shown, context),
         _nearest(made, held, context),
         _named(images, labels, fresh, context, "strangers", rest),
         others,

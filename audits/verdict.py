@@ -1,9 +1,10 @@
 """The ladder: the only place where result, baseline and controls become a verdict, and where findings are made.
 
-A verdict is earned. `conclude` takes a result together with both controls of the same run, so that a `leak` or a
-`no_leak_found` without them cannot be written, and asks the rules of `LADDER` in their order; the first one that
-applies decides. What says nothing goes through `inconclusive` or `not_run`. A claim of privacy has its own door,
-`conclude_claim`, because two of its grounds attack nothing: the ledger, and the questions to a run with its tape.
+A verdict is earned. `assay` takes a result together with the controls of the same run, so that a `leak` or a
+`no_leak_found` without them cannot be written, and asks the rungs of `LADDER` in their order; the first one that
+applies decides, for every audit alike. `conclude` does the same for who has two controls at hand. What says
+nothing goes through `inconclusive` or `not_run`. A claim of privacy has its own door, `conclude_claim`, because
+two of its grounds attack nothing: the ledger, and the questions to a run with its tape.
 
 A new audit measures, and hands over numbers and sentences; it never names a verdict:
 
@@ -14,20 +15,22 @@ A new audit measures, and hands over numbers and sentences; it never names a ver
             shown=f"p = {p:.2g} over {n} records",
             leak="records come back",
             clear="no record comes back",
+            limit=lambda: Limit(metric="share", value=smallest, n=n, of="record", planted="copied"),
         ),
         Figures(metrics={"share": Metric(value=share, n=n)}),
-        positive=Control("the records themselves", detected=p_of_records <= level, shown=...),
+        positive=Control("known records, through the method", detected=p_own <= level, shown=..., own_shape=True),
         negative=Control("records that nobody holds", detected=p_of_nobody <= level, shown=...),
     )
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedassay.audits.evidence import (
     FAINT,
+    Arms,
     Control,
     Figures,
     Ground,
@@ -48,113 +51,98 @@ class MissingControlsError(FedassayError):
 
 
 @dataclass(frozen=True)
-class Case:
-    """A result with its controls: what the rules of the ladder read.
+class Rung:
+    """One situation of an assay, and what follows from it.
 
     Attributes:
-        result: The audited release.
-        positives: Releases that must be caught, at least one.
-        negative: One that must not be flagged.
+        name: Recorded with the finding.
+        when: The situation, as the documentation says it.
+        applies: Whether an assay is in it.
+        verdict: What follows.
+        says: The reason, in words.
+        obstacle: What stands in the way where nothing follows; `unstated`: the result says what.
     """
 
-    result: Result
-    positives: tuple[Control, ...]
-    negative: Control
+    name: str
+    when: str
+    applies: Callable[[Arms], bool]
+    verdict: Verdict
+    says: Callable[[Arms], str]
+    obstacle: ObstacleKind | None = None
 
 
-Decision = tuple[Verdict, str]
-"""A verdict and its reason."""
-
-Rule = Callable[[Case], Decision | None]
-"""A rung of the ladder: a verdict where it applies, None where the next one is asked."""
-
-
-def negative_control_flagged(case: Case) -> Decision | None:
-    """A test that fires where nothing leaks says nothing where it fires."""
-    if not case.negative.detected:
-        return None
-    return "inconclusive", f"the negative control was flagged ({case.negative.shown}); {_ending(case.result)}"
+def _missed(arms: Arms) -> bool:
+    """An attack that found a leak has worked here: what it misses elsewhere tells of its silence alone."""
+    caught = [control.detected for control in arms.positives]
+    if arms.result.test.beats:
+        return not any(caught)
+    return not all(caught)
 
 
-def positive_control_missed(case: Case) -> Decision | None:
-    """A test that misses a known leak says nothing where it is silent."""
-    missed = next((control for control in case.positives if not control.detected), None)
-    if missed is None:
-        return None
-    reason = f"the positive control was not caught ({missed.shown}), so the attack is too weak here"
-    return "inconclusive", f"{reason}; {_ending(case.result)}"
+def _unmade(arms: Arms) -> bool:
+    made = arms.own and not isinstance(arms.own, str)
+    return not made and (arms.silent or not arms.alone) and not arms.result.public
 
 
-def worse_than_baseline(case: Case) -> Decision | None:
+def _worse(arms: Arms) -> bool:
     """An attack that does worse than no attack was broken or misled; its silence is no answer."""
-    result = case.result
-    caught = any(control.own_shape and control.detected for control in case.positives)
-    if not result.worse or result.test.beats or (result.ruin_expected and caught):
-        return None
-    return (
-        "inconclusive",
-        f"the result is worse than {result.worse}, so the attack says nothing here; {_ending(result)}",
-    )
+    result, own = arms.result, () if isinstance(arms.own, str) else arms.own
+    ruined = result.ruin_expected and any(control.detected for control in own)
+    return bool(result.worse) and not result.test.beats and not ruined
 
 
-def near_copy(case: Case) -> Decision | None:
-    """A near copy of a record is a leak, whatever else comes close to it."""
-    result = case.result
-    if not (result.test.beats and result.near_copies):
-        return None
-    return "leak", _said(result.leak and f"{result.leak}, {result.near_copies} as near copies", result.shown)
+def _explained(arms: Arms) -> bool:
+    """What shows as well without the release need not come from it; a near copy is of one record all the same."""
+    other = arms.confounder
+    return other is not None and other.explains and not arms.silent and not arms.result.near_copies
 
 
-def explained_by_others(case: Case) -> Decision | None:
-    """What shows as well without the release need not come from it."""
-    result = case.result
-    if result.explained is None or result.near_copies or not (result.test.beats or result.test.alone):
-        return None
-    return "inconclusive", f"{result.explained.reason}; {_ending(result)}"
-
-
-def leak_found(case: Case) -> Decision | None:
-    """The test rejects at the corrected level, and nothing above stands in the way."""
-    result = case.result
-    return ("leak", _said(result.leak, result.shown)) if result.test.beats else None
-
-
-def suspected(case: Case) -> Decision | None:
-    """More tests in a run must not turn a leak into a clean bill: between the levels nothing is decided."""
-    result = case.result
-    if not result.test.alone:
-        return None
-    return "inconclusive", (
-        f"suspected: {result.test.words or 'the test'} rejects at {ALONE:g} by itself, but not at the level "
-        f"corrected for the tests of the run; a run of this release alone, or more records, would decide; "
-        f"{result.shown}"
-    )
-
-
-def positive_control_faint(case: Case) -> Decision | None:
+def _faint(arms: Arms) -> bool:
     """An attack that does well on raw features and hardly anything in the own shape says nothing of it."""
-    own = [control.gain for control in case.positives if control.own_shape and control.gain is not None]
-    alone = [control.gain for control in case.positives if not control.own_shape and control.gain is not None]
-    if not own or not alone or min(own) >= FAINT * max(alone):
-        return None
-    gains = f"gains {min(own):.3g} {case.positives[0].detail}, against {max(alone):.3g}"
-    return "inconclusive", (
+    own, alone = _gains(arms)
+    return bool(own and alone) and min(own) < FAINT * max(alone)
+
+
+def _gains(arms: Arms) -> tuple[list[float], list[float]]:
+    own = () if isinstance(arms.own, str) else arms.own
+    sides = (own, arms.alone)
+    first, second = ([each.gain for each in side if each.gain is not None] for side in sides)
+    return first, second
+
+
+def _says_missed(arms: Arms) -> str:
+    if not arms.positives:
+        return f"no positive control could be made ({arms.own}); {_ending(arms.result)}"
+    missed = next(control for control in arms.positives if not control.detected)
+    reason = f"the positive control was not caught ({missed.shown}), so the attack is too weak here"
+    return f"{reason}; {_ending(arms.result)}"
+
+
+def _says_faint(arms: Arms) -> str:
+    own, alone = _gains(arms)
+    gains = f"gains {min(own):.3g} {arms.positives[0].detail}, against {max(alone):.3g}"
+    return (
         f"on known records in the release's own shape the attack {gains} on the positive control of the attack "
-        f"alone: it is too weak here; {_ending(case.result)}"
+        f"alone: it is too weak here; {_ending(arms.result)}"
     )
 
 
-def undecidable(case: Case) -> Decision | None:
-    """What was not tried, or could not have shown more, is not absent."""
-    result = case.result
-    return ("inconclusive", f"{result.undecided}; {_ending(result)}") if result.undecided else None
+def _says_suspected(arms: Arms) -> str:
+    return (
+        f"suspected: {arms.result.test.words or 'the test'} rejects at {ALONE:g} by itself, but not at the level "
+        f"corrected for the tests of the run; a run of this release alone, or more records, would decide; "
+        f"{arms.result.shown}"
+    )
 
 
-def no_leak(case: Case) -> Decision | None:
-    """Every control held, and the test is silent at both levels."""
-    result = case.result
-    clear = _said(result.clear, result.shown)
-    return "no_leak_found", f"{clear}; the positive control was caught ({case.positives[0].shown})"
+def _says_near_copy(arms: Arms) -> str:
+    result = arms.result
+    return _said(result.leak and f"{result.leak}, {result.near_copies} as near copies", result.shown)
+
+
+def _says_silence(arms: Arms) -> str:
+    clear = _said(arms.result.clear, arms.result.shown)
+    return f"{clear}; the positive control was caught ({arms.positives[0].shown})"
 
 
 def _ending(result: Result) -> str:
@@ -166,30 +154,135 @@ def _said(clause: str, figures: str) -> str:
     return f"{clause}: {figures}" if clause else figures
 
 
-OBSTACLES: Mapping[Rule, ObstacleKind] = {
-    negative_control_flagged: "control_flagged",
-    positive_control_missed: "control_missed",
-    worse_than_baseline: "worse_than_baseline",
-    explained_by_others: "confounded",
-    suspected: "between_levels",
-    positive_control_faint: "control_faint",
-    undecidable: "unstated",
-}
-"""What each rule that says nothing met with; `Result.obstacle` says more where an audit knows it."""
-
-LADDER: tuple[Rule, ...] = (
-    negative_control_flagged,
-    positive_control_missed,
-    worse_than_baseline,
-    near_copy,
-    explained_by_others,
-    leak_found,
-    suspected,
-    positive_control_faint,
-    undecidable,
-    no_leak,
+LADDER: tuple[Rung, ...] = (
+    Rung(
+        "negative_control_flagged",
+        "The negative control is flagged: a test that fires where nothing leaks says nothing where it fires.",
+        lambda arms: arms.negative.detected,
+        "inconclusive",
+        lambda arms: f"the negative control was flagged ({arms.negative.shown}); {_ending(arms.result)}",
+        "control_flagged",
+    ),
+    Rung(
+        "own_control_missing",
+        "There is no end-to-end control, and the test is silent or nothing else shows that the attack works.",
+        _unmade,
+        "inconclusive",
+        lambda arms: f"no positive control in the release's own shape: {arms.own}; {_ending(arms.result)}",
+        "not_possible",
+    ),
+    Rung(
+        "positive_control_missed",
+        "The test rejects and no positive control is caught; or it does not, and one of them is missed.",
+        _missed,
+        "inconclusive",
+        _says_missed,
+        "control_missed",
+    ),
+    Rung(
+        "worse_than_baseline",
+        "The result is worse than its baseline, and not as noise ruins images whose own control is caught.",
+        _worse,
+        "inconclusive",
+        lambda arms: (
+            f"the result is worse than {arms.result.worse}, so the attack says nothing here; "
+            f"{_ending(arms.result)}"
+        ),
+        "worse_than_baseline",
+    ),
+    Rung(
+        "near_copy",
+        "The test rejects, and near copies of records are there: nothing explains these away.",
+        lambda arms: arms.result.test.beats and arms.result.near_copies > 0,
+        "leak",
+        _says_near_copy,
+    ),
+    Rung(
+        "explained_by_others",
+        "Other data of the same clients show half as much or more, at 5 %: the result may be no more than that.",
+        _explained,
+        "inconclusive",
+        lambda arms: f"{arms.confounder and arms.confounder.reason}; {_ending(arms.result)}",
+        "confounded",
+    ),
+    Rung(
+        "leak_found",
+        "The test rejects at the level corrected for the tests of the run.",
+        lambda arms: arms.result.test.beats,
+        "leak",
+        lambda arms: _said(arms.result.leak, arms.result.shown),
+    ),
+    Rung(
+        "suspected",
+        "The test rejects by itself but not at the corrected level: more tests must not make a leak a clean bill.",
+        lambda arms: arms.result.test.alone,
+        "inconclusive",
+        _says_suspected,
+        "between_levels",
+    ),
+    Rung(
+        "positive_control_faint",
+        "The end-to-end control gains less than a tenth of what the attack alone does.",
+        _faint,
+        "inconclusive",
+        _says_faint,
+        "control_faint",
+    ),
+    Rung(
+        "undecidable",
+        "The audit knows why silence is no answer here: something was not tried, or could not have shown.",
+        lambda arms: bool(arms.result.undecided),
+        "inconclusive",
+        lambda arms: f"{arms.result.undecided}; {_ending(arms.result)}",
+        "unstated",
+    ),
+    Rung(
+        "no_power",
+        "No limit of detection: a total leak would not have been found for certain.",
+        lambda arms: isinstance(arms.limit, str),
+        "inconclusive",
+        lambda arms: f"{arms.limit}; {_ending(arms.result)}",
+        "no_power",
+    ),
+    Rung(
+        "no_leak",
+        "Every control held, the end-to-end one among them, and the test is silent at both levels.",
+        lambda arms: True,
+        "no_leak_found",
+        _says_silence,
+    ),
 )
-"""The rules in the order in which they are asked; the last one always applies."""
+"""The situations in the order in which they are asked, of every audit alike; the last one always applies."""
+
+
+def assay(subject: Subject, arms: Arms, figures: Figures) -> Finding:
+    """The finding of an audit that attacks: the verdict of the first rung that applies.
+
+    Args:
+        subject: What it speaks of.
+        arms: The audited release and every control that was run.
+        figures: What is shown beside the verdict.
+    """
+    rung, result = decide(arms), arms.result
+    reason = rung.says(arms)
+    finding = _make(
+        subject,
+        rung.verdict,
+        f"{result.about}: {reason}" if result.about else reason,
+        figures,
+        _standing(arms.positives, leaks=rung.verdict == "leak"),
+        arms.negative,
+    )
+    return finding.model_copy(
+        update={
+            "harm": result.harm if rung.verdict == "leak" else None,
+            "test": _tested(result),
+            "all_controls": _controls(arms),
+            "rule": rung.name,
+            "obstacle": _obstacle(rung, arms),
+            "limit": arms.limit if rung.verdict == "no_leak_found" else None,
+        }
+    )
 
 
 def conclude(
@@ -201,7 +294,7 @@ def conclude(
     negative: Control,
     also: Sequence[Control] = (),
 ) -> Finding:
-    """The finding of an audit that attacks: the verdict of the first rule that applies.
+    """The finding of an audit with two controls at hand, or a few: those in `own_shape` are end-to-end.
 
     Args:
         subject: What it speaks of.
@@ -209,52 +302,36 @@ def conclude(
         figures: What is shown beside the verdict.
         positive: A release that must be caught; the one in the release's own shape, where there is one.
         negative: A release that must not be flagged.
-        also: Further releases that must be caught, such as raw features for the attack alone.
+        also: Further releases that should be caught, such as raw features for the attack alone.
 
     Raises:
         MissingControlsError: A control is missing (an audit without types).
     """
     if not (isinstance(positive, Control) and isinstance(negative, Control)):
         raise MissingControlsError(_missing(subject.audit, "a verdict"))
-    case = Case(result, (positive, *also), negative)
-    rule, (verdict, reason) = _first(case)
-    obstacle = _obstacle(rule, result)
-    limit = result.limit() if verdict == "no_leak_found" and result.limit is not None else None
-    if isinstance(limit, str):
-        obstacle = missing(limit, "no_power")
-        verdict, reason, limit = "inconclusive", f"{limit}; {_ending(result)}", None
-    missed = next((control for control in case.positives if not control.detected), positive)
-    reason = f"{result.about}: {reason}" if result.about else reason
-    finding = _make(subject, verdict, reason, figures, missed, negative, limit)
-    other = result.explained.control if result.explained is not None else None
-    return finding.model_copy(
-        update={
-            "harm": result.harm if verdict == "leak" else None,
-            "test": _tested(result),
-            "all_controls": _controls(case.positives, negative, other),
-            "rule": rule.__name__,
-            "obstacle": obstacle,
-        }
-    )
+    own = tuple(control for control in (positive, *also) if control.own_shape)
+    alone = tuple(control for control in (positive, *also) if not control.own_shape)
+    return assay(subject, Arms(result, own or "the audit made none", negative, alone), figures)
 
 
-def decide(case: Case) -> Decision:
-    """The verdict and the reason of the first rule of the ladder that applies."""
-    return _first(case)[1]
+def decide(arms: Arms) -> Rung:
+    """The first rung of the ladder that applies."""
+    return next(rung for rung in LADDER if rung.applies(arms))
 
 
-def _first(case: Case) -> tuple[Rule, Decision]:
-    """The first rule that applies, and what it says."""
-    return next((rule, decision) for rule in LADDER if (decision := rule(case)) is not None)
+def _standing(positives: Sequence[Control], *, leaks: bool) -> Control | None:
+    """The positive control that a verdict stands on: of a leak one that was caught, else one that was missed."""
+    return next((control for control in positives if control.detected == leaks), next(iter(positives), None))
 
 
-def _obstacle(rule: Rule, result: Result) -> Obstacle | None:
-    kind = OBSTACLES.get(rule)
-    if kind is None:
+def _obstacle(rung: Rung, arms: Arms) -> Obstacle | None:
+    if rung.obstacle is None:
         return None
-    if kind != "unstated":
-        return Obstacle(kind=kind)
-    return result.obstacle or missing(result.undecided)
+    if rung.obstacle == "unstated":
+        return arms.result.obstacle or missing(arms.result.undecided)
+    # A limit is asked for by the rung before silence alone: it takes time.
+    told = arms.own if rung.name == "own_control_missing" else arms.limit if rung.name == "no_power" else None
+    return missing(told, rung.obstacle) if isinstance(told, str) else Obstacle(kind=rung.obstacle)
 
 
 def _tested(result: Result) -> TestFact:
@@ -264,24 +341,26 @@ def _tested(result: Result) -> TestFact:
     )
 
 
-def _controls(positives: Sequence[Control], negative: Control, other: Control | None) -> tuple[ControlFact, ...]:
+def _controls(arms: Arms) -> tuple[ControlFact, ...]:
     """Every control that was run, by its role; what explains a result is no negative control and replaces none."""
-    roles: list[tuple[ControlRole, Control]] = [
-        ("end_to_end" if control.own_shape else "attack_only", control) for control in positives
+    own = () if isinstance(arms.own, str) else arms.own
+    roles: list[tuple[ControlRole, Control, bool]] = [
+        *(("end_to_end", control, control.detected) for control in own),
+        *(("attack_only", control, control.detected) for control in arms.alone),
+        ("negative", arms.negative, arms.negative.detected),
     ]
-    roles.append(("negative", negative))
-    if other is not None:
-        roles.append(("confounder", other))
+    if arms.confounder is not None and arms.confounder.control is not None:
+        roles.append(("confounder", arms.confounder.control, arms.confounder.explains))
     return tuple(
         ControlFact(
             role=role,
             release=control.release,
-            detected=control.detected,
+            detected=detected,
             value=control.value,
             n=control.n,
             detail=control.detail,
         )
-        for role, control in roles
+        for role, control, detected in roles
     )
 
 
@@ -313,10 +392,10 @@ def not_run(
 
 
 def missing(why: str, otherwise: ObstacleKind = "unstated") -> Obstacle:
-    """What stood in the way: the records that a reason says are missing, or else a kind."""
+    """What stood in the way: records that a reason says are missing, the kind that it names, or else a kind."""
     if isinstance(why, Why) and why.role:
         return Obstacle(kind="records_missing", role=why.role, held=why.held, needed=why.needed)
-    return Obstacle(kind=otherwise)
+    return Obstacle.model_validate({"kind": (why.kind if isinstance(why, Why) else "") or otherwise})
 
 
 def conclude_claim(
@@ -346,10 +425,11 @@ def _of_ground(subject: Subject, ground: Ground, figures: Figures) -> Finding:
     if isinstance(ground, TapeVerdict):
         return _make(subject, ground.verdict, ground.reason, figures, ground.positive, ground.negative)
     silent = Result(by_arithmetic(False), ground.ledger)
-    case = Case(silent, (ground.positive,), ground.negative)
-    failed = negative_control_flagged(case) or positive_control_missed(case)
-    verdict, reason = failed or (ground.verdict, ground.reason)
-    return _make(subject, verdict, reason, figures, ground.positive, ground.negative)
+    arms = Arms(silent, (ground.positive,), ground.negative)
+    rung = decide(arms)
+    if rung.name in ("negative_control_flagged", "positive_control_missed"):
+        return _make(subject, rung.verdict, rung.says(arms), figures, ground.positive, ground.negative)
+    return _make(subject, ground.verdict, ground.reason, figures, ground.positive, ground.negative)
 
 
 def admitted(audit: str, findings: Iterable[Finding]) -> list[Finding]:
@@ -382,7 +462,6 @@ def _make(
     figures: Figures,
     positive: Control | None,
     negative: Control | None,
-    limit: Limit | None = None,
 ) -> Finding:
     return Finding(
         audit=subject.audit,
@@ -414,6 +493,5 @@ def _make(
         assumptions=figures.assumptions,
         pictures=figures.pictures,
         series=dict(figures.series),
-        limit=limit,
         tape=figures.tape,
     )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -36,6 +35,7 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_features, release_shared_sums, shared_sums
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.privacy.tape import FreeNoise
+from fedassay.support.paths import find
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -201,15 +201,12 @@ def _message(client: Records, case: Case, rng: np.random.Generator) -> Message:
 
 def load(backbone: str, input_size: int | None) -> Records:
     """The pool's records under a backbone."""
-    root = Path(__file__).resolve().parents[2] / "shared"
-    data = Path(os.environ.get("FEDASSAY_DATA", root / "data"))
-    weights = Path(os.environ.get("FEDASSAY_WEIGHTS", root / "weights"))
-    with np.load(data / "cifar10_subset.npz", allow_pickle=False) as archive:
+    with np.load(find("cifar10_subset.npz", Path.cwd()), allow_pickle=False) as archive:
         images, labels = archive["x_train"][: 2 * POOL], archive["y_train"][: 2 * POOL].astype(np.int64)
     made = build(
         BackboneRequest(
             name=backbone,
-            weights=str((weights / WEIGHTS[backbone]).resolve()),
+            weights=str(find(WEIGHTS[backbone], Path.cwd()).resolve()),
             input_size=input_size,
             image_shape=(32, 32, 3),
             classes=10,

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_features, release_shared_sums
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.privacy.tape import FreeNoise
+from fedassay.support.paths import data_root, find
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -425,14 +425,11 @@ PARTS: dict[str, Callable[[Pool, Asked], None]] = {
 
 def load(data: str, *, signed: bool) -> Pool:
     """SqueezeNet's features at 64 pixels; `signed`: those before its last rectifiers."""
-    root = Path(__file__).resolve().parents[2] / "shared"
-    folder = Path(os.environ.get("FEDASSAY_DATA", root / "data"))
-    weights = Path(os.environ.get("FEDASSAY_WEIGHTS", root / "weights"))
-    images, labels = dict(_images(folder, data))["all"]
+    images, labels = dict(_images(data_root(None, Path.cwd()), data))["all"]
     made = build(
         BackboneRequest(
             name="squeezenet1_1",
-            weights=str((weights / "squeezenet1_1_imagenet_features.pt").resolve()),
+            weights=str(find("squeezenet1_1_imagenet_features.pt", Path.cwd()).resolve()),
             input_size=64,
             image_shape=tuple(images.shape[1:]),
             classes=CLASSES,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedassay.support.errors import DataError
+from fedassay.support.paths import find
 
 Images = NDArray[np.uint8]
 
@@ -14,15 +17,12 @@ Images = NDArray[np.uint8]
 def load(queries: int, gallery: int) -> tuple[Images, Images, str]:
     """Query and gallery images, and what they are.
 
-    The CIFAR-10 subset where `cifar10_subset.npz` is found (folder FEDASSAY_DATA, else `shared/data`
-    beside the repository), test images against training images; else seeded synthetic ones with a
-    photograph's spectrum.
+    The CIFAR-10 subset where `cifar10_subset.npz` is found (as plans find files: here, or in the folder that
+    FEDASSAY_DATA names), test images against training images; else seeded synthetic ones with a photograph's
+    spectrum.
     """
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    path = Path(os.environ.get("FEDASSAY_DATA", beside)).expanduser() / "cifar10_subset.npz"
-    if path.is_file():
-        with np.load(path) as file:
-            return file["x_test"][:queries], file["x_train"][:gallery], "CIFAR-10 subset"
+    with suppress(DataError), np.load(find("cifar10_subset.npz", Path.cwd())) as file:
+        return file["x_test"][:queries], file["x_train"][:gallery], "CIFAR-10 subset"
     images = synthetic(queries + gallery)
     return images[:queries], images[queries:], "synthetic, 1/f spectrum (cifar10_subset.npz not found)"
 

@@ -10,7 +10,6 @@ float64; from the class mean; from the strongest direction of the second moment.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +25,16 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.similarity.psnr import psnr
+from fedassay.support.paths import find
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 
 RECORDS, CLASSES, ENLARGED = 4, 10, 4
-ROOT = Path(__file__).resolve().parents[2] / "shared"
 
 
 def backbone() -> Backbone:
-    weights = Path(os.environ.get("FEDASSAY_WEIGHTS", ROOT / "weights")) / "squeezenet1_1_imagenet_features.pt"
+    weights = find("squeezenet1_1_imagenet_features.pt", Path.cwd())
     return build(
         BackboneRequest(
             name="squeezenet1_1",
@@ -73,7 +72,7 @@ def main() -> None:
     parser.add_argument("--label", type=int, choices=range(CLASSES), default=1)
     parser.add_argument("--steps", type=int, default=150)
     given = parser.parse_args()
-    data = Path(os.environ.get("FEDASSAY_DATA", ROOT / "data")) / "cifar10_subset.npz"
+    data = find("cifar10_subset.npz", Path.cwd())
     with np.load(data, allow_pickle=False) as archive:
         images: Images = archive["x_train"][np.flatnonzero(archive["y_train"] == given.label)[:RECORDS]]
     network = backbone()

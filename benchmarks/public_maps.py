@@ -12,7 +12,6 @@ nearest own feature. Bandwidths are in median distances between features.
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.methods.closed_forms.fed3r import Fed3R
 from fedassay.methods.closed_forms.gh_ofl import GHOFL
+from fedassay.support.paths import find
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -68,11 +68,10 @@ def _rows(images: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 def load() -> Table:
     """Training images first, then test images."""
-    root = Path(__file__).resolve().parents[2] / "shared"
-    with np.load(Path(os.environ.get("FEDASSAY_DATA", root / "data")) / "cifar10_subset.npz") as archive:
+    with np.load(find("cifar10_subset.npz", Path.cwd())) as archive:
         images = np.concatenate([archive["x_train"], archive["x_test"]])
         labels = np.concatenate([archive["y_train"], archive["y_test"]]).astype(np.int64)
-    weights = Path(os.environ.get("FEDASSAY_WEIGHTS", root / "weights")) / "squeezenet1_1_imagenet_features.pt"
+    weights = find("squeezenet1_1_imagenet_features.pt", Path.cwd())
     request = BackboneRequest(
         "squeezenet1_1", str(weights.resolve()), 64, images.shape[1:], CLASSES, None, 0, "cpu", Path.cwd()
     )

@@ -24,7 +24,8 @@ from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.privacy.tape import Tape, drawn_again, taped
+from fedassay.execution.apart import Apart, Look, Question, Reply, Work, forget_runs, replied, sealed_alone
+from fedassay.privacy.tape import Tape, taped
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
@@ -166,6 +167,12 @@ _OTHERS = 160
 """Public records that are the attacker's and fresh ones; the rest serve controls."""
 
 
+@pytest.fixture(autouse=True)
+def _new_process() -> None:
+    """Take every test for a process of its own, in which no method has run."""
+    forget_runs()
+
+
 @pytest.fixture(scope="session")
 def make_context() -> MakeContext:
     """Makes an audit's context: from a method that is run, or from an `outcome`."""
@@ -178,6 +185,7 @@ def make_context() -> MakeContext:
         bounds: int = 2,
         folder: Path = _ROOT,
         shared: dict[str, object] | None = None,
+        apart: bool = False,
     ) -> AuditContext:
         def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
             if method is None:
@@ -192,18 +200,35 @@ def make_context() -> MakeContext:
             again = replace(task, clients=tuple(clients), seeds=seeds, privacy=privacy, simulated=True)
             return form.run(again)
 
-        def again(clients: Sequence[Records], other: str) -> Outcome:
+        def again(clients: Sequence[Records], other: str | None) -> Outcome:
             if method is None:
                 raise NotRunError("there is no method here")
-            return method.run(replace(task, clients=tuple(clients), spool=Spool()).replayed(other))
+            asked = replace(task, clients=tuple(clients), spool=Spool())
+            return method.run(asked if other is None else asked.replayed(other))
 
         def replay(clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
-            with taped(answers) as replayed:
-                found = again(clients, other)
-            return found, replayed
+            reply = ask(Question(tuple(clients), answers, other, task.seeds))
+            assert reply.outcome is not None
+            return reply.outcome, reply.tape
 
-        def redraw(clients: Sequence[Records], answers: Tape) -> Tape:
-            return drawn_again(lambda: again(clients, ""), answers)
+        def redraw(clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
+            reply = ask(Question(tuple(clients), answers, "", task.seeds, look, brief=True))
+            return reply.tape, reply.looked
+
+        def repeat(tape: Tape) -> Outcome:
+            found = ask(Question(task.clients, sealed_alone(tape), None, task.seeds)).outcome
+            assert found is not None
+            return found
+
+        known = (*task.clients, task.test, *(() if task.public is None else (task.public,)))
+        work = Work(known, lambda clients, other, _seeds: again(clients, other))
+        # A process for every question takes seconds, which only tests of what methods remember need.
+        server = Apart(lambda _cell: work) if apart else None
+
+        def ask(question: Question) -> Reply:
+            if method is None:
+                raise NotRunError("there is no method here")
+            return replied(work, question) if server is None else server.ask("cell", known, question)
 
         tape = Tape()
         if outcome is None:
@@ -236,6 +261,7 @@ def make_context() -> MakeContext:
             exposed=exposed,
             replay=replay,
             redraw=redraw,
+            repeat=repeat,
             workplace=Workplace(
                 task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared
             ),

@@ -15,9 +15,11 @@ from click.testing import CliRunner
 
 from fedassay.cli import cli, main
 from fedassay.console import plan_file, policy_file
+from fedassay.execution.stages import Stages
 from fedassay.plan.resolve import load_scenario
 from fedassay.support.errors import PlanError
-from fedassay.support.progress import _clock
+from fedassay.support.progress import SILENT, _clock
+from fedassay.support.signals import Stopped
 
 
 def _run(*args: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -237,3 +239,53 @@ def test_the_record_that_is_read_is_not_replaced(tmp_path: Path) -> None:
         assert isinstance(result.exception, PlanError)
         assert "is the record that is read" in str(result.exception)
     assert record.read_text() == "{}"
+
+
+class _PanicException(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            ValueError("max() arg is an empty sequence"),
+            r"ValueError: max\(\) arg .* \(\w+\.py:\d+\); FEDASSAY_TRACE",
+        ),
+        (RecursionError("too deep"), r"RecursionError: too deep"),
+        (_PanicException("index out of bounds"), r"PanicException: index out of bounds"),
+        (_PanicException("PyObject pointer is null"), r"fedassay: out of memory \(PyObject pointer is null\)"),
+        (KeyError("x" * 5000), r"KeyError: 'x+\.\.\. \(5,\d+ characters\)"),
+    ],
+)
+def test_whatever_breaks_off_ends_in_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, words: str
+) -> None:
+    def broken(*_args: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "main", broken)
+    monkeypatch.setattr("fedassay.cli.stop_in_order", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    (said,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1
+    assert re.search(words, said)
+    monkeypatch.setenv("FEDASSAY_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        main()
+
+
+def test_a_panic_of_a_library_is_an_error_of_its_stage() -> None:
+    stages = Stages("cell", "cell", SILENT)
+    for error in (_PanicException("PyObject pointer is null"), _PanicException("index out of bounds")):
+        with stages("method"):
+            raise error
+    assert [each.message.partition(" (")[0] for each in stages.errors] == [
+        "out of memory; --resume tries the cell again",
+        "_PanicException: index out of bounds",
+    ]
+    assert stages.out_of_memory == ["method"]
+    for wanted in (KeyboardInterrupt(), SystemExit(3), Stopped(15)):
+        with pytest.raises(type(wanted)), stages("method"):
+            raise wanted

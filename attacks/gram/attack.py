@@ -48,7 +48,7 @@ from fedassay.exchange.gram import Gram, Size, is_signed, obstacle, sizes, uncou
 from fedassay.exchange.message import AGGREGATE
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NothingToReadError, NotRunError
+from fedassay.support.errors import NothingToReadError, NotRunError, Why
 from fedassay.support.types import Bools, Parameters
 
 NAME = "gram_factorization"
@@ -58,9 +58,11 @@ _UNKNOWN = Size(0, np.zeros(0, np.int64), 0, 0.0, 0.0, "rank")
 _LOOSE = 0.05
 """Median expected error above which vectors without negative entries may be others than the true ones."""
 
-_UNCOUNTED = (
+_TRIED = Why("")
+_UNCOUNTED = Why(
     "the second moment has full rank: there are at least as many records as active features, and no number "
-    "of them that was tried leaves no negative entry"
+    "of them that was tried leaves no negative entry",
+    kind="not_possible",
 )
 
 
@@ -104,7 +106,8 @@ class GramFactorization(Parameters):
         Returns:
             Vectors named `gram_factorization` (float32; in float64 as the artifact `vectors`), with
             `expected_error` and `target` per vector; `rank`, `records`, `recovered`, `residual` per target,
-            in the order of the artifacts `senders` and `sources`. NaN where a target was not tried. Where vectors
+            in the order of the artifacts `senders` and `sources`, and of `reasons` and `obstacles`, which say in
+            words and by kind why a target was not tried. NaN where it was not. Where vectors
             came from sums over clients: artifacts `clients` (S,), `possible` (k, S), which of them each vector may
             be of, `evidence` (k,) and `unattributed`, the reason where none is of one client only; see
             `fedassay.attacks.gram.attribution`.
@@ -129,15 +132,16 @@ class GramFactorization(Parameters):
         options = [(gram, size) for gram in target.candidates for size in sizes(gram)]
         several = len(options) > len(target.candidates)
         for gram, size in options:
-            reason = obstacle(gram, size)
+            why = obstacle(gram, size)
             turned = self._turned(gram, size, view, knowledge) if is_signed(gram, size) else None
             if turned is not None:
-                best = best or _Tried(size, turned, "")
+                best = best or _Tried(size, turned)
                 continue
-            if reason is None and size.total > self.max_records:
-                reason = f"{size.total} records are above max_records {self.max_records}"
-            if reason is not None:
-                best = best or _Tried(size, None, reason)
+            if why is None and size.total > self.max_records:
+                above = f"{size.total} records are above max_records {self.max_records}"
+                why = Why(above, kind="too_large")
+            if why is not None:
+                best = best or _Tried(size, None, why)
                 continue
             rng = knowledge.seeds.numpy("starts", target.sender, target.what)
             searched, factors = self._factors(gram, size, rng)
@@ -146,10 +150,10 @@ class GramFactorization(Parameters):
                 continue
             factors = self._denser(factors, gram, searched, view, knowledge)
             if best is None or best.factors is None or factors.residual < best.factors.residual:
-                best = _Tried(searched, factors, "")
+                best = _Tried(searched, factors)
             if factors.residual < max(10 * gram.unit, 0.01 / searched.total) and not several:
                 break
-        return best or _Tried(_UNKNOWN, None, target.reason)
+        return best or _Tried(_UNKNOWN, None, Why(target.reason, kind="not_possible"))
 
     def _turned(self, gram: Gram, size: Size, view: View, knowledge: Knowledge) -> Factors | None:
         """Vectors by a public map, or by the rotation that makes them look like the attacker's own; or None."""
@@ -234,7 +238,8 @@ class GramFactorization(Parameters):
                 "target": np.array(owners, np.int64),
                 "senders": np.array([target.sender for target in found]),
                 "sources": np.array([target.what for target in found]),
-                "reasons": np.array([tried.reason for tried in outcomes]),
+                "reasons": np.array([str(tried.reason) for tried in outcomes]),
+                "obstacles": np.array([tried.reason.kind for tried in outcomes], np.str_),
                 **attributed,
             },
             notes=tuple(notes),
@@ -247,7 +252,7 @@ class _Tried:
 
     size: Size
     factors: Factors | None
-    reason: str
+    reason: Why = _TRIED
 
 
 def _part(target: Target, factors: Factors, kept: Bools) -> Part:

@@ -45,7 +45,7 @@ from fedassay.attacks.membership.signals import (
     model_signals,
 )
 from fedassay.attacks.membership.tracing import Population, population_of
-from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge, Note
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.membership import Kind, MembershipGame, Shadow
 from fedassay.contracts.registry import register
@@ -125,7 +125,7 @@ class Membership(Parameters):
             try:
                 found = self._source(source, groups, view, knowledge, game, notes)
             except NotRunError as error:
-                notes.append(f"{source}: {error}")
+                notes.append(Note(f"{source}: {error}", source))
                 continue
             scores |= {f"{source}/{test}": values for test, values in found.items()}
             if source == "messages" and "joint" in self.tests:

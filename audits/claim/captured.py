@@ -70,7 +70,8 @@ def _ground(
     missing = [field.words for field in held if field.outcome == "refuted"]
     missing += [field.words for field in measured if field.outcome == "too_little"]
     if missing:
-        return TapeVerdict("unsound", f"{'; '.join(missing)}: it was left out, or is less; {ledger}")
+        against = f"; {ledger}" if exceeds_claim(accounted, claim) else ""
+        return TapeVerdict("unsound", f"{'; '.join(missing)}: it was left out, or is less{against}")
     if exceeds_claim(accounted, claim):
         return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {_NOT_DRAWN_AGAIN}")
     odd = [field.words for field in measured if field.outcome == "too_much"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Given, Place, SarifRule
-from fedassay.contracts.metrics import CLAIM, NOISE_SHARE
+from fedassay.contracts.metrics import CLAIM, NOISE_MEASURED, NOISE_P, NOISE_SHARE
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
@@ -27,7 +27,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 
 DP_CLAIM = AuditFacts(
     needs=("another_run",),
-    metrics=(*CLAIM, NOISE_SHARE),
+    metrics=(*CLAIM, NOISE_SHARE, NOISE_P, NOISE_MEASURED),
     place=Place("claim", "Claims", order=60),
     rule=SarifRule(
         "A differential-privacy claim must be supported by the ledger and survive attack.",

@@ -17,17 +17,19 @@ already, the estimate computes with the ledger's own law; so it counts as a disp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from fedassay.audits.claim.bounds import Observation
 from fedassay.audits.claim.tape.questions import Asked
 from fedassay.audits.evidence import Control, Ground, LedgerVerdict, RunsVerdict, TapeVerdict
 from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.registry import declared
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
 from fedassay.support.adjacency import UNIT_WORDS
 from fedassay.support.epsilon import exceeds, numbers
+from fedassay.support.registry import entries
 
 _SLACK = 1 + 1e-6  # rounding of calibration and accounting
 _MARGIN = 1.1  # of an estimate that assumes the law of its scores
@@ -54,7 +56,9 @@ def ground_of(
     ledger = ledger_words(claim, accounted, context.outcome.transcript)
     controls = () if observation is None else controls_of(observation)
     if asked.failed:
-        return TapeVerdict("unsound", f"{asked.failed}; {ledger}", *controls)
+        # That declared noise would be enough comforts nobody where it is not what was added.
+        against = f"; {ledger}" if exceeds_claim(accounted, claim) else ""
+        return TapeVerdict("unsound", f"{asked.failed}{against}", *controls)
     if observation is None:
         if exceeds_claim(accounted, claim):
             return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}")
@@ -156,7 +160,28 @@ def _exact_words(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transc
         )
     if unsent:
         clauses.append(f"no noise covers {listed(unsent)}")
-    return f"{' and '.join(clauses)}, so no finite epsilon holds"
+    return f"{' and '.join(clauses)}, so no finite epsilon holds{_instead(names, claim, transcript)}"
+
+
+def _instead(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transcript) -> str:
+    """What to write so that a finite one does: the plan key where counts leave exactly, else the method's line."""
+    own = entries("method").get(transcript.method)
+    if own is None:
+        return ""
+    exact = [
+        message.fields[name].release for message in transcript.messages for name in names if name in message.fields
+    ]
+    counts = declared("method", own.name).component.model_fields.get("counts")
+    options = () if counts is None else get_args(counts.annotation)
+    noised = next((option for option in options if option != "exact"), None)
+    if noised is not None and all(release.depends_on != "records" for release in exact):
+        public = (
+            "; replace_one_same_label makes counts public" if claim.adjacency != "replace_one_same_label" else ""
+        )
+        return f": `counts: {noised}` in the entry of {own.name} noises them{public}"
+    if own.module.startswith("fedassay."):
+        return ""
+    return ': in the method, give each a `Release(mechanism="gaussian", ...)` and its noise from `task.door`'
 
 
 def _field_words(name: str, item: MessageField) -> str:

@@ -13,7 +13,7 @@ of the same clients are held against the records, too: what is no closer than th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,29 +21,38 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.audits.evidence import NEAR_COPY, WORSE, Explanation, Figures, Result, Subject
+from fedassay.audits.evidence import (
+    NEAR_COPY,
+    OWN_RELEASE,
+    WORSE,
+    Arms,
+    Confounder,
+    Control,
+    Figures,
+    Result,
+    Subject,
+)
 from fedassay.audits.exposed_images import ExposedImages, exposed_images
+from fedassay.audits.features import encoder, nearest_feature
 from fedassay.audits.inversion.facts import INVERSION
 from fedassay.audits.inversion.limits import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.pictures import figure
-from fedassay.audits.inversion.truth import BETWEEN, Held, ImageMatch, Pool, alike, candidates, hold, make_pool
+from fedassay.audits.inversion.truth import Held, ImageMatch, Pool, alike, candidates, hold, make_pool
 from fedassay.audits.limits import limit_of
-from fedassay.audits.message.truth import encoder
 from fedassay.audits.named_images import named_images
-from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
-from fedassay.audits.verdict import conclude, inconclusive, missing, not_run
+from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.feature_sources import BETWEEN, VectorSource
 from fedassay.records.facts import Harm
-from fedassay.records.record import Finding, Metric, Series, unmeasured
+from fedassay.records.record import Finding, Limit, Metric, Series, unmeasured
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Ints, Parameters
 
@@ -51,8 +60,6 @@ _HELD, _FRESH = "control/held", "control/fresh"
 _UNITS = {"psnr": "dB"}
 _CLIENTS = 4
 """Control clients at least, as far as the control role goes, of an attack that reads no features."""
-_DOUBTED = 0.05
-"""p-value of other records' images up to which they may explain what is seen."""
 
 _MISFIT = "median of what is left of what an image was fitted to: |f(x)-t|^2/|t|^2 of features"
 
@@ -119,59 +126,50 @@ class InversionAudit(Parameters):
         shown = hold(held, context.seeds.numpy("inversion", source.name), tests=context.bounds, draws=self.draws)
         others = self._others(source, setting.pool, context)
         figures = self._figures(made, used, shown, others, setting)
+        alone: tuple[Control, ...] = ()
         named = named_images(made, context)
         if named is not None:
             shares, of_own = named.metrics(context)
             figures = replace(
                 figures, metrics={**figures.metrics, **shares}, baseline={**figures.baseline, **of_own}
             )
-        raw = None
         if setting.raw is None:
             unknown = self._nobodys(source, setting)
             negative = unknown.control("the same method on records that no client holds")
         else:
-            unknown = setting.raw[1]
-            raw = setting.raw[0].control("raw features of single records that clients hold")
+            known, unknown = setting.raw
+            alone = (known.control("raw features of single records that clients hold"),)
             negative = unknown.control("raw features of records that no client holds")
-        result = _result(shown, _explanation(shown, others, context), source.name, noised=noised(context))
-        if named is not None:
-            result, negative = named.result(result, shown.p), named.silent(negative)
+        seeds = context.seeds.child("inversion", "limit", source.name)
+        own: tuple[Control, ...] | str
+        limit = None
         try:
             released = self._released(source, len(used), setting)
             exposed = _exposed(released, setting)
         except NotRunError as error:
-            reason = f"no positive control in the release's own shape: {error}; {result.shown}"
-            return inconclusive(
-                subject,
-                reason,
-                figures,
-                positive=raw,
-                negative=negative,
-                obstacle=missing(error.why, "not_possible"),
+            own = error.why
+        else:
+            judged = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
+            caught = judged.control(OWN_RELEASE, own_shape=True)
+            own = (caught if named is None else named.caught(caught, released, context),)
+            silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=held.between)
+            asked = context.bounds * (2 if named is not None and named.counts is not None else 1)
+            runs = InvertedRuns(len(used), silent, exposed, asked, self.draws, seeds)
+            limit = limit_of(
+                runs,
+                seeds,
+                shifts=SHIFTS,
+                unit="dB PSNR",
+                of="record",
+                planted="inversion",
+                reach=len(used),
             )
-        seeds = context.seeds.child("inversion", "limit", source.name)
-        own = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
-        silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=held.between)
-        asked = context.bounds * (2 if named is not None and named.counts is not None else 1)
-        runs = InvertedRuns(len(used), silent, exposed, asked, self.draws, seeds)
-        limit = limit_of(
-            runs,
-            seeds,
-            shifts=SHIFTS,
-            unit="dB PSNR",
-            of="record",
-            planted="inversion",
-            reach=len(used),
-        )
-        known = own.control("the method's own release of control records, without privacy", own_shape=True)
-        return conclude(
-            subject,
-            replace(result, limit=limit),
-            figures,
-            positive=known if named is None else named.caught(known, released, context),
-            negative=negative,
-            also=() if raw is None else (raw,),
-        )
+        result = _result(shown, source.name, limit, noised=noised(context))
+        confounder = _confounder(shown, others, context)
+        if named is not None:
+            result, negative = named.result(result, shown.p), named.silent(negative)
+            confounder = None if named.alone(result) else confounder
+        return assay(subject, Arms(result, own, negative, alone, confounder), figures)
 
     def _released(self, source: VectorSource, vectors: int, setting: _Setting) -> ExposedImages:
         """Images of the same source in the method's own release of control records, without privacy.
@@ -275,9 +273,11 @@ class InversionAudit(Parameters):
             NotRunError: The attack drew so few of the vectors that a control has none to speak of.
         """
         key = f"inversion control/{self}/{context.attack_key}/{context.bounds}"
-        kept = context.workplace.shared.get(key)
-        if isinstance(kept, tuple):
-            return kept
+        return context.workplace.once(key, lambda: self._both(pool, held_out, context))
+
+    def _both(
+        self, pool: Pool, held_out: Records, context: AttackedContext
+    ) -> tuple[ImageMatch, ImageMatch] | None:
         rng = control_seeds(context, "inversion", "records").numpy()
         private = joined("private", context.clients)
         chosen = np.sort(rng.permutation(len(private))[: self.control_records])
@@ -301,8 +301,7 @@ class InversionAudit(Parameters):
             vectors = made.source.vectors[of].astype(np.float64)
             held = Held(made.images[of, 0], vectors, sets, pool, between=False)
             controls.append(hold(held, rng, tests=context.bounds, draws=self.draws))
-        context.workplace.shared[key] = both = (controls[0], controls[1])
-        return both
+        return controls[0], controls[1]
 
     def _metrics(self, values: _Values, shown: ImageMatch) -> dict[str, Metric]:
         """Of the images themselves, and against fresh records."""
@@ -368,27 +367,25 @@ def _metric(values: NDArray[np.float64], name: str, remark: str = "") -> Metric:
     )
 
 
-def _explanation(shown: ImageMatch, others: ImageMatch | None, context: AuditContext) -> Explanation | None:
-    """Whether what makes a client's other images close to its records may be all that makes the shown ones so.
+def _confounder(shown: ImageMatch, others: ImageMatch | None, context: AuditContext) -> Confounder | None:
+    """Images of the same clients' other records, by the upper end of what they gain (bootstrap).
 
-    As far as twice its reach (bootstrap): what is shown may be smoother than an image of one record, and so closer
-    to all. A near copy is of one record, and nothing explains it.
+    What is shown may be smoother than an image of one record, and so closer to all.
     """
-    if others is None or others.p > _DOUBTED or shown.near_copies:
+    if others is None:
         return None
-    reach = resampled(len(others.gain), mean_of(others.gain), context.seeds.numpy("inversion", "reach")).high
-    if float(shown.gain.mean()) > 2 * reach:
-        return None
-    control = others.control("images of other records of the same clients")
-    return Explanation(
+    return Confounder(
+        others.p,
+        float(shown.gain.mean()),
+        resampled(len(others.gain), mean_of(others.gain), context.seeds.numpy("inversion", "reach")).high,
         "clients' records may differ from fresh ones without any release: images of their other records gain "
         f"{others.gain.mean():.2f} dB over those of other classes or clients (p = {others.p:.2g}), and "
         f"{shown.gain.mean():.2f} dB is no more than that explains",
-        replace(control, detected=True),
+        others.control("images of other records of the same clients"),
     )
 
 
-def _result(shown: ImageMatch, explanation: Explanation | None, source: str, *, noised: bool) -> Result:
+def _result(shown: ImageMatch, source: str, limit: Callable[[], Limit | str] | None, *, noised: bool) -> Result:
     copies = shown.near_copies
     return Result(
         test=shown.test,
@@ -405,8 +402,8 @@ def _result(shown: ImageMatch, explanation: Explanation | None, source: str, *, 
         ),
         worse="fresh records of the same classes" if shown.p_farther <= WORSE else "",
         ruin_expected=noised,
-        explained=explanation,
         near_copies=copies,
+        limit=limit,
         undecided=f"{copies} images are near copies of records (above {NEAR_COPY:g} dB)" if copies else "",
         decided_by="more images (the attack's `limit`), a larger preset or a run of this cell alone may decide",
     )

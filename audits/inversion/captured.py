@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
-from fedassay.audits.verdict import conclude
+from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.records.facts import Harm
-from fedassay.records.record import Finding, Limit, Metric, PictureColumn, unmeasured
+from fedassay.records.record import Finding, Metric, PictureColumn, unmeasured
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images
 
@@ -42,8 +42,6 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
     name, images = made.source.name, made.images[:, 0]
     misfit = np.asarray(result.scores[f"misfit/{name}"], np.float64)
     certain = int((misfit < _EXPLAINED).sum()) if _is_exact(result) else 0
-    known = _by_hand(context, images.shape[1:], noise=0.0)
-    noised = _by_hand(context, images.shape[1:], noise=1.0)
     subject = Subject(audit, result.attack, name, "all")
     columns = [PictureColumn(caption=f"image {i}", metrics={}) for i in range(min(_PICTURES, len(images)))]
     picture = context.workplace.grid((name,), f"{result.attack}: {name}", {name: images[: len(columns)]}, columns)
@@ -52,28 +50,17 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
         assumptions=(_NO_RECORDS, "pixels lie between black and white as the inputs of the layer do"),
         pictures=(picture,),
     )
-    return conclude(
-        subject,
-        Result(
-            test=by_arithmetic(certain > 0),
-            shown=f"{certain} of {len(images)} images are inputs that explain which units of their layer have a "
-            "part in the gradient",
-            near_copies=certain,
-            harm=Harm(kind="pictures", of="record", count=certain, total=len(images), mechanism=name),
-            undecided=f"{len(images)} images may show records; {_NO_RECORDS}",
-            limit=lambda: Limit(
-                metric="records",
-                value=1.0,
-                n=1,
-                words="one record would have been found",
-                of="record",
-                planted="gradient",
-            ),
-        ),
-        figures,
-        positive=_control("a gradient by hand of images that are known", known),
-        negative=_control("the same under noise as large as it", noised),
+    shown = Result(
+        test=by_arithmetic(certain > 0, "misfit"),
+        shown=f"{certain} of {len(images)} images are inputs that explain which units of their layer have a "
+        "part in the gradient",
+        near_copies=certain,
+        harm=Harm(kind="pictures", of="record", count=certain, total=len(images), mechanism=name),
+        undecided=f"{len(images)} images may show records; {_NO_RECORDS}",
     )
+    known = _control("a gradient by hand of images that are known", _by_hand(context, images.shape[1:], noise=0.0))
+    noised = _control("the same under noise as large as it", _by_hand(context, images.shape[1:], noise=1.0))
+    return assay(subject, Arms(shown, (known,), noised), figures)
 
 
 def _is_exact(result: AttackResult) -> bool:

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, Place, SarifRule
-from fedassay.contracts.metrics import IDENTIFIED, IMAGES
+from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.metrics import FEATURE_COSINE, IDENTIFIED, IMAGES
 from fedassay.plan import rates as rate
 
 INVERSION = AuditFacts(
     judges=("inversions",),
-    metrics=(*IMAGES, *IDENTIFIED),
+    metrics=(
+        *IMAGES,
+        MetricFacts(
+            "psnr_gain",
+            "PSNR gain",
+            "PSNR to the records behind the images over that to fresh records of the same classes.",
+            "dB",
+            "higher",
+        ),
+        MetricFacts(
+            "psnr_gain_others",
+            "PSNR gain of others",
+            "The same of images of the same clients' other records, which know nothing of these.",
+            "dB",
+            "higher",
+        ),
+        MetricFacts("psnr_each", "PSNR to all", "PSNR to all records that an image may show.", "dB", "higher"),
+        MetricFacts(
+            "psnr_nearest_own",
+            "PSNR of the attacker's",
+            "PSNR of the attacker's own image with the nearest feature, without any inversion.",
+            "dB",
+            "higher",
+        ),
+        MetricFacts(
+            "misfit",
+            "Misfit",
+            "What is left of what an image was fitted to, in the median; smaller fits better.",
+            worse="lower",
+        ),
+        FEATURE_COSINE,
+        *IDENTIFIED,
+    ),
     place=Place("attacks", "Inversion", order=20, always=True),
     rule=SarifRule(
         "Images must not be recovered by inverting the feature extractor.",

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from fedassay.audits.inversion.truth import Held, ImageMatch, Pool
-from fedassay.audits.message.truth import Matrix
+from fedassay.audits.inversion.truth import Held, ImageMatch, Matrix, Pool
 from fedassay.audits.stats.detection import Control, drawn_trials
+from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
 
@@ -79,7 +79,7 @@ class InvertedRuns:
         value = (quiet[silent].sum() + loud[leaking].sum()) / self.places + shift
         exchanged = (_summed(quiet_exchanged, silent) + _summed(loud_exchanged, leaking)) / self.places
         higher = int((exchanged >= value - 1e-9).sum())
-        return (1 + higher) / (1 + len(exchanged)) <= 0.05 / self.tests
+        return (1 + higher) / (1 + len(exchanged)) <= level_of(self.tests)
 
 
 def _summed(exchanged: Matrix, trials: Ints) -> Matrix:

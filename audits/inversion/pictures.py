@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedassay.audits.inversion.truth import BETWEEN, ImageMatch, Pool, candidates
+from fedassay.audits.inversion.truth import ImageMatch, Pool, candidates
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext
+from fedassay.exchange.feature_sources import BETWEEN
 from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.types import Images
 

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import NEAR_COPY, Control, LeakTest, by_p_value
-from fedassay.audits.message.truth import Matrix
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import half_of_each
 from fedassay.data.records import Records
@@ -30,8 +29,7 @@ from fedassay.exchange.transcript import AGGREGATE
 from fedassay.similarity.metrics import PSNR_CAP
 from fedassay.support.types import Images, Ints
 
-BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples", "strongest_direction"})
-"""Sources whose vectors are no record's own feature, but something between several."""
+Matrix = NDArray[np.float64]
 
 _TOGETHER = 2_000_000
 """Places of records in exchanges that are made at once."""
@@ -90,7 +88,7 @@ class ImageMatch:
     @property
     def test(self) -> LeakTest:
         """Of whether the images know more of these records than their classes."""
-        return by_p_value(self.p, self.tests)
+        return by_p_value(self.p, self.tests, "psnr_gain")
 
     @property
     def words(self) -> str:

@@ -59,7 +59,7 @@ from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.worse import auc_below_half
 from fedassay.audits.verdict import inconclusive, not_run, with_harm
-from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.attack import AttackResult, Note
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import half_of_each, is_member, visible
@@ -218,7 +218,8 @@ class MembershipAudit(Parameters):
             alone = Control(WORDS[source], False, "it could not be attacked", detail="AUC")
         else:
             alone = separation(trials.scores(leaking), truth, blocks).control(WORDS[source])
-        own = [] if isinstance(asked.own, str) else self._own(key, asked.own, separation)
+        own = asked.own if isinstance(asked.own, str) else self._own(key, asked.own, separation)
+        judged = [] if isinstance(own, str) else [each for _, each in own]
         solved = [solved_control(context)] if "named" in asked.result.artifacts else []
         words = "the truth shuffled among the candidates of each client and label"
         if asked.negative is not None and key in asked.negative.scores:
@@ -231,9 +232,7 @@ class MembershipAudit(Parameters):
             ours,
             allowed,
             positives=Positives(
-                tuple(control for control, _ in own),
-                (alone, *solved),
-                asked.own if isinstance(asked.own, str) else "",
+                own if isinstance(own, str) else tuple(control for control, _ in own), (alone, *solved)
             ),
             silent=(silent, words),
             basis=Basis(
@@ -250,7 +249,7 @@ class MembershipAudit(Parameters):
                     **ceiling.figures(asked.result, truth=asked.truth, context=context),
                 },
             ),
-            limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
+            limit=lambda against: _limit(ours, silent, judged, against, rng),
         )
         return with_harm(made, ceiling.harm_of(made, asked.result, asked.truth))
 
@@ -275,11 +274,8 @@ class MembershipAudit(Parameters):
 
     def _positive(self, source: str, context: AttackedContext) -> AttackResult:
         """The attack on a release that gives the same candidates away, shared by cells that differ in epsilon."""
-        shared, key = context.workplace.shared, f"membership/{source}/{context.attack_key}/{context.method_key}"
-        kept = shared.get(key)
-        if not isinstance(kept, AttackResult):
-            shared[key] = kept = context.attack(*leaking(source, context))
-        return kept
+        key = f"membership/{source}/{context.attack_key}/{context.method_key}"
+        return context.workplace.once(key, lambda: context.attack(*leaking(source, context)))
 
     def _negative(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
         """The same questions about releases to which all candidates are strangers; None where there are none."""
@@ -358,7 +354,7 @@ def _unanswered(asked: _Asked) -> list[Finding]:
         inconclusive(
             membership(source, None, result.attack),
             "the attack gave no answer, as it does on the method's own run on control records"
-            + "".join(f"; {note}" for note in result.notes if note.startswith(f"{source}: ")),
+            + "".join(f"; {note}" for note in result.notes if isinstance(note, Note) and note.about == source),
         )
         for source in sorted(known - scored)
     ]

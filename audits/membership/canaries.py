@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +32,10 @@ from fedassay.audits.membership.verdict import Positives, membership
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
-from fedassay.audits.stats.resampling import ALONE
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import auc
 from fedassay.audits.stats.worse import auc_below_half
-from fedassay.audits.verdict import conclude, not_run
+from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import visible
 from fedassay.contracts.method import Outcome
@@ -58,19 +59,37 @@ _OWN = 60
 
 @dataclass(frozen=True)
 class _Bounds:
-    """Lower bounds on epsilon from one run: at 95 %, at 1 - `ALONE`, and at the corrected level."""
+    """Lower bounds on epsilon from one run: at 95 %, at 1 - `ALONE`, and at the corrected level.
+
+    Attributes:
+        shown: At 95 %.
+        alone: At 1 - `ALONE`.
+        corrected: At the level corrected for the tests of the run.
+        count: Canaries.
+        area: AUC of those that joined against those that did not.
+    """
 
     shown: float
     alone: float
     corrected: float
     count: int
+    area: float
+
+    @property
+    def test(self) -> LeakTest:
+        """Of whether the canaries show anything at all."""
+        return self.beyond(0.0)
+
+    def beyond(self, epsilon: float) -> LeakTest:
+        """Of whether they show more than an epsilon."""
+        words = f"epsilon at least {self.alone:.3g}"
+        return LeakTest(self.corrected > epsilon, self.alone > epsilon, words, statistic="observed")
 
     def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control: whether the bound is above 0."""
-        shown = f"epsilon at least {self.shown:.3g} from {self.count} canaries"
-        return Control(
-            release, self.corrected > 0, shown, self.shown, self.count, "lower bound on epsilon", own_shape
-        )
+        shown, detail = f"epsilon at least {self.shown:.3g} from {self.count} canaries", "lower bound on epsilon"
+        gain = self.area - 0.5
+        return Control(release, self.test.beats, shown, self.shown, self.count, detail, own_shape, gain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +175,7 @@ def _positives(
     try:
         own = _own_shape(context, owner)
     except NotRunError as error:
-        return None, Positives((), (alone,), error.why)
+        return None, Positives(error.why, (alone,))
     words = f"the method's own run without privacy on {int(own.included.sum())} canaries of control records"
     return own, Positives((bounds(own.score, own.included).control(words, own_shape=True),), (alone,))
 
@@ -170,56 +189,42 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
     def bounds(values: Matrix, coins: NDArray[np.bool_]) -> _Bounds:
         shown, alone, corrected = (
             one_run_fdp_bound(values, coins, delta=claim.delta, confidence=c, family="approximate").epsilon or 0.0
-            for c in (0.95, 1 - ALONE, 1 - 0.05 / context.bounds)
+            for c in (0.95, 1 - ALONE, 1 - level_of(context.bounds))
         )
-        return _Bounds(shown, alone, corrected, len(values))
+        area = auc(values[~coins], values[coins]).value if 0 < coins.sum() < len(coins) else None
+        return _Bounds(shown, alone, corrected, len(values), 0.5 if area is None else area)
 
     ours, negative = bounds(planted.score, included), bounds(planted.score, rng.random(count) < 0.5)
     alone = bounds(memory, included).control("a classifier that memorized the canaries that joined")
     owner = next(client for client in context.clients if client.name == planted.owner)
     own, positives = _positives(context, owner, bounds, alone)
-    beats = ours.corrected > claim.epsilon
-    positive, *also = positives.asked(beats)
     outside, inside = planted.score[~included], planted.score[included]
     area, p = auc(outside, inside), auc_below_half(outside, inside)
-    below = f"guessing (p = {p:.2g}; other canaries would decide)" if p <= WORSE else ""
-    estimator = f"one run with {count} canaries at {planted.owner}, 95 % one-sided lower bound"
-    return conclude(
-        membership("canaries", "one_run"),
-        Result(
-            test=LeakTest(
-                beats=beats,
-                alone=ours.alone > claim.epsilon,
-                words=f"epsilon at least {ours.alone:.3g}",
-            ),
-            shown=f"observed epsilon at least {ours.shown:.3g} (95 %), at the corrected level "
-            f"{ours.corrected:.3g}, accounted {context.accounted.total}, claimed {claim.guarantee}",
-            leak="canaries show more than is claimed",
-            harm=_harm(ours.shown, count),
-            worse=below,
-            undecided=positives.missing,
-            limit=lambda: (
-                positives.missing
-                if own is None
-                else _limit(own, count, claim.epsilon if ours.corrected > 0 else 0.0, claim, context)
-            ),
-        ),
-        Figures(
-            metrics={
-                "claimed": epsilon_metric(claim.guarantee),
-                "accounted": epsilon_metric(context.accounted.total, reason=context.accounted.reason),
-                "observed": epsilon_metric(claim.guarantee.like(ours.shown), n=count, reason=estimator),
-                "auc": Metric(value=area.value, low=area.low, high=area.high, n=area.n),
-            },
-            assumptions=(
-                "canaries: test images under wrong labels; scored by the last network that the client sends, less "
-                f"the mean of {_REFERENCES} runs without canaries",
-            ),
-        ),
-        positive=positive,
-        also=also,
-        negative=negative.control("the same scores, against coins drawn after the run"),
+    against = claim.epsilon if ours.corrected > 0 else 0.0
+    result = Result(
+        test=ours.beyond(claim.epsilon),
+        shown=f"observed epsilon at least {ours.shown:.3g} (95 %), at the corrected level "
+        f"{ours.corrected:.3g}, accounted {context.accounted.total}, claimed {claim.guarantee}",
+        leak="canaries show more than is claimed",
+        harm=_harm(ours.shown, count),
+        worse=f"guessing (p = {p:.2g}; other canaries would decide)" if p <= WORSE else "",
+        limit=None if own is None else partial(_limit, own, count, against, claim, context),
     )
+    estimator = f"one run with {count} canaries at {planted.owner}, 95 % one-sided lower bound"
+    figures = Figures(
+        metrics={
+            "claimed": epsilon_metric(claim.guarantee),
+            "accounted": epsilon_metric(context.accounted.total, reason=context.accounted.reason),
+            "observed": epsilon_metric(claim.guarantee.like(ours.shown), n=count, reason=estimator),
+            "auc": Metric(value=area.value, low=area.low, high=area.high, n=area.n),
+        },
+        assumptions=(
+            "canaries: test images under wrong labels; scored by the last network that the client sends, less "
+            f"the mean of {_REFERENCES} runs without canaries",
+        ),
+    )
+    silent = negative.control("the same scores, against coins drawn after the run")
+    return assay(membership("canaries", "one_run"), positives.arms(result, silent), figures)
 
 
 def _harm(shown: float, count: int) -> Harm:
@@ -314,7 +319,7 @@ def _limit(own: _Scored, silent: int, against: float, claim: PrivacyClaim, conte
         coins, values = draw.random(silent) < 0.5, draw.random(silent)
         told = np.where(coins, inside[leaking % len(inside)], outside[leaking % len(outside)])
         values = np.where(np.arange(silent) < count, told, values)
-        confidence = 1 - 0.05 / context.bounds
+        confidence = 1 - level_of(context.bounds)
         bound = one_run_fdp_bound(values, coins, delta=claim.delta, confidence=confidence, family="approximate")
         return (bound.epsilon or 0.0) > against
 

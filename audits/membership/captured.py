@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
-from fedassay.audits.verdict import conclude, not_run, with_harm
+from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame
@@ -56,30 +56,26 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
     explained = sorted({str(sender) for sender in senders[whole]})
     count, total = int(names.sum()), len(names)
     shown = f"{int(told.sum())} of {len(gallery)} named, {'all rightly' if right else 'not the half'}"
-    finding = conclude(
-        subject,
-        Result(
-            test=by_arithmetic(count > 0),
-            shown=f"{count} of {total} candidates are named, and the messages of {len(explained)} of "
-            f"{len(context.game.questions)} sender(s) are explained as a whole",
-            leak="the messages name who of the gallery is in them",
-            undecided="the gallery may not hold the records that the messages were made of: one that does would "
-            "decide",
-        ),
-        Figures(
-            metrics={"records_named": Metric(value=float(count), n=total)},
-            assumptions=(
-                "names are certified: weights near whole numbers that reproduce a message, or a false-discovery "
-                "rate of 1 % by records that the attacker knows to be in none",
-            ),
-        ),
-        positive=Control(_HALF, bool(told.any() and right), shown, float(told.sum()), len(gallery), "named"),
-        negative=Control(
-            _NULL, bool(flagged.any()), f"{int(flagged.sum())} named", float(flagged.sum()), len(gallery), "named"
+    found = Result(
+        test=by_arithmetic(count > 0, "records_named"),
+        shown=f"{count} of {total} candidates are named, and the messages of {len(explained)} of "
+        f"{len(context.game.questions)} sender(s) are explained as a whole",
+        leak="the messages name who of the gallery is in them",
+        undecided="the gallery may not hold the records that the messages were made of: one that does would "
+        "decide",
+        harm=Harm(kind="named", of="record", count=count, total=total, mechanism="linear_in_members"),
+    )
+    figures = Figures(
+        metrics={"records_named": Metric(value=float(count), n=total)},
+        assumptions=(
+            "names are certified: weights near whole numbers that reproduce a message, or a false-discovery "
+            "rate of 1 % by records that the attacker knows to be in none",
         ),
     )
-    harm = Harm(kind="named", of="record", count=count, total=total, mechanism="linear_in_members")
-    return with_harm(finding, harm)
+    half = Control(_HALF, bool(told.any() and right), shown, float(told.sum()), len(gallery), "named")
+    wrong = int(flagged.sum())
+    null = Control(_NULL, wrong > 0, f"{wrong} named", float(wrong), len(gallery), "named")
+    return assay(subject, Arms(found, (half,), null), figures)
 
 
 def solved_control(context: AttackedContext) -> Control:

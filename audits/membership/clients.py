@@ -34,9 +34,9 @@ import numpy as np
 from fedassay.audits.membership.client_canaries import canary_clients, canary_guesses, emptied, smallest
 from fedassay.audits.membership.properties import Property
 from fedassay.audits.membership.roc import NOTHING, Allowed, allowed_by
-from fedassay.audits.membership.swaps import Swaps, own_swaps
+from fedassay.audits.membership.swaps import Swaps
 from fedassay.audits.membership.verdict import membership
-from fedassay.audits.membership.worst_record import Risk, risk_finding
+from fedassay.audits.membership.worst_record import Risk, known_swaps, risk_finding
 from fedassay.audits.verdict import not_run
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.groups import units_of
@@ -65,10 +65,10 @@ def client_finding(context: AttackedContext, hold: Hold, most: int, runs: int) -
 
 
 def _own(context: AttackedContext, most: int) -> Risk:
-    swaps, own = own_clients(context, most), own_swaps(context, "client")
+    swaps = own_clients(context, most)
+    told = known_swaps(context, "client", "one client of {records} control records, one of a label")
     allowed, remarks = allowed_of_client(context, swaps)
     about = f"{len(swaps.inside)} clients of {_sizes(swaps.inside)} records, against as many strangers'"
-    told = (own, f"one client of {len(own.inside[0])} control records, one of a label")
     return Risk("client", "own", swaps, told, allowed, (about, *remarks), "client_runs", pooled=True)
 
 

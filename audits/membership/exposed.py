@@ -28,7 +28,7 @@ from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame, visible
 from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
-from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.errors import FedassayError, NotRunError, Why
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Bools, Ints
 
@@ -100,19 +100,18 @@ def exposed(context: AttackedContext) -> Exposed:
     Raises:
         NotRunError: There are too few control records, or the method cannot be run on them.
     """
-    key = f"membership/exposed/{context.attack_key}/{context.release_key}"
-    kept = context.workplace.shared.get(key)
-    if kept is None:
+
+    def make() -> Exposed | Why:
         try:
-            kept = _exposed(context)
+            return _exposed(context)
         except NotRunError as error:
-            kept = error
+            return error.why
         except FedassayError as error:
-            kept = NotRunError(str(error))
-        context.workplace.shared[key] = kept
-    if isinstance(kept, NotRunError):
+            return Why(str(error))
+
+    kept = context.workplace.once(f"membership/exposed/{context.attack_key}/{context.release_key}", make)
+    if isinstance(kept, Why):
         raise NotRunError(str(kept), role=kept.role, held=kept.held, needed=kept.needed)
-    assert isinstance(kept, Exposed)
     return kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, Place, SarifRule
+from fedassay.contracts.metrics import ACCOUNTED, CLAIMED, OBSERVED
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
@@ -129,6 +130,9 @@ MEMBERSHIP = AuditFacts(
                 ),
             )
         ),
+        CLAIMED,
+        ACCOUNTED,
+        OBSERVED,
     ),
     place=Place("attacks", "Membership", order=40, always=True),
     rule=SarifRule(

@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 from fedassay.audits.membership.roc import Allowed, in_low_corner
 from fedassay.audits.stats.detection import DRAWS, detection_limit, drawn_trials, smallest_shift
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
+from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.worse import auc_below_half
 from fedassay.records.record import Limit
 from fedassay.support.types import Ints
@@ -161,7 +162,7 @@ class _Finder:
         gains = one[:pairs] - zero[:pairs]
         heads = own.random(pairs) < 0.5
         signed = np.where(heads, gains, -gains)
-        confidence = 1 - 0.05 / self.size.tests
+        confidence = 1 - level_of(self.size.tests)
         bound = one_run_fdp_bound(signed, heads, delta=allowed.delta, confidence=confidence, family="approximate")
         return (bound.epsilon or 0.0) > allowed.epsilon
 
@@ -177,7 +178,7 @@ def _critical(size: Size) -> int:
         inside[:above] = size.outside + np.arange(above) / (above + 1)
         if rest:
             inside[above] = rest - 0.5
-        rejects = 2 * auc_below_half(inside, np.arange(size.outside, dtype=np.float64)) <= 0.05 / size.tests
+        rejects = 2 * auc_below_half(inside, np.arange(size.outside, dtype=np.float64)) <= level_of(size.tests)
         low, high = (low, middle) if rejects else (middle, high)
     return high
 

@@ -28,7 +28,7 @@ from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
-from fedassay.audits.stats.resampling import ALONE
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.audits.stats.worse import auc_below_half
@@ -133,9 +133,9 @@ class Separation:
         return f"AUC {self.value:.3f} [{self.area.low:.3f}, {self.area.high:.3f}]"
 
     @property
-    def above_chance(self) -> LeakTest:
+    def test(self) -> LeakTest:
         """Of whether members are told from strangers at all."""
-        return by_p_value(self.p, self.tests)
+        return by_p_value(self.p, self.tests, "auc")
 
     def exceeds(self, allowed: Allowed) -> LeakTest:
         """Of whether they are told better than a claim allows."""
@@ -144,6 +144,7 @@ class Separation:
             beats=corrected > allowed.epsilon,
             alone=alone > allowed.epsilon,
             words=f"epsilon at least {alone:.3g}, above {allowed.words},",
+            statistic="observed",
         )
 
     def control(self, release: str, *, own_shape: bool = False) -> Control:
@@ -151,7 +152,7 @@ class Separation:
         shown = f"AUC {self.value:.3f}, p = {self.p:.2g}"
         count = len(self.inside) + len(self.outside)
         gain = self.value - 0.5
-        return Control(release, self.above_chance.beats, shown, self.value, count, "AUC", own_shape, gain)
+        return Control(release, self.test.beats, shown, self.value, count, "AUC", own_shape, gain)
 
 
 def separate_one_release(
@@ -195,7 +196,7 @@ def separate_one_release(
             return EpsilonBound(0.0, confidence, "one run (f-DP)")
         return one_run_fdp_bound(values, heads, delta=delta, confidence=confidence, family="approximate")
 
-    perfect = bound(np.where(heads, 1.0, -1.0), 1 - 0.05 / tests).epsilon or 0.0
+    perfect = bound(np.where(heads, 1.0, -1.0), 1 - level_of(tests)).epsilon or 0.0
     bounds = _at_levels(lambda confidence, _: bound(signed, confidence), rng, tests)
     return _separation(scores[~members], scores[members], bounds, perfect, rng, tests)
 
@@ -230,7 +231,7 @@ def separate_many_releases(
     def bound(zero: Matrix, one: Matrix, confidence: float, halves: np.random.Generator) -> EpsilonBound:
         return threshold_bound(zero, one, delta=delta, rng=halves, confidence=confidence)
 
-    level = 0.05 / tests
+    level = level_of(tests)
     reach = bound(np.zeros(len(outside)), np.ones(len(inside)), 1 - level, rng).epsilon or 0.0
     bounds = _at_levels(lambda confidence, halves: bound(outside, inside, confidence, halves), rng, tests)
     return _separation(outside, inside, bounds, reach, rng, tests)
@@ -244,7 +245,7 @@ def _at_levels(
     bound: Callable[[float, np.random.Generator], EpsilonBound], rng: np.random.Generator, tests: int
 ) -> _Bounds:
     # The one in the middle draws from a stream of its own, so that the others are what they are without it.
-    return bound(0.95, rng), bound(1 - ALONE, rng.spawn(1)[0]), bound(1 - 0.05 / tests, rng)
+    return bound(0.95, rng), bound(1 - ALONE, rng.spawn(1)[0]), bound(1 - level_of(tests), rng)
 
 
 def _separation(
@@ -258,7 +259,7 @@ def above_chance_p(outside: Matrix, inside: Matrix, rng: np.random.Generator, te
     """The `p` of a `Separation`: Mann and Whitney's for the whole curve, or the level for its low corner."""
     # That strangers do not score lower than members is that members do not score higher.
     above = auc_below_half(inside, outside)
-    return min(1.0, 2 * above, 0.05 / tests if in_low_corner(outside, inside, rng, tests) else 1.0)
+    return min(1.0, 2 * above, level_of(tests) if in_low_corner(outside, inside, rng, tests) else 1.0)
 
 
 def in_low_corner(outside: Matrix, inside: Matrix, rng: np.random.Generator, tests: int) -> bool:

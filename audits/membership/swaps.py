@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedassay.audits.evidence import Control
+from fedassay.audits.evidence import Control, LeakTest
 from fedassay.audits.membership.controls import label_by_image
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.persons import mean_by
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame, visible
 from fedassay.contracts.method import Outcome
@@ -82,15 +83,19 @@ class Guesses:
     Attributes:
         guessed: Shape (runs, K).
         coins: Whether the client's own unit was in, shape (runs, K).
-        test: The attack's source and test that was chosen.
+        chosen: The attack's source and test that was chosen.
         margins: By how much each guess is one, in standard deviations, above 0 where the unit is said to be in,
             shape (runs, K).
+        unit: What the units are.
+        tests: Tests in the run, which levels are corrected for.
     """
 
     guessed: Bools
     coins: Bools
-    test: str
+    chosen: str
     margins: Matrix
+    unit: Unit = "record"
+    tests: int = 1
 
     @property
     def right(self) -> Ints:
@@ -118,11 +123,19 @@ class Guesses:
         kept = p > error / np.arange(len(p), 0, -1)
         return int(np.argmax(kept)) if kept.any() else len(p)
 
-    def control(self, release: str, error: float, *, own_shape: bool, unit: Unit) -> Control:
-        """As a control: whether some unit is told better than by guessing."""
-        worst = float(self.lower(error).max())
-        shown = f"the most exposed of {len(self.right)} {unit}s is told in at least {worst:.3g} of the runs"
-        return Control(release, worst > 0.5, shown, worst, self.runs, "rate of right guesses", own_shape)
+    @property
+    def test(self) -> LeakTest:
+        """Of whether some unit is told better than by guessing."""
+        worst, alone = (float(self.lower(error).max()) for error in (level_of(self.tests), ALONE))
+        return LeakTest(worst > 0.5, alone > 0.5, f"told in at least {alone:.3g} of the runs")
+
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
+        """As a control."""
+        worst = float(self.lower(level_of(self.tests)).max())
+        shown = f"the most exposed of {len(self.right)} {self.unit}s is told in at least {worst:.3g} of the runs"
+        return Control(
+            release, self.test.beats, shown, worst, self.runs, "rate of right guesses", own_shape, self.mean - 0.5
+        )
 
 
 class Guessing(Protocol):

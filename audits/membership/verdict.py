@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedassay.audits.evidence import WORSE, Control, Explanation, Figures, Result, Subject
+from fedassay.audits.evidence import WORSE, Arms, Confounder, Control, Figures, Result, Subject
 from fedassay.audits.membership.limits import Size, detectable
 from fedassay.audits.membership.roc import (
     Allowed,
@@ -21,16 +21,14 @@ from fedassay.audits.membership.roc import (
 )
 from fedassay.audits.stats.gdp_bound import LEAST
 from fedassay.audits.stats.refuted import refuted_epsilon
-from fedassay.audits.verdict import conclude
+from fedassay.audits.stats.resampling import level_of
+from fedassay.audits.verdict import assay
 from fedassay.contracts.audit import AuditContext
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Scores of releases without the record in question, shape (n,), and with it, shape (m,)."""
-
-_DOUBTED = 0.05
-"""p-value of the negative control up to which it may explain what the result shows."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,9 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         membership("informed", releases.selection),
         ours,
         allowed,
-        positives=Positives(controls(releases.own, "own"), controls(releases.alone, "positive"), releases.missing),
+        positives=Positives(
+            controls(releases.own, "own") or releases.missing, controls(releases.alone, "positive")
+        ),
         silent=(separation(silent, "negative"), silence),
         basis=Basis(
             theirs if allowed is not None else REPLACED,
@@ -99,7 +99,7 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
     """Against a claim the smallest epsilon that would have been refuted; against chance the smallest leak."""
     outside, inside = releases.audited
     if against is not None:
-        n, confidence = min(len(outside), len(inside)), 1 - 0.05 / context.bounds
+        n, confidence = min(len(outside), len(inside)), 1 - level_of(context.bounds)
         normal = 0 if releases.gaussian is None else min(len(side) for side in releases.gaussian)
         if normal >= LEAST:
             n = normal
@@ -144,27 +144,21 @@ class Positives:
     """Releases that must be caught.
 
     Attributes:
-        own: In the release's own shape; none where `missing` says why.
+        own: In the release's own shape; or why there is none, and what would give one.
         alone: Others, of the attack alone.
-        missing: Why there is none in the release's own shape, and what would give one; empty: there is.
     """
 
-    own: tuple[Control, ...]
+    own: tuple[Control, ...] | str
     alone: tuple[Control, ...]
-    missing: str = ""
 
-    def asked(self, leaks: bool) -> tuple[Control, ...]:
-        """The controls that a result has to pass, the ones in its own shape first.
-
-        An attack that found a leak has worked here. What it misses elsewhere tells of its silence alone.
-        """
-        own = tuple(_with_remedy(control) for control in self.own)
-        if self.alone and (not own or (leaks and not all(control.detected for control in own))):
-            return self.alone
-        return (*own, *self.alone)
+    def arms(self, result: Result, negative: Control, confounder: Confounder | None = None) -> Arms:
+        """With the result and what it is held against."""
+        own = self.own if isinstance(self.own, str) else tuple(with_remedy(control) for control in self.own)
+        return Arms(result, own, negative, self.alone, confounder)
 
 
-def _with_remedy(control: Control) -> Control:
+def with_remedy(control: Control) -> Control:
+    """A control in the release's own shape; one that was missed says what it is, and what would decide."""
     if control.detected:
         return control
     return replace(control, shown=f"{control.release}: {control.shown}; an attack that tells these would decide")
@@ -214,24 +208,21 @@ def finding(
     """
     negative, release = silent
     control = negative.control(release)
-    result = result_of(ours, negative, allowed, basis.about)
-    result = replace(result, undecided=result.undecided or positives.missing)
+    result = result_of(ours, allowed, basis.about)
     # What is silent against chance is judged by that; what is told, by whether more than the claim was shown.
-    against = allowed if ours.above_chance.beats else None
-    positive, *also = positives.asked(result.test.beats)
-    return conclude(
-        subject,
+    against = allowed if ours.test.beats else None
+    arms = positives.arms(
         replace(result, limit=lambda: limit(against)),
-        Figures(
-            {**metrics(ours, basis.observed_for), **basis.also},
-            baseline(allowed),
-            basis.assumptions,
-            series={"roc": roc_series(ours)},
-        ),
-        positive=positive,
-        negative=replace(control, shown=f"{control.shown}: {_DIFFER}"),
-        also=also,
+        replace(control, shown=f"{control.shown}: {_DIFFER}"),
+        _confounder(ours, negative),
     )
+    figures = Figures(
+        {**metrics(ours, basis.observed_for), **basis.also},
+        baseline(allowed),
+        basis.assumptions,
+        series={"roc": roc_series(ours)},
+    )
+    return assay(subject, arms, figures)
 
 
 _DIFFER = (
@@ -239,33 +230,30 @@ _DIFFER = (
 )
 
 
-def result_of(ours: Separation, negative: Separation, allowed: Allowed | None, about: str = "") -> Result:
+def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Result:
     """A release for the ladder.
 
     Args:
         ours: The audited release.
-        negative: One that cannot leak.
         allowed: What a claim allows; None: nothing is claimed, and any better than chance is a leak.
         about: What was released.
     """
     worse = ""
     if ours.p_below <= WORSE:
         worse = f"chance (p = {ours.p_below:.2g}; other candidates, or an attack that is not misled, would decide)"
-    explained = _explanation(ours, negative)
     harm = Harm(kind="members", of="record", total=None, metric="auc", value=ours.value, mechanism="membership")
     if allowed is None:
         return Result(
-            test=ours.above_chance,
+            test=ours.test,
             harm=harm,
             shown=f"{ours.words}, p = {ours.p:.2g}",
             leak="members are told from strangers",
             clear="members are not told from strangers",
             about=about,
             worse=worse,
-            explained=explained,
         )
     clear, undecided = "members are not told from strangers", ""
-    if ours.above_chance.beats:
+    if ours.test.beats:
         clear = f"members are told from strangers, but no better than {allowed.words} allows"
         if ours.reach <= allowed.epsilon:
             undecided = (
@@ -281,23 +269,23 @@ def result_of(ours: Separation, negative: Separation, allowed: Allowed | None, a
         clear=clear,
         about=about,
         worse=worse,
-        explained=explained,
         undecided=undecided,
     )
 
 
-def _explanation(ours: Separation, negative: Separation) -> Explanation | None:
-    """Whether members may be told from strangers by the same that tells strangers from each other.
+def _confounder(ours: Separation, negative: Separation) -> Confounder | None:
+    """What tells strangers from each other, in the negative control, may tell members from strangers.
 
-    The negative control is held against the corrected level; a lesser difference is doubted at 5 %, and as far as
-    twice its reach in standard deviations, since it comes from half of the records under twice the noise.
+    The control itself is held against the corrected level. Gain and reach are in standard deviations: the control
+    comes from half of the records under twice the noise.
     """
-    if negative.p > _DOUBTED or negative.area.high is None:
+    if negative.area.high is None:
         return None
-    if ndtri(ours.value) > 2 * ndtri(negative.area.high):
-        return None
-    return Explanation(
+    return Confounder(
+        negative.p,
+        float(ndtri(ours.value)),
+        float(ndtri(negative.area.high)),
         "members and strangers may differ without any release: the negative control shows AUC "
         f"{negative.value:.3f} (p = {negative.p:.2g}), and the result is no more than that explains; strangers "
-        "of the clients' own distribution would decide"
+        "of the clients' own distribution would decide",
     )

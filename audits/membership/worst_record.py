@@ -31,11 +31,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import binom
 
-from fedassay.audits.evidence import Figures, LeakTest, Result
+from fedassay.audits.evidence import Arms, Figures, LeakTest, Result
 from fedassay.audits.membership.roc import NOTHING, Allowed, allowed_by
 from fedassay.audits.membership.swaps import (
     Guesses,
     Guessing,
+    Run,
     Swaps,
     audited_swaps,
     by_person,
@@ -45,9 +46,9 @@ from fedassay.audits.membership.swaps import (
 from fedassay.audits.membership.verdict import membership
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import approximate_inverse, one_run_fdp_bound, rejects
-from fedassay.audits.stats.resampling import ALONE
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import auc
-from fedassay.audits.verdict import conclude, not_run
+from fedassay.audits.verdict import assay, inconclusive, missing, not_run
 from fedassay.contracts.audit import AttackedContext
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.facts import Harm
@@ -76,7 +77,7 @@ class Risk:
         unit: Record, person or client.
         selection: What the units are.
         swaps: The audited units.
-        own: Those of the positive control, and what they are.
+        own: Those of the positive control, and what they are; or why there are none.
         allowed: What the claim allows of a replaced unit; None: nothing is claimed of it.
         assumptions: Stated beside the verdict.
         key: The audit's key that says how often the method is run.
@@ -88,7 +89,7 @@ class Risk:
     unit: Unit
     selection: str
     swaps: Swaps
-    own: tuple[Swaps, str]
+    own: tuple[Swaps, str] | str
     allowed: Allowed | None
     assumptions: tuple[str, ...]
     key: str = "record_runs"
@@ -145,9 +146,9 @@ def worst_record_finding(context: AttackedContext, most: int, runs: int) -> Find
     try:
         swaps = audited_swaps(context, most)
         allowed, remarks = _allowed(context, swaps, unit)
-        own = own_swaps(context, unit)
         each = "record, one of a label" if unit == "record" else "person, two records of one label each"
-        risk = Risk(unit, "worst", swaps, (own, f"{len(own.inside)} control {each}"), allowed, remarks)
+        own = known_swaps(context, unit, f"{{units}} control {each}")
+        risk = Risk(unit, "worst", swaps, own, allowed, remarks)
         return risk_finding(context, risk, runs)
     except NotRunError as error:
         return not_run(membership(f"{unit}s", "worst"), error.why)
@@ -160,57 +161,68 @@ def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
         NotRunError: The method cannot be run on such records, or the attack scores none of them.
     """
     unit, allowed, most = risk.unit, risk.allowed, risk.most
+    if isinstance(risk.own, str):
+        # Without a control that is caught nothing that the runs show could be said: they are not made.
+        reason = f"no positive control in the release's own shape: {risk.own}"
+        return inconclusive(
+            membership(f"{unit}s", risk.selection), reason, obstacle=missing(risk.own, "not_possible")
+        )
     (swaps, released), what = risk.own, "" if risk.selection == "worst" else risk.selection
+
+    def guessed(run: Run, units: Swaps, name: str) -> Guesses:
+        guesses = risk.guess(context, run, units, runs, name, advance)
+        return replace(guesses, unit=unit, tests=context.bounds)
+
     with context.workplace.progress.step(f"{unit}s") as advance:
-        ours = risk.guess(context, context.rerun, risk.swaps, runs, f"audited{what}", advance)
+        ours = guessed(context.rerun, risk.swaps, f"audited{what}")
     with context.workplace.progress.step(f"{unit}s: control") as advance:
-        own = risk.guess(context, context.exposed, swaps, runs, "own", advance)
+        own = guessed(context.exposed, swaps, "own")
     rng = context.seeds.numpy("membership", "worst record", "silent")
     silent = replace(ours, coins=rng.random(ours.coins.shape) < 0.5)
-    corrected = 0.05 / context.bounds
+    corrected = level_of(context.bounds)
     told, count = ours.told(corrected), len(ours.right)
     allows = "chance" if allowed is None else f"{most:.3g}, which {allowed.words} allows"
     alone = float(ours.lower(risk.share(ALONE)).max())
-    return conclude(
-        membership(f"{unit}s", risk.selection),
-        Result(
-            test=LeakTest(
-                risk.exceeds(ours, corrected),
-                risk.exceeds(ours, ALONE),
-                f"a {unit} told in at least {alone:.3g} of the runs",
-            ),
-            shown=_shown(risk, ours, told, corrected),
-            leak=f"a {unit} is told better than {allows}",
-            harm=Harm(
-                kind="members",
-                of=unit,
-                count=told,
-                total=count,
-                metric=_NAMES[unit][0],
-                value=float(ours.right.max() / ours.runs),
-                mechanism="membership",
-            ),
-            clear=f"no {unit} is told better than {allows}",
-            limit=lambda: _limit(risk, ours, corrected),
+    result = Result(
+        test=LeakTest(
+            risk.exceeds(ours, corrected),
+            risk.exceeds(ours, ALONE),
+            f"a {unit} told in at least {alone:.3g} of the runs",
+            statistic=_NAMES[unit][0],
         ),
-        Figures(
-            metrics=_metrics(risk, ours, told),
-            baseline={
-                _NAMES[unit][0]: Metric(value=most, reason="guessing" if allowed is None else allowed.words)
-            },
-            assumptions=(
-                *(() if risk.drawn else (_KNOWN.format(count, unit),)),
-                *risk.assumptions,
-            ),
-            series={f"{unit}s": _series(ours, unit)},
+        shown=_shown(risk, ours, told, corrected),
+        leak=f"a {unit} is told better than {allows}",
+        harm=Harm(
+            kind="members",
+            of=unit,
+            count=told,
+            total=count,
+            metric=_NAMES[unit][0],
+            value=float(ours.right.max() / ours.runs),
+            mechanism="membership",
         ),
-        positive=own.control(
-            f"the method's own run without privacy on {released}", corrected, own_shape=True, unit=unit
-        ),
-        negative=silent.control(
-            "the same guesses, against coins drawn after the runs", corrected, own_shape=False, unit=unit
-        ),
+        clear=f"no {unit} is told better than {allows}",
+        limit=lambda: _limit(risk, ours, corrected),
     )
+    figures = Figures(
+        metrics=_metrics(risk, ours, told),
+        baseline={_NAMES[unit][0]: Metric(value=most, reason="guessing" if allowed is None else allowed.words)},
+        assumptions=(*(() if risk.drawn else (_KNOWN.format(count, unit),)), *risk.assumptions),
+        series={f"{unit}s": _series(ours, unit)},
+    )
+    release = f"the method's own run without privacy on {released}"
+    negative = silent.control("the same guesses, against coins drawn after the runs")
+    arms = Arms(result, (own.control(release, own_shape=True),), negative)
+    return assay(membership(f"{unit}s", risk.selection), arms, figures)
+
+
+def known_swaps(context: AttackedContext, unit: Unit, words: str) -> tuple[Swaps, str] | str:
+    """Units of control records that the method is known to give away, and what they are; or why there are none."""
+    try:
+        own = own_swaps(context, unit)
+    except NotRunError as error:
+        return error.why
+    return own, words.format(units=len(own.inside), records=len(own.inside[0]))
 
 
 def _allowed(context: AttackedContext, swaps: Swaps, unit: Unit) -> tuple[Allowed | None, tuple[str, ...]]:
@@ -229,7 +241,7 @@ def _shown(risk: Risk, ours: Guesses, told: int, corrected: float) -> str:
     shown, judged = (float(ours.lower(risk.share(error)).max()) for error in (0.05, corrected))
     words = (
         f"the most exposed of {len(ours.right)} {risk.unit}s is told in at least {shown:.3g} of the runs by "
-        f"{ours.test} (all at once, 95 %; {judged:.3g} at the corrected level), on the mean in {ours.mean:.3g}; "
+        f"{ours.chosen} (all at once, 95 %; {judged:.3g} at the corrected level), on the mean in {ours.mean:.3g}; "
         f"{told} are told at all"
     )
     if not risk.pooled:

@@ -32,20 +32,17 @@ from fedassay.audits.memorization.controls import Redrawn, halves, overfitted
 from fedassay.audits.memorization.facts import MEMORIZATION
 from fedassay.audits.memorization.judging import (
     Memory,
+    arms_of,
     by_client,
     histogram_of,
     judge,
     metrics_of,
-    negative_control,
     planted_limit,
-    positive_control,
-    result_of,
-    search_control,
     tested_metrics,
 )
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score
 from fedassay.audits.simulation import control_seeds
-from fedassay.audits.verdict import conclude, inconclusive
+from fedassay.audits.verdict import assay, inconclusive
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
@@ -64,14 +61,12 @@ class _Controls:
     """What the same test says of generators of which it is known what they remember.
 
     Attributes:
-        overfitted: The method's own, by architecture; none where they could not be made.
-        missing: Why not, else empty.
+        overfitted: The method's own, by architecture, what remembers least first; or why they could not be made.
         copies: Images of the clients' records as they are.
         negative: Images that know nothing of the records they are asked about; None: too few records.
     """
 
-    overfitted: tuple[Memory, ...]
-    missing: str
+    overfitted: tuple[Memory, ...] | str
     copies: Memory
     negative: Memory | None
 
@@ -135,13 +130,12 @@ class MemorizationAudit(Parameters):
         unseen: Records,
         context: AuditContext,
     ) -> _Controls:
+        made: tuple[Memory, ...] | str
         try:
-            made, missing = self._overfitted(unseen, context), ""
+            made = self._overfitted(unseen, context)
         except NotRunError as error:
-            made, missing = (), error.why
-        return _Controls(
-            made, missing, self._copies(owners, dealt, context), self._negative(owners, dealt, context)
-        )
+            made = error.why
+        return _Controls(made, self._copies(owners, dealt, context), self._negative(owners, dealt, context))
 
     def _search(self, context: AuditContext, closest: int) -> Search:
         return Search(self.neighbours, self.alpha, context.workplace.device, closest)
@@ -160,9 +154,9 @@ class MemorizationAudit(Parameters):
             NotRunError: The control role is too small, or the method cannot be run on it.
         """
         key = f"memorization/{context.method_key}/{self.model_dump_json()}/{context.bounds}"
-        kept = context.workplace.shared.get(key)
-        if isinstance(kept, tuple):
-            return kept
+        return context.workplace.once(key, lambda: self._remembering(unseen, context))
+
+    def _remembering(self, unseen: Records, context: AuditContext) -> tuple[Memory, ...]:
         seeds = control_seeds(context, "memorization", "control")
         others = unseen.without(context.control)
         ours, _ = match_classes(distinct(context.control), others, seeds.numpy("match"))
@@ -170,7 +164,10 @@ class MemorizationAudit(Parameters):
             raise NotRunError(
                 f"the control role has {len(ours)} records with held-out ones of their class beside them; a "
                 f"generator that is overfitted for the positive control takes {FEWEST}: give "
-                f"data.split.control at least {FEWEST - len(ours)} more"
+                f"data.split.control at least {FEWEST - len(ours)} more",
+                role="control",
+                held=len(context.control),
+                needed=len(context.control) + FEWEST - len(ours),
             )
         chosen = np.sort(seeds.numpy("records").permutation(ours)[: self.control_records])
         records = distinct(context.control).take(chosen, "control")
@@ -183,8 +180,7 @@ class MemorizationAudit(Parameters):
                 images = seeds.child("images", number)
                 scores = score(generator, count, *asked, images, context.workplace.progress)
                 made.append(self._judge([scores], context, seeds.numpy("test", number)))
-        context.workplace.shared[key] = tuple(made)
-        return tuple(made)
+        return tuple(sorted(made, key=lambda each: -each.copied.p))
 
     def _copies(
         self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], context: AuditContext
@@ -244,25 +240,16 @@ class MemorizationAudit(Parameters):
                 "clients": by_client(memory, names),
             },
         )
-        search, negative = search_control(controls.copies), controls.negative
-        own = positive_control(controls.overfitted) if controls.overfitted else None
+        negative, own = controls.negative, controls.overfitted
         if negative is None:
-            reason = f"too few records for a negative control; {memory.shown}"
-            return inconclusive(subject, reason, figures, positive=own or search)
+            return inconclusive(subject, f"too few records for a negative control; {memory.shown}", figures)
         claimed, rng = context.privacy.private, control_seeds(context, "memorization", "limit").numpy()
 
         def limit() -> Limit | str:
-            weakest = max(controls.overfitted, key=lambda each: each.copied.p)
-            return planted_limit(memory, negative, weakest, rng)
+            return planted_limit(memory, negative, own[0], rng) if isinstance(own, tuple) else own
 
-        return conclude(
-            subject,
-            result_of(memory, negative, claimed=claimed, limit=limit, undecided=controls.missing),
-            figures,
-            positive=own or search,
-            negative=negative_control(negative, claimed=claimed),
-            also=() if own is None else (search,),
-        )
+        arms = arms_of(memory, own, controls.copies, negative, claimed=claimed, limit=limit)
+        return assay(subject, arms, figures)
 
     def _assumptions(self, memory: Memory, context: AuditContext) -> tuple[str, ...]:
         fewest = min(each.neighbours for each in memory.scores)

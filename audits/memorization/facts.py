@@ -21,6 +21,18 @@ MEMORIZATION = AuditFacts(
             "Generated images whose memorization score is below 1.",
             worse="higher",
         ),
+        MetricFacts(
+            "share_under_threshold",
+            "Share under threshold",
+            "Share of the generated images whose memorization score is below 1.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "copied",
+            "Given back",
+            "Share of training records that generated images give back, less that of held-out ones.",
+            worse="higher",
+        ),
         HELDOUT_GAP,
     ),
     place=Place("attacks", "Memorization", order=30, always=True),

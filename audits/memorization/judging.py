@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, Explanation, LeakTest, Result, by_p_value
+from fedassay.audits.evidence import Arms, Confounder, Control, LeakTest, Result, by_p_value
 from fedassay.audits.memorization.scores import Scores
 from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Gap
+from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.stratified import stratified_count, stratified_gap
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, Series
 from fedassay.support.types import Ints
-
-_DOUBTED = 0.05
-"""p-value of the negative control up to which training records that are closer, but not copied, are no leak."""
 
 _DRAWN = 20_000
 _MOST_CLASSES = 1 << 20
@@ -67,14 +65,19 @@ class Memory:
         return np.concatenate([each.heldout for each in self.scores])
 
     @property
-    def given_back(self) -> LeakTest:
+    def test(self) -> LeakTest:
         """Of whether more training than held-out records are given back."""
-        return by_p_value(self.copied.p, self.tests)
+        return by_p_value(self.copied.p, self.tests, "copied")
 
     @property
     def closer(self) -> LeakTest:
         """Of whether training records lie closer to generated images than held-out ones, copies or not."""
-        return by_p_value(self.gap.p, self.tests)
+        return by_p_value(self.gap.p, self.tests, "heldout_gap")
+
+    @property
+    def only_closer(self) -> bool:
+        """Whether training records are closer, and not given back."""
+        return not self.test.beats and (self.closer.beats or self.closer.alone)
 
     @property
     def copies(self) -> int:
@@ -83,7 +86,7 @@ class Memory:
 
     @property
     def apart(self) -> str:
-        """The figures of that."""
+        """The figures of how much closer training records are."""
         gap = self.gap
         return (
             f"training records lie closer to generated images than held-out ones (gap {gap.value:.3f} "
@@ -97,6 +100,20 @@ class Memory:
         return (
             f"records given back, training less held-out: {copied.value:+.1%} [{copied.low:+.1%}, "
             f"{copied.high:+.1%}], p = {copied.p:.2g}"
+        )
+
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
+        """As a control."""
+        copied, under = self.copied.value, f"{self.copies} of {len(self.training)} images under {self.threshold:g}"
+        return Control(
+            release,
+            detected=self.test.beats,
+            shown=f"{release}; {self.shown}",
+            value=copied,
+            n=self.copied.n[0],
+            detail=f"{self.shown}; {under}",
+            own_shape=own_shape,
+            gain=copied,
         )
 
 
@@ -151,7 +168,7 @@ def planted_limit(memory: Memory, negative: Memory, positive: Memory, rng: np.ra
         # One index stands for a trial of each side.
         first, second = silent[nobody % len(silent)], unseen[nobody // len(silent)]
         first[:leaking] = planted[known[:leaking]]
-        return stratified_count(first, second, ordered) <= 0.05 / memory.tests
+        return stratified_count(first, second, ordered) <= level_of(memory.tests)
 
     size = len(strata[0])
     found = detection_limit(size, len(silent) * len(unseen), len(planted), finds, rng)
@@ -171,99 +188,80 @@ def planted_limit(memory: Memory, negative: Memory, positive: Memory, rng: np.ra
     )
 
 
-def result_of(
-    memory: Memory, negative: Memory, *, claimed: bool, limit: Callable[[], Limit | str], undecided: str
-) -> Result:
-    """The generators for the ladder.
+def arms_of(
+    memory: Memory,
+    own: Sequence[Memory] | str,
+    copies: Memory,
+    negative: Memory,
+    *,
+    claimed: bool,
+    limit: Callable[[], Limit | str],
+) -> Arms:
+    """The generators with their controls, for the ladder.
 
     Args:
         memory: Of the audited generators.
+        own: Of generators of every architecture that were made to remember control records; or why there are none.
+        copies: Of records that are given back as they are: the search alone.
         negative: Of images that know nothing of the records they are asked about.
         claimed: Whether a claim of privacy allows membership some room. What of it is used is for the audits of
             claims to say; only what is given back is a leak then.
         limit: The smallest leak that would have been found.
-        undecided: Why the absence of copies is no answer, empty where it is one.
     """
+    silent = negative.control("either half of each client's images as if generated, asked about the other half")
+    if not silent.detected:
+        silent = replace(silent, detected=negative.closer.beats and not claimed, shown=negative.apart)
+    confounder = None
+    if memory.only_closer and not claimed:
+        confounder = Confounder(
+            negative.gap.p,
+            memory.gap.value,
+            negative.gap.high,
+            "training records lie closer to generated images than held-out ones, but so may records that no "
+            f"generator saw (p = {negative.gap.p:.2g})",
+        )
+    return Arms(
+        _result(memory, claimed=claimed, limit=limit),
+        own if isinstance(own, str) else tuple(_overfitted(each) for each in own),
+        silent,
+        (copies.control("images of records as they are, in the place of generated ones"),),
+        confounder,
+    )
+
+
+def _overfitted(memory: Memory) -> Control:
+    known = memory.scores[0].trained
+    release = f"the method's own generator, overfitted to {known} control records"
+    control = memory.control(release, own_shape=True)
+    shown = f"the method's own generator that should know {known} control records by heart; {memory.shown}"
+    return replace(control, shown=shown)
+
+
+def _result(memory: Memory, *, claimed: bool, limit: Callable[[], Limit | str]) -> Result:
     values, heldout = memory.training, memory.heldout
     shown = (
         f"{memory.copies} of {len(values)} generated images score under {memory.threshold:g} (smallest "
         f"{values.min():.2f}; against held-out records {int((heldout < memory.threshold).sum())} and "
         f"{heldout.min():.2f}); {memory.shown}"
     )
-    copied, closer = memory.given_back, memory.closer
-    only_closer = not copied.beats and (closer.beats or closer.alone)
-    if only_closer and not claimed:
-        test = LeakTest(closer.beats, copied.alone or closer.alone, closer.words)
-        leak, explained = memory.apart, _explanation(negative)
-    else:
-        test, leak, explained = copied, "training records are given back", None
-        if only_closer:
-            shown = f"{shown}; {memory.apart}, which is membership, not memorization"
+    test, leak = memory.test, "training records are given back"
+    harm = Harm(
+        kind="pictures", of="training_record", count=memory.copies, total=len(values), mechanism="memorized"
+    )
+    if memory.only_closer and claimed:
+        shown = f"{shown}; {memory.apart}, which is membership, not memorization"
+    elif memory.only_closer:
+        test, leak = replace(memory.closer, alone=test.alone or memory.closer.alone), memory.apart
+        harm = Harm(kind="members", of="training_record", metric="heldout_gap", value=memory.gap.value)
     return Result(
         test=test,
         shown=shown,
         leak=leak,
-        harm=Harm(
-            kind="pictures", of="training_record", count=memory.copies, total=len(values), mechanism="memorized"
-        )
-        if test is copied
-        else Harm(kind="members", of="training_record", metric="heldout_gap", value=memory.gap.value),
+        harm=harm,
         clear="no generated image is a copy",
         worse="held-out records" if memory.gap.high < 0 else "",
-        explained=explained,
-        undecided=undecided
-        or ("low scores, but not of training records more than of others" if memory.copies else ""),
+        undecided="low scores, but not of training records more than of others" if memory.copies else "",
         limit=limit,
-    )
-
-
-def _explanation(negative: Memory) -> Explanation | None:
-    if negative.gap.p > _DOUBTED:
-        return None
-    return Explanation(
-        "training records lie closer to generated images than held-out ones, but so may records that no "
-        f"generator saw (p = {negative.gap.p:.2g})"
-    )
-
-
-def positive_control(memories: Sequence[Memory]) -> Control:
-    """Generators that were made to remember, as a control; every architecture must be caught."""
-    memory = max(memories, key=lambda each: each.copied.p)
-    known = memory.training
-    return Control(
-        f"the method's own generator, overfitted to {memory.scores[0].trained} control records",
-        detected=all(each.given_back.beats for each in memories),
-        shown=f"the method's own generator that should know {memory.scores[0].trained} control records by heart; "
-        f"{memory.shown}",
-        value=memory.copied.value,
-        n=memory.copied.n[0],
-        detail=f"{memory.shown}; {memory.copies} of {len(known)} images under {memory.threshold:g}",
-        own_shape=True,
-    )
-
-
-def search_control(memory: Memory) -> Control:
-    """Records that are given back as they are, as a control of the search alone."""
-    return Control(
-        "images of records as they are, in the place of generated ones",
-        detected=memory.given_back.beats,
-        shown=f"records as they are; {memory.shown}",
-        value=memory.copied.value,
-        n=memory.copied.n[0],
-        detail=memory.shown,
-    )
-
-
-def negative_control(memory: Memory, *, claimed: bool) -> Control:
-    """Images that know nothing of the records they are asked about, as a control."""
-    copied = memory.given_back.beats
-    return Control(
-        "either half of each client's images as if generated, asked about the other half",
-        detected=copied or (memory.closer.beats and not claimed),
-        shown=memory.shown if copied else memory.apart,
-        value=memory.copied.value,
-        n=memory.copied.n[0],
-        detail=memory.shown,
     )
 
 

@@ -13,8 +13,9 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.features import encoder
 from fedassay.audits.message.controls import attacked, control_records, sums_of
-from fedassay.audits.message.truth import NEAR, encoder
+from fedassay.audits.message.truth import NEAR
 from fedassay.audits.stats.persons import share_interval, share_of_persons
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext

@@ -11,15 +11,16 @@ hand is a second one. Negative control: the same vectors against records that no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from fedassay.audits.evidence import Control, Figures, Subject
+from fedassay.audits.evidence import Arms, Control, Figures, Subject
 from fedassay.audits.exposure import summed_only
+from fedassay.audits.features import encoder
 from fedassay.audits.message import exposed
 from fedassay.audits.message.controls import algebra_view, attacked, control_records
 from fedassay.audits.message.factors import factors_findings
@@ -33,7 +34,6 @@ from fedassay.audits.message.truth import (
     Recovery,
     assumptions,
     class_means,
-    encoder,
     incomparable,
     judge,
     match,
@@ -46,7 +46,7 @@ from fedassay.audits.message.truth import (
 )
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.identification import Identification
-from fedassay.audits.verdict import conclude, not_run
+from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
@@ -99,15 +99,15 @@ def _algebra(result: AttackResult, context: AttackedContext) -> list[Finding]:
 
 def _remark(rule: str, result: AttackResult, context: AttackedContext) -> Finding:
     """Against the method's own messages of known records; made by hand where these cannot be had, and said so."""
-    undecided = ""
+    missing = ""
     try:
         readings = exposed.alone(context)
         if rule in NUMBERS and (largest := _largest_below(context)):
             readings += exposed.alike(context, largest)
     except NotRunError as error:
         readings = (exposed.by_hand(context, control_records(context), encoder(context) or plain, rule),)
-        undecided = error.why
-    return rule_finding(rule, result, context, readings, undecided)
+        missing = error.why
+    return rule_finding(rule, result, context, readings, missing)
 
 
 def _largest_below(context: AttackedContext) -> list[Records]:
@@ -158,21 +158,14 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     figures, baseline = metrics(ours.matched)
     sent = asked(averaged(vectors, source.labels, list(own.values())), list(truths.values())) if named else None
     shares, of_means = identification_metrics(named, sent, context)
-    if is_approximate(result):
-        known, (positive, *also), undecided = _nearly_known(source.name, context, list(truths.values()))
-    else:
-        known, (positive, *also), undecided = _controls(source.name, context, encode, means)
-    return conclude(
+    beside = _nearly_known if is_approximate(result) else _controls
+    known, full, alone = beside(source.name, context, list(truths.values()))
+    limit = partial(recovery_limit, ours, known)
+    silent = negative.negative(ours, "the same vectors against features of fresh (test) records")
+    return assay(
         subject,
-        result_of(
-            ours, source.name, undecided=undecided or ours.undecided, limit=partial(recovery_limit, ours, known)
-        ),
+        Arms(result_of(ours, source.name, limit), full, silent, alone),
         Figures({**figures, **shares}, {**baseline, **of_means}, assumptions(context)),
-        positive=positive,
-        negative=negative.control(
-            "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
-        ),
-        also=also,
     )
 
 
@@ -184,9 +177,11 @@ def _truths(source: VectorSource, context: AttackedContext) -> dict[str, Records
     return {sender: records for sender, records in found.items() if records is not None}
 
 
-def _nearly_known(
-    name: str, context: AttackedContext, audited: Sequence[Records]
-) -> tuple[list[Recovery], list[Control], str]:
+_Beside = tuple[list[Recovery], tuple[Control, ...] | str, tuple[Control, ...]]
+"""How known records come back; the end-to-end controls, or why there are none; those of the attack alone."""
+
+
+def _nearly_known(name: str, context: AttackedContext, audited: Sequence[Records]) -> _Beside:
     """Whether what comes back nearly does so from clients of control records, as large as the audited ones.
 
     A count of exact copies, as other sources' controls have, would never catch it: its control is the test itself.
@@ -196,44 +191,41 @@ def _nearly_known(
         largest = sorted(audited, key=len)[-_CONTROL_CLIENTS:]
         found = exposed.recovered(exposed.alike(context, largest), name, context)
     except NotRunError as error:
-        return [], [Control(release, False, error.why, own_shape=True)], error.why
+        return [], error.why, ()
     best = max(found, key=lambda each: (each.test.beats, len(each.matched.errors)))
-    caught = any(each.test.beats for each in found)
-    return [], [replace(best.control(release, detected=caught), own_shape=True)], ""
+    return [], (replace(best.control(release, own_shape=True), detected=best.test.beats),), ()
 
 
-def _controls(
-    name: str, context: AttackedContext, encode: Callable[[Records], Matrix], means: Matrix
-) -> tuple[list[Recovery], list[Control], str]:
-    """How known records come back, the controls of that, and why there are none in the release's own shape."""
-    known, undecided = _known(name, context)
-    by_hand = _by_hand(name, context, encode, means)
-    if not known:
-        return known, [by_hand], undecided
-    release = "the method's own messages without privacy, of control records"
-    return known, [exposed.control_of(known, release), by_hand], undecided
-
-
-def _known(name: str, context: AttackedContext) -> tuple[list[Recovery], str]:
-    """How well known records come back from the method's own messages, or why there are none."""
+def _controls(name: str, context: AttackedContext, audited: Sequence[Records]) -> _Beside:
+    """How known records come back, from the method's own messages and from statistics by hand."""
+    del audited
+    by_hand = _by_hand(name, context)
     try:
-        if name == "differences":
-            readings = exposed.before_and_after(context)
-        else:
-            readings = exposed.alone(context)
-            if name == "collapsed_components":
-                readings += exposed.crowded(context)
+        known = _known(name, context)
     except NotRunError as error:
-        return [], error.why
-    if name != "differences":
-        readings = exposed.also_faintly_noised(readings, context)
-    return exposed.recovered(readings, name, context), ""
+        return [], error.why, (by_hand,)
+    own = exposed.control_of(known, "the method's own messages without privacy, of control records")
+    return known, (own,), (by_hand,)
 
 
-def _by_hand(name: str, context: AttackedContext, encode: Callable[[Records], Matrix], means: Matrix) -> Control:
+def _known(name: str, context: AttackedContext) -> list[Recovery]:
+    """How well known records come back from the method's own messages.
+
+    Raises:
+        NotRunError: There are too few control records, or the method cannot be run on them.
+    """
+    if name == "differences":
+        return exposed.recovered(exposed.before_and_after(context), name, context)
+    readings = exposed.alone(context)
+    if name == "collapsed_components":
+        readings += exposed.crowded(context)
+    return exposed.recovered(exposed.also_faintly_noised(readings, context), name, context)
+
+
+def _by_hand(name: str, context: AttackedContext) -> Control:
     """The attack alone, on exact statistics of a few records; the same for every cell that encodes alike."""
-    records = control_records(context)
-    features = encode(records)
+    records, encode = control_records(context), encoder(context) or plain
+    features, means = encode(records), class_means(context, encode)
     computed = attacked(context, algebra_view(records, context, encode))
     part = next((item for item in computed.vectors if item.name == name), nothing(name))
     if name == "raw":  # nothing is computed: what is sent is the feature
@@ -242,5 +234,4 @@ def _by_hand(name: str, context: AttackedContext, encode: Callable[[Records], Ma
     truth = [(np.arange(len(whole)), features, records.labels)]
     rng = control_seeds(context, "message", name).numpy()
     recovery = judge(match(whole, part.labels, truth, means), rng, tests=context.bounds)
-    release = f"statistics by hand of {recovery.matched.records} private records, in float64"
-    return recovery.control(release, detected=recovery.caught)
+    return recovery.control(f"statistics by hand of {recovery.matched.records} private records, in float64")

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.attributed import attributed
 from fedassay.audits.message.controls import (
     SENDER,
@@ -29,7 +29,7 @@ from fedassay.audits.message.exposed import by_hand, changed
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
 from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match, nothing, plain, rule_of_three
-from fedassay.audits.verdict import conclude, not_run
+from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
@@ -40,14 +40,15 @@ from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageFiel
 from fedassay.exchange.view import View
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
+from fedassay.support.errors import Why
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
 _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 """Evidence on label histograms that is the histogram itself, where no noise is declared on it."""
 
-_NOISY = "stands out from noise"
-"""In the reason why nothing was factored where noise hides it."""
+_MAY_HOLD = ("", "nothing_to_read", "too_large")
+"""Kinds of obstacles under which the factorization applies: none, noise that hides all, the plan's parameter."""
 
 _NO_RECORDS = "the clients' records were not given, so nothing was matched with them"
 
@@ -98,7 +99,7 @@ def _arithmetic(
     return _concluded(
         Subject("message", attack, source.name, "all"),
         Result(
-            test=by_arithmetic(certain > 0),
+            test=by_arithmetic(certain > 0, "vectors_certain"),
             shown=f"{certain} vectors from {senders} sender(s) are single records' features as they are "
             f"({source.name})",
             near_copies=certain,
@@ -191,11 +192,14 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
     expected = np.asarray(result.scores["expected_error"], np.float64)
     sizes = np.nan_to_num(np.asarray(result.scores["records"], np.float64))
     sure = int((expected < EXACT).sum())
-    reasons = [str(reason) for reason in result.artifacts["reasons"]]
-    beyond = [reason for reason in reasons if reason and _NOISY not in reason and "max_records" not in reason]
+    reasons = [
+        Why(str(words), kind=str(kind))
+        for words, kind in zip(result.artifacts["reasons"], result.artifacts["obstacles"], strict=True)
+    ]
+    beyond = [reason for reason in reasons if reason.kind not in _MAY_HOLD]
     if len(beyond) == len(reasons):
-        return not_run(subject, f"the factorization does not apply: {beyond[0]}")
-    known = _controls_as_large(sizes[[reason not in beyond for reason in reasons]], controls)
+        return not_run(subject, beyond[0].said(f"the factorization does not apply: {beyond[0]}"))
+    known = _controls_as_large(sizes[[reason.kind in _MAY_HOLD for reason in reasons]], controls)
     largest = max(len(each) for each in known)
     errors = [_factored(each, context) for each in known]
     median, caught = max((each for each in errors), key=lambda each: np.inf if each[0] is None else each[0])
@@ -208,7 +212,7 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
     return _concluded(
         subject,
         Result(
-            test=by_arithmetic(sure > 0),
+            test=by_arithmetic(sure > 0, "expected_error"),
             shown=_follow(sure, sizes, expected, reasons),
             harm=Harm(
                 kind="exact", of="record", count=sure, total=int(sizes.sum()) or None, mechanism="second_moment"
@@ -252,7 +256,7 @@ def _share_of_messages(messages: int, largest: int) -> Limit:
     )
 
 
-def _follow(sure: int, sizes: Matrix, expected: Matrix, reasons: Sequence[str]) -> str:
+def _follow(sure: int, sizes: Matrix, expected: Matrix, reasons: Sequence[Why]) -> str:
     """How many records' features a factorization gives, and how sure that is."""
     shown = f"{sure} of {sizes.sum():.0f} records' features follow from second moments"
     if sure:
@@ -261,14 +265,16 @@ def _follow(sure: int, sizes: Matrix, expected: Matrix, reasons: Sequence[str]) 
     return f"{shown}; not tried: {said}" if said else shown
 
 
-def _unfactored(expected: Matrix, reasons: Sequence[str], beyond: Sequence[str], sizes: Matrix) -> str:
+def _unfactored(expected: Matrix, reasons: Sequence[Why], beyond: Sequence[Why], sizes: Matrix) -> str:
     """Which messages nothing is concluded about, and what would decide it."""
     if len(expected):
         return f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}"
-    if any("max_records" in reason for reason in reasons):
-        return "not tried on all messages: a larger max_records would decide"
+    if any(reason.kind == "too_large" for reason in reasons):
+        return Why("not tried on all messages: a larger max_records would decide", kind="too_large")
     if beyond:
-        return f"nothing is known of messages that the factorization does not apply to ({beyond[0]})"
+        return beyond[0].said(
+            f"nothing is known of messages that the factorization does not apply to ({beyond[0]})"
+        )
     if not sizes.all():
         return (
             "the number of records behind noise is not known, so that no control is as large; the audit of a "
@@ -347,7 +353,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
     return _concluded(
         Subject("message", result.attack, "label_histograms", "all"),
         Result(
-            test=by_arithmetic(bool(certain)),
+            test=by_arithmetic(bool(certain), "senders_told"),
             shown=f"the label histogram of {whose} follows exactly from what is sent ({_listed(evidence)})"
             if certain
             else f"label histograms were estimated ({_listed(evidence)})",
@@ -415,5 +421,6 @@ def _concluded(
     positive: Control,
     negative: Control,
 ) -> Finding:
-    figures = Figures(metrics, assumptions=(_NO_RECORDS, *assumptions))
-    return conclude(subject, result, figures, positive=positive, negative=negative)
+    # Nobody has the method: messages of the captured form are the whole way that there is.
+    arms = Arms(result, (positive,), negative)
+    return assay(subject, arms, Figures(metrics, assumptions=(_NO_RECORDS, *assumptions)))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.features import encoder
 from fedassay.audits.message import exposed
 from fedassay.audits.message.certificates import Certificate, Recovered, certificate_metrics, fit
-from fedassay.audits.message.truth import encoder
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
@@ -72,9 +72,10 @@ def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate
     sizes = sorted(len(records) for records in held)
     form = f"{context.privacy.adjacency}/{context.view.threat.model_dump_json()}/{sizes}"
     key = f"certificate/{context.method_key}/{context.attack_key}/{form}"
-    kept = context.workplace.shared.get(key)
-    if isinstance(kept, Certificate):
-        return kept
+    return context.workplace.once(key, lambda: _fit(held, context))
+
+
+def _fit(held: Sequence[Records], context: AttackedContext) -> Certificate:
     rng = control_seeds(context, "message", "certificate").numpy()
     wanted = [held[number] for number in rng.integers(0, len(held), CLIENTS)]
     controls = []
@@ -86,8 +87,7 @@ def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate
         together = any(str(name) == AGGREGATE for name in reading.result.artifacts.get("senders", ()))
         owners = (joined(AGGREGATE, reading.clients),) if together else reading.clients
         controls += [recovered(reading.result, owner.name, owner, encode) for owner in owners]
-    made = context.workplace.shared[key] = fit(controls)
-    return made
+    return fit(controls)
 
 
 def recovered(

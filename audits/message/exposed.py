@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Control
 from fedassay.audits.exposure import Exposure, dealt_clients, exposed_clients, exposures
+from fedassay.audits.features import encoder
 from fedassay.audits.message.controls import attacked, by_hand_view
-from fedassay.audits.message.truth import Recovery, class_means, encoder, judge, match, nothing
+from fedassay.audits.message.truth import Recovery, class_means, judge, match, nothing
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -224,8 +225,7 @@ def control_of(recoveries: Sequence[Recovery], release: str) -> Control:
     """As one control, which every release must pass; the worst one is shown."""
     if not recoveries:
         return Control(release, False, "no record came back", own_shape=True)
-    worst = min(recoveries, key=lambda each: (each.caught, each.share))
-    return replace(worst.control(release, detected=all(each.caught for each in recoveries)), own_shape=True)
+    return min(recoveries, key=lambda each: (each.caught, each.share)).control(release, own_shape=True)
 
 
 def also_faintly_noised(readings: Sequence[Reading], context: AttackedContext) -> tuple[Reading, ...]:

@@ -13,7 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from fedassay.audits.evidence import Control, Figures, Subject
+from fedassay.audits.evidence import Arms, Control, Figures, Subject
+from fedassay.audits.features import encoder
 from fedassay.audits.message import exposed
 from fedassay.audits.message.attributed import attributed
 from fedassay.audits.message.certified import certified
@@ -24,7 +25,6 @@ from fedassay.audits.message.truth import (
     Recovery,
     assumptions,
     class_means,
-    encoder,
     incomparable,
     judge,
     match,
@@ -36,7 +36,7 @@ from fedassay.audits.message.truth import (
 )
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.identification import Identification
-from fedassay.audits.verdict import conclude, not_run
+from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
@@ -48,12 +48,18 @@ from fedassay.support.errors import NotRunError, Why
 MOST_SIZES = 4
 """Client sizes that get a control client: the smallest, the largest, and some between."""
 
-_LIMITED = "max_records"
-"""In the reason why the attack did not try a message that the plan's parameter forbids."""
+_LIMITED, _IS_SIGNED = "too_large", "signed_features"
+"""Kinds of obstacles: the plan's parameter forbids to try so large a message; features are negative in places."""
 
-_SIGNED = (
+_WHY = ("reasons", "obstacles")
+"""Artifacts that say of every message, in words and by kind, why the attack did not try it."""
+
+_TOO_WEAK = Why("the attack does not recover control clients that large")
+
+_SIGNED = Why(
     "this backbone's features are signed: the factorization needs features that are not negative, and a search "
-    "for the rotation that is left needs sums without noise and records of the attacker's own"
+    "for the rotation that is left needs sums without noise and records of the attacker's own",
+    kind=_IS_SIGNED,
 )
 
 
@@ -66,16 +72,16 @@ class _Known:
         found: Whether the verdict's own test finds a leak in each.
         exact: Records that came back exactly, of each.
         errors: Median relative error of each; infinite where nothing came back.
-        reasons: Why the attack did not try some, in its own words.
-        missing: Why there are no control clients, or none so large; empty where there are.
+        reasons: Why the attack did not try some.
+        missing: Why there are no control clients, or none so large.
     """
 
     sizes: tuple[int, ...] = ()
     found: tuple[bool, ...] = ()
     exact: tuple[int, ...] = ()
     errors: tuple[float, ...] = ()
-    reasons: tuple[str, ...] = ()
-    missing: str = ""
+    reasons: tuple[Why, ...] = ()
+    missing: Why = _TOO_WEAK
 
     @property
     def recovered(self) -> tuple[int, ...]:
@@ -125,7 +131,7 @@ def factors_findings(result: AttackResult, context: AttackedContext) -> list[Fin
         return [not_run(subject, _SIGNED)]
     known = _known(list(truths.values()), context)
     untried = _beyond(known)
-    if nobody and not known.recovered and untried:
+    if nobody and not known.recovered and untried is not None:
         return [not_run(subject, untried)]
     rng = context.seeds.numpy("message", source.name)
     joining = _Joining(source, vectors, means, encode, rng)
@@ -219,15 +225,18 @@ def _finding(
     reach = Metric(
         value=float(known.largest), n=len(known.sizes), reason="largest control client recovered, in records"
     )
-    return conclude(
+    made = result_of(
+        ours,
+        joining.source.name,
+        partial(_limit, len(truths), known),
+        about=_about(result, known, subject.selection, truths),
+        undecided=_undecided(result, known, truths),
+    )
+    own = (known.control(),) if known.sizes else known.missing
+    silent = negative.negative(ours, "the same vectors against features of fresh (test) records")
+    return assay(
         subject,
-        result_of(
-            ours,
-            joining.source.name,
-            about=_about(result, known, subject.selection, truths),
-            undecided=_undecided(result, known, truths) or ours.undecided,
-            limit=partial(_limit, len(truths), known),
-        ),
+        Arms(made, own, silent, (by_hand,)),
         Figures(
             {
                 **figures,
@@ -240,11 +249,6 @@ def _finding(
             {**baseline, **of_means, **chance},
             assumptions(context),
         ),
-        positive=known.control() if known.sizes else by_hand,
-        negative=negative.control(
-            "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
-        ),
-        also=(by_hand,) if known.sizes else (),
     )
 
 
@@ -257,7 +261,7 @@ def _about(result: AttackResult, known: _Known, selection: str | None, truths: M
         return f"{clients} of {least}{f' to {most}' * (most > least)} records"
     if result.vectors or not result.notes:
         return ""
-    if known.recovered and "signed" in result.notes[0]:
+    if known.recovered and _IS_SIGNED in result.artifacts["obstacles"]:
         return "not tried: noise makes sums of features negative that are not"
     return result.notes[0]
 
@@ -273,28 +277,19 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
     by_size = {len(records): records for records in audited if len(records)}
     sizes = sorted(by_size)
     if not sizes:
-        return _Known(missing="no audited client holds a record")
+        return _Known(missing=Why("no audited client holds a record"))
     chosen = sorted({sizes[round(i)] for i in np.linspace(0, len(sizes) - 1, MOST_SIZES)})
-    available = len(context.control)
-    missing = ""
-    if sizes[-1] > available:
-        missing = Why(
-            f"the control role has {available} records, and the largest client {sizes[-1]}: give "
-            f"data.split.control at least {sizes[-1] - available} more",
-            "control",
-            available,
-            sizes[-1],
-        )
     noised = sorted(
         {item.kind for m in context.view.from_clients() for item in m.fields.values() if noise_of(item)}
     )
     key = f"message/{context.attack_key}/{context.release_key}/{noised}/{chosen}/{context.bounds}"
-    kept = context.workplace.shared.get(key)
-    if isinstance(kept, _Known):
-        return kept
+    return context.workplace.once(key, lambda: _tried([by_size[size] for size in chosen], context))
+
+
+def _tried(wanted: Sequence[Records], context: AttackedContext) -> _Known:
+    """What comes back of control clients as large as these, of rising sizes."""
     try:
-        readings = exposed.alike(context, [by_size[size] for size in chosen])
-        readings = exposed.also_faintly_noised(readings, context)
+        readings = exposed.also_faintly_noised(exposed.alike(context, wanted), context)
     except NotRunError as error:
         return _Known(missing=error.why)
     tried = [
@@ -304,40 +299,49 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
         for recovery in exposed.recovered((replace(reading, clients=(client,)),), reading.result.attack, context)
     ]
     tried.sort(key=lambda each: each[0])
-    reasons = {str(reason) for reading in readings for reason in reading.result.artifacts.get("reasons", ())}
-    made = context.workplace.shared[key] = _Known(
+    reasons = {
+        Why(str(words), kind=str(kind))
+        for reading in readings
+        for words, kind in zip(*(reading.result.artifacts.get(name, ()) for name in _WHY), strict=True)
+    }
+    available, largest = len(context.control), len(wanted[-1])
+    short = Why(
+        f"the control role has {available} records, and the largest client {largest}: give data.split.control at "
+        f"least {largest - available} more",
+        "control",
+        available,
+        largest,
+    )
+    return _Known(
         sizes=tuple(size for size, _ in tried),
         found=tuple(recovery.test.beats for _, recovery in tried),
         exact=tuple(recovery.matched.exact for _, recovery in tried),
         errors=tuple(np.inf if recovery.median is None else recovery.median for _, recovery in tried),
         reasons=tuple(sorted(reasons - {""})),
-        missing=missing,
+        missing=short if largest > available else next(iter(sorted(reasons - {""})), _TOO_WEAK),
     )
-    return made
 
 
-def _beyond(known: _Known) -> str:
-    """Why the factorization does not apply to messages of these sizes at all, in its own words."""
-    return next((reason for reason in known.reasons if _LIMITED not in reason), "")
+def _beyond(known: _Known) -> Why | None:
+    """Why the factorization does not apply to messages of these sizes at all."""
+    return next((reason for reason in known.reasons if reason.kind != _LIMITED), None)
 
 
 def _limited(result: AttackResult) -> str:
     """Why the plan's parameter kept the attack from some message, empty where it did not."""
-    return next((str(reason) for reason in result.artifacts["reasons"] if _LIMITED in str(reason)), "")
+    reasons = zip(*(result.artifacts[name] for name in _WHY), strict=True)
+    return next((str(words) for words, kind in reasons if kind == _LIMITED), "")
 
 
 def _undecided(result: AttackResult, known: _Known, truths: Mapping[str, Records]) -> str:
     """Why nothing is concluded about some of these senders."""
     limited, largest = _limited(result), max(map(len, truths.values()))
     if limited:
-        return f"not tried on all messages: {limited}; a larger one would decide"
+        return Why(f"not tried on all messages: {limited}; a larger one would decide", kind=_LIMITED)
     if known.largest < largest:
-        why = known.missing or (
-            known.reasons[0] if known.reasons else "the attack does not recover control clients that large"
-        )
-        return (
+        return known.missing.said(
             f"control clients were recovered up to {known.largest} records, the largest client has {largest}, "
-            f"so that nothing is known of larger ones ({why})"
+            f"so that nothing is known of larger ones ({known.missing})"
         )
     return ""
 
@@ -367,8 +371,7 @@ def _by_hand(context: AttackedContext, means: Matrix) -> Control:
     truth = [(np.arange(len(whole)), encode(records), records.labels)]
     rng = control_seeds(context, "message", "by hand").numpy()
     recovery = judge(match(whole, labels, truth, means), rng, tests=context.bounds)
-    release = f"statistics by hand of {recovery.matched.records} private records, in float64"
-    return recovery.control(release, detected=recovery.caught)
+    return recovery.control(f"statistics by hand of {recovery.matched.records} private records, in float64")
 
 
 def _expected(result: AttackResult) -> Metric:

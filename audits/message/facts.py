@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
-from fedassay.contracts.metrics import IDENTIFIED
+from fedassay.contracts.metrics import IDENTIFIED, TOTAL_VARIATION
 from fedassay.plan import rates as rate
 
 MESSAGE = AuditFacts(
@@ -70,6 +70,19 @@ MESSAGE = AuditFacts(
             worse="higher",
         ),
         *IDENTIFIED,
+        TOTAL_VARIATION,
+        MetricFacts(
+            "senders_told",
+            "Histograms told",
+            "Senders whose label histogram follows exactly from captured messages.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "vectors_certain",
+            "Features for certain",
+            "Vectors of captured messages that are a single record's feature by arithmetic.",
+            worse="higher",
+        ),
         MetricFacts("rules_met", "Rules met", "Rules of algebra that gave something away.", worse="higher"),
         MetricFacts(
             "counts_right", "Counts right", "Of the counts that were read off, how many are right.", worse="higher"

@@ -13,7 +13,17 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import WORSE, Control, Figures, LeakTest, Result, Subject, by_arithmetic, by_p_value
+from fedassay.audits.evidence import (
+    WORSE,
+    Arms,
+    Control,
+    Figures,
+    LeakTest,
+    Result,
+    Subject,
+    by_arithmetic,
+    by_p_value,
+)
 from fedassay.audits.exposure import exposed_clients, summed_only
 from fedassay.audits.message.controls import attacked, view_of
 from fedassay.audits.message.exposed import Reading, also_faintly_noised, read
@@ -22,9 +32,10 @@ from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.detection import drawn_trials, smallest_shift
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
+from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.audits.stats.worse import below_baseline
-from fedassay.audits.verdict import conclude
+from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
@@ -71,7 +82,11 @@ class Gain:
     @property
     def test(self) -> LeakTest:
         """Of whether the estimates are closer than the baseline."""
-        return by_arithmetic(True) if self.read else by_p_value(self.closer.p, self.tests)
+        return (
+            by_arithmetic(True, "total_variation")
+            if self.read
+            else by_p_value(self.closer.p, self.tests, "total_variation")
+        )
 
     def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control."""
@@ -84,6 +99,7 @@ class Gain:
             n=len(self.ours),
             detail="total variation distance",
             own_shape=own_shape,
+            gain=float((self.baseline - self.ours).mean()),
         )
 
 
@@ -111,55 +127,52 @@ def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding
     gain = _gain(estimates, owners, context, rng, read=[name not in _noised(context) for name in names])
     fresh = [_fresh(context, len(owner), rng) for owner in owners]
     negative = _gain(estimates, fresh, context, rng, read=[False] * len(names))
-    positive, undecided = _known(context)
     by_hand = _by_hand(context, rng).control("exact class counts of the same clients, by hand")
     evidence = ", ".join(sorted({str(result.artifacts["evidence"][index]) for index in kept}))
-    return conclude(
-        Subject("message", result.attack, "label_histograms", "all"),
-        _result(gain, negative, evidence, undecided, context),
-        Figures(
-            metrics={"total_variation": _metric(gain.ours)},
-            baseline={"total_variation": _metric(gain.baseline)},
-            assumptions=(
-                "baseline: the label histogram of records that no client holds",
-                "leak: a histogram that is read exactly from what leaves without noise; or closer than the "
-                "baseline, by a sign-flip test of the distances saved, one-sided 95 %, corrected for "
-                f"{context.bounds} tests",
-            ),
+    figures = Figures(
+        metrics={"total_variation": _metric(gain.ours)},
+        baseline={"total_variation": _metric(gain.baseline)},
+        assumptions=(
+            "baseline: the label histogram of records that no client holds",
+            "leak: a histogram that is read exactly from what leaves without noise; or closer than the "
+            "baseline, by a sign-flip test of the distances saved, one-sided 95 %, corrected for "
+            f"{context.bounds} tests",
         ),
-        positive=positive or by_hand,
-        negative=negative.control("histograms of as many fresh (test) records, held against the same estimates"),
-        also=() if positive is None else (by_hand,),
     )
+    silent = negative.control("histograms of as many fresh (test) records, held against the same estimates")
+    arms = Arms(_result(gain, negative, evidence, context), _known(context), silent, (by_hand,))
+    return assay(Subject("message", result.attack, "label_histograms", "all"), arms, figures)
 
 
-def _result(gain: Gain, negative: Gain, evidence: str, undecided: str, context: AuditContext) -> Result:
-    adjacency = context.privacy.adjacency
-    public = class_counts_public(adjacency)
-    needed = smallest_pairs(0.05 / context.bounds)
-    if not undecided and len(gain.ours) < needed:
-        undecided = (
-            f"{len(gain.ours)} estimated histogram(s) are too few for a test at the level of this run; {needed} "
-            "senders would decide"
-        )
+def _result(gain: Gain, negative: Gain, evidence: str, context: AuditContext) -> Result:
+    adjacency, held = context.privacy.adjacency, len(gain.ours)
+    public, needed = class_counts_public(adjacency), smallest_pairs(level_of(context.bounds))
+    few = Why(
+        f"{held} estimated histogram(s) are too few for a test at the level of this run; {needed} senders would "
+        "decide",
+        "clients",
+        held,
+        needed,
+    )
     exactly = f"; {gain.read} of them as they are, from what leaves without noise" if gain.read else ""
     return Result(
-        test=by_arithmetic(False) if public else gain.test,
+        test=by_arithmetic(False, "total_variation") if public else gain.test,
         shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
-        f"{gain.baseline.mean():.3f} for the public histogram, over {len(gain.ours)} sender(s){exactly}",
+        f"{gain.baseline.mean():.3f} for the public histogram, over {held} sender(s){exactly}",
         clear=f"labels are public under {adjacency}, so that no histogram is a leak" if public else "",
         harm=Harm(
             kind="attributes",
             of="client",
             count=gain.read or None,
-            total=len(gain.ours),
+            total=held,
             metric="total_variation",
             value=float(gain.ours.mean()),
             mechanism="label_histograms",
         ),
         worse="the public histogram" if gain.farther.p <= WORSE and not gain.read else "",
-        undecided="" if public else undecided,
+        undecided=few if held < needed and not public else "",
         limit=None if public else partial(_limit, negative, context),
+        public=public,
     )
 
 
@@ -195,7 +208,7 @@ def smallest_saving(saved: Matrix, tests: int, rng: np.random.Generator) -> floa
 
     def finds(shift: float, run: np.random.Generator) -> bool:
         gains = np.minimum(saved[drawn_trials(size, size, run)] + shift, 1.0)
-        return sign_flip(gains, run, tests=tests).p <= 0.05 / tests
+        return sign_flip(gains, run, tests=tests).p <= level_of(tests)
 
     return smallest_shift(_SHIFTS, finds, rng, draws=_SHIFT_DRAWS)
 
@@ -235,7 +248,7 @@ def _noised(context: AuditContext) -> set[str]:
     }
 
 
-def _known(context: AttackedContext) -> tuple[Control | None, str]:
+def _known(context: AttackedContext) -> tuple[Control, ...] | str:
     """Control clients of two classes each, through the method's own run; or why there are none."""
     rng = control_seeds(context, "message", "histograms").numpy()
     clients = _control_clients(context, rng)
@@ -244,22 +257,22 @@ def _known(context: AttackedContext) -> tuple[Control | None, str]:
             f"the control role has {len(context.control)} records; {2 * _PER_CLASS} of two classes are needed for "
             "a client with a known histogram: give data.split.control more"
         )
-        return None, Why(words, "control", len(context.control), 2 * _PER_CLASS * context.classes)
+        return Why(words, "control", len(context.control), 2 * _PER_CLASS * context.classes)
     group = clients[:2] if summed_only(context.view) else clients
     try:
         readings = [read(exposure, context) for exposure in exposed_clients(context, group, "histograms")]
     except NotRunError as error:
-        return None, error.why
+        return error.why
     release = "the method's own messages without privacy, of control clients of two classes each"
     controls = []
     for reading in also_faintly_noised(readings, context):
         estimates, owners = _estimates([reading])
         if not owners:
-            return Control(release, False, "no histogram came back", own_shape=True), ""
+            return (Control(release, False, "no histogram came back", own_shape=True),)
         # Under faint noise what is read is as good as exact.
         gain = _gain(np.round(estimates, 3), owners, context, rng, read=[True] * len(owners))
         controls.append(gain.control(release, own_shape=True))
-    return min(controls, key=lambda control: (control.detected, -(control.value or 0.0))), ""
+    return (min(controls, key=lambda control: (control.detected, -(control.value or 0.0))),)
 
 
 def _estimates(readings: Sequence[Reading]) -> tuple[Matrix, list[Records]]:

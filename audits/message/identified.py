@@ -15,6 +15,7 @@ from fedassay.audits.message.truth import Matrix
 from fedassay.audits.stats.identification import Group, Identification, identify
 from fedassay.audits.stats.permutation import enough
 from fedassay.audits.stats.persons import share_interval, share_of_persons
+from fedassay.audits.stats.resampling import level_of
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
@@ -71,7 +72,7 @@ def counting(named: Identification | None, context: AuditContext) -> Identificat
     if named is None or not isinstance(context.outcome.transcript.claim, PrivacyClaim):
         return named
     mu = context.accounted.mu
-    return named if mu is not None and named.beyond(mu, 0.05 / context.bounds) else None
+    return named if mu is not None and named.beyond(mu, level_of(context.bounds)) else None
 
 
 def identification_metrics(

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.controls import attacked
 from fedassay.audits.message.exposed import FAINT, Reading, changed, counts_of, drowned, gaussian, redeclared
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.simulation import control_seeds
-from fedassay.audits.verdict import conclude
+from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
@@ -77,7 +77,7 @@ def remarked(result: AttackResult, rule: str) -> list[Remarked]:
 
 
 def rule_finding(
-    rule: str, result: AttackResult, context: AttackedContext, readings: Sequence[Reading], undecided: str = ""
+    rule: str, result: AttackResult, context: AttackedContext, readings: Sequence[Reading], missing: str = ""
 ) -> Finding:
     """What one rule says of the audited messages, and whether it fires where it must.
 
@@ -86,7 +86,8 @@ def rule_finding(
         result: Of the attack on the audited messages.
         context: With the records that the truth is taken from; without any for captured messages.
         readings: Releases of known records, at least one.
-        undecided: Why silence of the rule is no answer, where the releases are not the method's own.
+        missing: Why the releases are not the method's own, where a method could have made them. Of captured
+            messages nobody has it, and messages of their form stand in.
     """
     said = remarked(result, rule)
     # A number that is not the true one gives nothing away.
@@ -101,29 +102,24 @@ def rule_finding(
         metrics["counts_right"] = Metric(
             value=float(np.mean(checked)), n=len(checked), reason="numbers of records that are true"
         )
-    missing = (
-        "whether noise was left out, the messages alone do not say" if rule == "missing_noise" and said else ""
-    )
-    return conclude(
-        Subject("message", result.attack, rule, "all"),
-        Result(
-            test=by_arithmetic(bool(leaking)),
-            shown=_summary(leaking or said) or f"{_words(rule)} in no message",
-            clear=public if said else "",
-            harm=Harm(
-                kind="counts",
-                of="message",
-                count=len(leaking),
-                total=max(1, len(context.view.from_clients())),
-                mechanism=rule,
-            ),
-            undecided=missing or undecided,
-            limit=lambda: _limit(rule, result, context),
+    unsaid = "whether noise was left out, the messages alone do not say"
+    made = Result(
+        test=by_arithmetic(bool(leaking), "rules_met"),
+        shown=_summary(leaking or said) or f"{_words(rule)} in no message",
+        clear=public if said else "",
+        harm=Harm(
+            kind="counts",
+            of="message",
+            count=len(leaking),
+            total=max(1, len(context.view.from_clients())),
+            mechanism=rule,
         ),
-        Figures(metrics),
-        positive=_positive(rule, context, readings),
-        negative=_negative(rule, context, readings),
+        undecided=unsaid if rule == "missing_noise" and said else "",
+        limit=lambda: _limit(rule, result, context),
     )
+    positive, negative = _positive(rule, context, readings), _negative(rule, context, readings)
+    arms = Arms(made, missing or (positive,), negative, (positive,) if missing else ())
+    return assay(Subject("message", result.attack, rule, "all"), arms, Figures(metrics))
 
 
 def _words(rule: str) -> str:

@@ -8,7 +8,7 @@ intervals are of persons, each by the mean over its records, and shares of recor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,14 @@ from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
+from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
 from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.records.facts import Harm
+from fedassay.records.facts import Harm, Obstacle
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.support.types import Bools, Ints
 
@@ -107,11 +107,11 @@ class Recovery:
     def test(self) -> LeakTest:
         """Of whether single records came back, exactly or closer than what is known of their class."""
         if self.matched.exact > 0 or self.closer is None:
-            return by_arithmetic(self.matched.exact > 0)
+            return by_arithmetic(self.matched.exact > 0, "fraction_recovered")
         if self.named is None:
-            return by_p_value(self.closer.p, self.tests)
+            return by_p_value(self.closer.p, self.tests, "relative_error")
         # Two questions of the same vectors: closer than class means, and nearer to their records than to others.
-        return by_p_value(min(1.0, 2 * min(self.closer.p, self.named.test.p)), self.tests)
+        return by_p_value(min(1.0, 2 * min(self.closer.p, self.named.test.p)), self.tests, "identified")
 
     def flags(self, negative: Recovery) -> bool:
         """Whether strangers' records come back from the same vectors, by what the finding itself rests on.
@@ -124,7 +124,7 @@ class Recovery:
     @property
     def undecided(self) -> str:
         """Why vectors could not be told from class means, empty where they could or are records' features."""
-        needed, size = smallest_pairs(0.05 / self.tests), len(self.matched.by_person(self.matched.errors))
+        needed, size = smallest_pairs(level_of(self.tests)), len(self.matched.by_person(self.matched.errors))
         if not size or self.matched.exact or size >= needed:
             return ""
         what = "vectors" if self.matched.persons is None else "persons' vectors"
@@ -153,27 +153,26 @@ class Recovery:
         """Median relative error, None where nothing was matched."""
         return float(np.median(self.matched.errors)) if len(self.matched.errors) else None
 
-    def control(self, release: str, *, detected: bool) -> Control:
-        """As a control, which counts as detected by another rule where the release is known to leak."""
-        count = len(self.matched.errors)
-        shown = f"{count} of {self.matched.records} records matched"
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
+        """As a control of a release that is known to leak: caught where most of its records came back."""
+        errors, records = self.matched.errors, self.matched.records
+        shown = f"{len(errors)} of {records} records matched"
         if self.median is not None:
             shown += f" at a median relative error of {self.median:.2g}"
-        return Control(release, detected, shown, self.median, count, "median relative error")
+        return Control(
+            release,
+            self.caught,
+            shown,
+            self.median,
+            len(errors),
+            "median relative error",
+            own_shape,
+            gain=float((errors < NEAR).sum()) / max(records, 1),
+        )
 
-
-def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
-    """What turns records into the features that the method summed up; None for those of networks of its own."""
-    model = context.outcome.model
-    if model is not None and not isinstance(model, OnFeatures):
-        return None
-    transform = None if model is None else model.transform
-
-    def encode(records: Records) -> Matrix:
-        features = records.features if transform is None else transform(records.features)
-        return np.asarray(features, np.float64)
-
-    return encode
+    def negative(self, ours: Recovery, release: str) -> Control:
+        """As a control of records that nobody sent, held against the vectors of a result."""
+        return replace(self.control(release), detected=ours.flags(self))
 
 
 def incomparable(encode: Callable[[Records], Matrix] | None) -> str:
@@ -282,16 +281,23 @@ def plain(records: Records) -> Matrix:
 
 
 def result_of(
-    ours: Recovery, name: str, *, about: str = "", undecided: str, limit: Callable[[], Limit | str]
+    ours: Recovery,
+    name: str,
+    limit: Callable[[], Limit | str],
+    *,
+    about: str = "",
+    undecided: str = "",
+    obstacle: Obstacle | None = None,
 ) -> Result:
     """Recovered vectors for the ladder.
 
     Args:
         ours: How well they give the records back.
         name: Of their source.
-        about: Said before the reason.
-        undecided: Why silence is no answer, empty where it is one.
         limit: The smallest leak that would have been found.
+        about: Said before the reason.
+        undecided: Why silence is no answer, empty where it is one, or where the vectors themselves say so.
+        obstacle: The same as data.
     """
     matched = ours.matched
     if ours.median is None:
@@ -316,7 +322,8 @@ def result_of(
         worse="the class means" if ours.worse else "",
         near_copies=matched.exact,
         harm=_harm(ours, name),
-        undecided=undecided,
+        undecided=undecided or ours.undecided,
+        obstacle=obstacle,
         limit=limit,
     )
 
@@ -334,7 +341,7 @@ def _harm(ours: Recovery, name: str) -> Harm:
             value=ours.share,
             mechanism=name,
         )
-    if named is not None and named.test.p <= 0.05 / ours.tests:
+    if named is not None and named.test.p <= level_of(ours.tests):
         hits = int(named.hits.sum())
         return Harm(
             kind="named", of="record", count=hits, total=len(named.hits), metric="identified", mechanism=name

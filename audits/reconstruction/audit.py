@@ -12,13 +12,13 @@ Where records say whose they are, a person is a target, by the mean over its ima
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
-from fedassay.audits.evidence import Figures, Subject
+from fedassay.audits.evidence import OWN_RELEASE, Arms, Control, Figures, Subject
 from fedassay.audits.exposed_images import ExposedImages, exposed_images
 from fedassay.audits.limits import limit_of
 from fedassay.audits.named_images import NamedImages, named_images
@@ -32,8 +32,8 @@ from fedassay.audits.reconstruction.controls import (
 from fedassay.audits.reconstruction.facts import RECONSTRUCTION
 from fedassay.audits.reconstruction.figures import assumptions, figure, targets
 from fedassay.audits.reconstruction.identified import identified
-from fedassay.audits.reconstruction.judging import Closeness, explains, judge, result_of
-from fedassay.audits.reconstruction.limits import SHIFTS, PairedRuns, PooledRuns
+from fedassay.audits.reconstruction.judging import Closeness, confounder_of, judge, result_of
+from fedassay.audits.reconstruction.limits import SHIFTS, PooledRuns, pairs
 from fedassay.audits.reconstruction.selections import (
     Scored,
     Truth,
@@ -42,13 +42,15 @@ from fedassay.audits.reconstruction.selections import (
     set_selections,
 )
 from fedassay.audits.simulation import noised
-from fedassay.audits.verdict import conclude, inconclusive, missing
+from fedassay.audits.trials import PairedRuns
+from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
-from fedassay.records.record import Finding
+from fedassay.exchange.feature_sources import VectorSource
+from fedassay.records.record import Finding, Limit
 from fedassay.similarity.ssim_search import most_similar
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints, Parameters
@@ -67,7 +69,7 @@ class _Compared:
         own: The positive control in its own shape, or why there is none.
         raw: That of the attack alone.
         negative: The negative control.
-        others: Other private images, where they explain the result.
+        others: Other private images in the place of reconstructions; None where these need not be asked.
         runs: What a limit of detection is computed from; None without a control in the release's own shape.
     """
 
@@ -141,7 +143,8 @@ class ReconstructionAudit(Parameters):
                 yield _Compared(selection, judged, exposed, raw, negative)
                 continue
             seed = context.seeds.integer("reconstruction", "limit", name, selection)
-            runs = PairedRuns(judged.trials, negative.trials, exposed.trials, context.bounds, seed)
+            ours, silent, known = (pairs(each.trials) for each in (judged, negative, exposed))
+            runs = PairedRuns(ours, silent, known, context.bounds, seed)
             yield _Compared(selection, judged, exposed, raw, negative, runs=runs)
 
     def _own_pairs(
@@ -200,14 +203,13 @@ class ReconstructionAudit(Parameters):
             others_held = _Set(shown, truth.images[rest], None if truth.persons is None else truth.persons[rest])
             judged |= self._judged_sets(name, "others", others_held, truth, context)
         for selection in ("oracle_all", "oracle"):
-            ours, others = judged["result", selection], judged.get(("others", selection))
             yield _Compared(
                 selection,
-                ours,
+                judged["result", selection],
                 missing or judged["own", selection],
                 judged["raw", selection],
                 judged["negative", selection],
-                others if others is not None and explains(others, ours) else None,
+                judged.get(("others", selection)),
                 None if missing else self._pooled(sets, truth, context, selection, name),
             )
 
@@ -258,10 +260,7 @@ class ReconstructionAudit(Parameters):
     def _truth(self, context: AuditContext) -> Truth:
         """The private images that count; the same for every cell of a seed."""
         key = f"truth/{self.near_duplicates}"
-        kept = context.workplace.shared.get(key)
-        if not isinstance(kept, Truth):
-            kept = context.workplace.shared[key] = private_truth(context, self.near_duplicates)
-        return kept
+        return context.workplace.once(key, lambda: private_truth(context, self.near_duplicates))
 
     def _top(self, n: int) -> int:
         return max(self.at_least, round(self.top * n))
@@ -306,33 +305,38 @@ class ReconstructionAudit(Parameters):
             pictures=figure(ours.trials, source.name, compared.selection, context, self.pictures),
             series={"targets": targets(ours.trials)},
         )
-        raw = compared.raw.control("raw features of the same records")
-        negative = compared.negative.control(silent)
-        result = result_of(ours, compared.others, source.name, noised=noised(context))
+        result = result_of(
+            ours, source.name, self._limit(source, compared, named, context), noised=noised(context)
+        )
+        negative, confounder = compared.negative.control(silent), confounder_of(compared.others, ours)
+        own: tuple[Control, ...] | str
+        if isinstance(compared.own, str):
+            own = compared.own
+        else:
+            caught = compared.own.control(OWN_RELEASE, own_shape=True)
+            if named is not None:
+                caught = named.caught(caught, self._exposed(reconstruction, context), context)
+            own = (caught,)
         if named is not None:
             result, negative = named.result(result, ours.p), named.silent(negative)
-        if isinstance(compared.own, str):
-            reason = f"no positive control in the release's own shape: {compared.own}; {result.shown}"
-            obstacle = missing(compared.own, "not_possible")
-            return inconclusive(subject, reason, figures, positive=raw, negative=negative, obstacle=obstacle)
-        if compared.runs is not None:
-            seeds = context.seeds.child("reconstruction", "limit", source.name, compared.selection)
-            result = replace(
-                result,
-                limit=limit_of(
-                    _asked_twice(compared.runs, named, context),
-                    seeds,
-                    shifts=SHIFTS,
-                    unit="SSIM",
-                    of="record" if ours.trials.persons is None else "person",
-                    planted="reconstruction",
-                    reach=len(source.vectors),
-                ),
-            )
-        own = compared.own.control("the method's own release of control records, without privacy", own_shape=True)
-        if named is not None:
-            own = named.caught(own, self._exposed(reconstruction, context), context)
-        return conclude(subject, result, figures, positive=own, negative=negative, also=(raw,))
+            confounder = None if named.alone(result) else confounder
+        raw = compared.raw.control("raw features of the same records")
+        return assay(subject, Arms(result, own, negative, (raw,), confounder), figures)
+
+    def _limit(
+        self, source: VectorSource, compared: _Compared, named: NamedImages | None, context: AuditContext
+    ) -> Callable[[], Limit | str] | None:
+        if compared.runs is None:
+            return None
+        return limit_of(
+            _asked_twice(compared.runs, named, context),
+            context.seeds.child("reconstruction", "limit", source.name, compared.selection),
+            shifts=SHIFTS,
+            unit="SSIM",
+            of="record" if compared.result.trials.persons is None else "person",
+            planted="reconstruction",
+            reach=len(source.vectors),
+        )
 
 
 def _asked_twice(

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, Figures, LeakTest, Result, Subject
+from fedassay.audits.evidence import Arms, Control, Figures, LeakTest, Result, Subject, by_arithmetic, by_p_value
 from fedassay.audits.stats.paired import paired_test
-from fedassay.audits.stats.resampling import ALONE, Interval, difference, mean_of, resampled
-from fedassay.audits.verdict import conclude
+from fedassay.audits.stats.resampling import Interval, difference, level_of, mean_of, resampled
+from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.registry import audit_facts
@@ -60,7 +60,7 @@ def captured_image_findings(
         gain, p = _gain(measure, context, known, shuffled=shuffled)
         span = f"[{gain.low:+.3f}, {gain.high:+.3f}]"
         shown = f"on known records it gains {gain.value:+.3f} {what} {span}, p = {p:.2g}"
-        return Control(release, p <= 0.05 / context.bounds, shown, gain.value, detail=what)
+        return Control(release, p <= level_of(context.bounds), shown, gain.value, detail=what)
 
     positive = control("features of the plan's own records", shuffled=False)
     negative = control("features of other records of the plan", shuffled=True)
@@ -125,7 +125,7 @@ def _finding(
     if not source.paired:
         why = f"whose images they show cannot be said, since {_NO_IMAGES}"
     result = Result(
-        test=_fits(ours, theirs, rng, context) if source.paired else LeakTest(beats=False, alone=False),
+        test=_fits(ours, theirs, rng, context) if source.paired else by_arithmetic(False, "feature_cosine"),
         shown=f"{len(images)} images made from {source.name.replace('_', ' ')}: encoded again, cosine "
         f"{ours.mean():.3f} to what was sent, {theirs.mean():.3f} for the attacker's nearest images; "
         f"{positive.shown}",
@@ -133,15 +133,15 @@ def _finding(
         harm=Harm(kind="pictures", of="record", total=len(images), mechanism=source.name),
         undecided=why,
     )
-    return conclude(subject, result, figures, positive=positive, negative=negative)
+    return assay(subject, Arms(result, (positive,), negative), figures)
 
 
 def _fits(ours: Matrix, theirs: Matrix, rng: np.random.Generator, context: AuditContext) -> LeakTest:
     """Whether images encode to what was sent, more nearly than the attacker's own."""
     if len(ours) < 2:
-        return LeakTest(beats=False, alone=False)
+        return by_arithmetic(False, "feature_cosine")
     p = paired_test(ours, theirs, rng, tests=context.bounds, draws=_DRAWS).p
-    return LeakTest(p <= 0.05 / context.bounds, p <= ALONE, f"the gain in cosine (p = {p:.2g})")
+    return by_p_value(p, context.bounds, "feature_cosine")
 
 
 def _pictures(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedassay.audits.exposed_images import OFFERED
 from fedassay.audits.reconstruction.selections import Truth
 from fedassay.audits.simulation import control_seeds, fresh_clients, raw_view
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.groups import units_of
 from fedassay.data.records import Records, joined
+from fedassay.exchange.feature_sources import OFFERED
 from fedassay.exchange.view import view
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints
@@ -32,19 +32,17 @@ def raw_features(
         most: Records at most.
         name: Names the selection of private images, under which the control is kept.
     """
-    key = f"{name}/{most}/{context.attack_key}"
-    kept = context.workplace.shared.get(key)
-    if isinstance(kept, tuple):
-        return kept
-    size = min(most, len(truth.images))
-    rng = control_seeds(context, "reconstruction", "records").numpy()
-    chosen = np.sort(rng.permutation(len(truth.images))[:size])
-    where = {owner: position for position, owner in enumerate(owners(context.clients))}
-    positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
-    records = joined("private", context.clients).take(positions, "control")
-    made = records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
-    context.workplace.shared[key] = made
-    return made
+
+    def make() -> tuple[Records, Ints, Reconstruction]:
+        size = min(most, len(truth.images))
+        rng = control_seeds(context, "reconstruction", "records").numpy()
+        chosen = np.sort(rng.permutation(len(truth.images))[:size])
+        where = {owner: position for position, owner in enumerate(owners(context.clients))}
+        positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
+        records = joined("private", context.clients).take(positions, "control")
+        return records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
+
+    return context.workplace.once(f"{name}/{most}/{context.attack_key}", make)
 
 
 def shuffled_features(records: Records, context: AttackedContext) -> Reconstruction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, Place, SarifRule
-from fedassay.contracts.metrics import HELDOUT_GAP, IDENTIFIED, IMAGES
+from fedassay.contracts.metrics import FEATURE_COSINE, HELDOUT_GAP, IDENTIFIED, IMAGES
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
@@ -25,6 +25,7 @@ RECONSTRUCTION = AuditFacts(
             "The largest gain of a person over the baseline, where data.groups says whose images are.",
             worse="higher",
         ),
+        FEATURE_COSINE,
     ),
     place=Place("images", "Reconstruction", order=10, always=True),
     rule=SarifRule(

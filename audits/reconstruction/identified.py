@@ -7,18 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedassay.audits.inversion.truth import BETWEEN
 from fedassay.contracts.attack import Reconstruction
 from fedassay.data.records import Records
-from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.feature_sources import BETWEEN, VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.support.types import Floats, Ints
 
 TOLERANCE = 0.01
 """Largest relative error at which a vector is taken for a record's feature."""
-
-_NOBODYS = BETWEEN | {"raw"}
-"""Sources that messages offer themselves."""
 
 
 def identified(reconstruction: Reconstruction, clients: Sequence[Records], least: int) -> Reconstruction:
@@ -29,12 +25,13 @@ def identified(reconstruction: Reconstruction, clients: Sequence[Records], least
     are no record's feature are left out.
 
     Args:
-        reconstruction: Any attack's; sources that messages offer themselves are returned as they are.
+        reconstruction: Any attack's; raw features, which belong to a record each, and sources between several
+            records are returned as they are.
         clients: The private records.
         least: Fewer identified vectors than this, or less than half of them, and it stays a set.
     """
     source = reconstruction.source
-    if source.paired or source.name in _NOBODYS or source.vectors.ndim != 2 or not len(source.vectors):
+    if source.paired or source.name in BETWEEN | {"raw"} or source.vectors.ndim != 2 or not len(source.vectors):
         return reconstruction
     owner = np.concatenate([np.full(len(client), i) for i, client in enumerate(clients)])
     row = np.concatenate([np.arange(len(client)) for client in clients])

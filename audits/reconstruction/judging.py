@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import NEAR_COPY, WORSE, Control, Explanation, LeakTest, Result
+from fedassay.audits.evidence import NEAR_COPY, WORSE, Confounder, Control, LeakTest, Result
 from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.paired import paired_test, smallest_pairs
 from fedassay.audits.stats.permutation import Gap, PermutationTest, gap
-from fedassay.audits.stats.resampling import ALONE
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval, mean_of_top
 from fedassay.audits.stats.worse import below_baseline
 from fedassay.records.facts import Harm
-from fedassay.records.record import Metric, unmeasured
+from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
 
 Floats = NDArray[np.float64]
@@ -25,9 +26,6 @@ _UNITS = {"psnr": "dB"}
 _SSIM, _DIFFERENCE = Bounded(-1, 1), Bounded(-2, 2)
 _HALVED = 0.975
 """Coverage of each of two intervals whose ends make one of 95 %."""
-
-_DOUBTED = 0.05
-"""p-value of other private images up to which they may explain that private ones are closer than fresh ones."""
 
 DECIDED_BY = "more private images, a larger preset of the attack or a run of this cell alone may decide"
 """Said where reconstructions are inconclusive."""
@@ -73,6 +71,9 @@ class Closeness:
             beats=p <= self.level and (gap is None or gap.p <= self.level),
             alone=p <= ALONE and (gap is None or gap.p <= ALONE),
             words=f"p = {p:.2g}" if gap is None else f"p = {max(p, gap.p):.2g}",
+            p=p if gap is None else max(p, gap.p),
+            level=self.level,
+            statistic="ssim_gain",
         )
 
     @property
@@ -187,32 +188,32 @@ def judge(
     pair = ours["ssim"], theirs["ssim"]
     exchanged = paired_test(*pair, rng, ranks=ranks, top=trials.top, tests=tests, draws=draws)
     farther = below_baseline(*pair, rng, ranks=ranks, top=trials.top).p
-    return Closeness(scored, trials, metrics, baseline, gain, exchanged, farther, closeness, 0.05 / tests)
+    return Closeness(scored, trials, metrics, baseline, gain, exchanged, farther, closeness, level_of(tests))
 
 
-def explains(others: Closeness, judged: Closeness) -> bool:
-    """Whether images of other private records, shown in the place of reconstructions, come as close.
+def confounder_of(others: Closeness | None, judged: Closeness) -> Confounder | None:
+    """Images of other private records, shown in the place of reconstructions.
 
     They know nothing of the records they are held against but their distribution, which need not be that of fresh
-    ones (domains, other classes). They explain what is at most twice as far above fresh images as they may be,
-    and never a near copy: that is of one record, whatever its distribution.
+    ones (domains, other classes). What counts is how far above fresh images either comes; None: nobody asked.
     """
-    if others.gap is None or judged.gap is None or others.gap.p > _DOUBTED or judged.near_copies:
-        return False
-    return judged.gap.value <= 2 * others.gap.high
+    if others is None or others.gap is None or judged.gap is None:
+        return None
+    return Confounder(
+        others.gap.p,
+        judged.gap.value,
+        others.gap.high,
+        "private images may differ from fresh ones without any release, and the result is no more than that "
+        f"explains: other private images, shown in the place of reconstructions, give {others.shown}",
+        others.control("other private images in the place of reconstructions"),
+    )
 
 
-def result_of(closeness: Closeness, others: Closeness | None, source: str, *, noised: bool) -> Result:
-    """A selection of images made from `source`, for the ladder; `others`, where there are any, `explains` it."""
+def result_of(
+    closeness: Closeness, source: str, limit: Callable[[], Limit | str] | None, *, noised: bool
+) -> Result:
+    """A selection of images made from `source`, for the ladder."""
     ours, base = closeness.metrics["ssim"].value, closeness.baseline["ssim"].value
-    explanation = None
-    if others is not None:
-        control = others.control("other private images in the place of reconstructions")
-        explanation = Explanation(
-            "private images may differ from fresh ones without any release, and the result is no more than that "
-            f"explains: other private images, shown in the place of reconstructions, give {others.shown}",
-            replace(control, detected=True),
-        )
     return Result(
         test=closeness.test,
         shown=f"SSIM {ours:.3f} against {base:.3f} for the baseline ({closeness.shown})",
@@ -230,8 +231,8 @@ def result_of(closeness: Closeness, others: Closeness | None, source: str, *, no
         ruin_expected=noised,
         undecided=closeness.undecided,
         decided_by=DECIDED_BY,
-        explained=explanation,
         near_copies=closeness.near_copies,
+        limit=limit,
     )
 
 

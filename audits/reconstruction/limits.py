@@ -17,6 +17,7 @@ from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
 from fedassay.audits.stats.detection import drawn_trials
 from fedassay.audits.stats.persons import mean_by
+from fedassay.audits.trials import Pairs
 from fedassay.similarity.ssim_search import most_similar, ssim_matrix
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
@@ -29,60 +30,11 @@ LARGEST_POOL = 600
 """Reconstructions of a set at most: the dear part of a limit is the SSIM of all pairs."""
 
 
-@dataclass(frozen=True)
-class PairedRuns:
-    """Runs of reconstructions that belong to one record each.
-
-    Attributes:
-        result: The audited selection: its size and how many count.
-        negative: Trials of the negative control.
-        positive: Trials of the positive control in the release's own shape.
-        tests: Tests in the run.
-        seed: Names the exchanges of the test.
-    """
-
-    result: Scored
-    negative: Scored
-    positive: Scored
-    tests: int
-    seed: int
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Places, and trials of the negative and the positive control."""
-        return len(self.result.truth), len(self.negative.truth), len(self.positive.truth)
-
-    @cached_property
-    def _chosen_alike(self) -> bool:
-        """Whether both sides choose by one rank, which is no score."""
-        scored = self.result
-        return scored.top < len(scored.truth) and bool(np.array_equal(scored.rank, scored.baseline_rank))
-
-    @cached_property
-    def _decision(self) -> PairedDecision:
-        places = self.result.top if self._chosen_alike else self.sizes[0]
-        return PairedDecision(places, self.result.top, self.tests, self.seed)
-
-    def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
-        """Whether the test rejects where the first `count` targets leak."""
-        return self._rejects(
-            *(
-                np.concatenate([part(self.positive)[leaking[:count]], part(self.negative)[silent[count:]]])
-                for part in (_ours, _theirs, _rank)
-            )
-        )
-
-    def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
-        """Whether it rejects where every target of a silent run is closer by this much."""
-        silent = drawn_trials(self.sizes[1], self.sizes[0], rng)
-        scored = self.negative
-        return self._rejects(_ours(scored)[silent] + shift, _theirs(scored)[silent], _rank(scored)[silent])
-
-    def _rejects(self, ours: Floats, theirs: Floats, rank: Floats) -> bool:
-        if self._chosen_alike:
-            best = np.argsort(-rank, kind="stable")[: self.result.top]
-            ours, theirs = ours[best], theirs[best]
-        return self._decision.rejects(ours, theirs)
+def pairs(scored: Scored) -> Pairs:
+    """SSIM of every target and of its baseline."""
+    alike = scored.top < len(scored.truth) and bool(np.array_equal(scored.rank, scored.baseline_rank))
+    ours, theirs = scored.values["ssim"], scored.baseline_values["ssim"]
+    return Pairs(ours, theirs, scored.rank, scored.top, alike)
 
 
 @dataclass(frozen=True)
@@ -193,15 +145,3 @@ class PooledRuns:
         ours, baseline = (self._by_person(each, self.persons) for each in (ours, baseline))
         fresh = self._by_person(fresh, self.fresh_persons)
         return paired.rejects(ours, baseline) and gap.rejects(ours, fresh)
-
-
-def _ours(scored: Scored) -> Floats:
-    return scored.values["ssim"]
-
-
-def _theirs(scored: Scored) -> Floats:
-    return scored.baseline_values["ssim"]
-
-
-def _rank(scored: Scored) -> Floats:
-    return scored.rank

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.features import nearest_feature
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.persons import mean_by
 from fedassay.contracts.attack import Reconstruction
@@ -22,11 +23,8 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.metrics import Similarity
-from fedassay.similarity.nearest import top_k_l2
 from fedassay.similarity.ssim_search import most_similar
-from fedassay.support.types import Bools, Floats, Images, Ints
-
-_FEW = 5
+from fedassay.support.types import Bools, Images, Ints
 
 
 @dataclass(frozen=True)
@@ -261,17 +259,3 @@ def set_selections(
         name: Scored(truth, shown, baseline, values, baseline_values, rank, baseline_rank, count, others)
         for name, count in kept.items()
     }
-
-
-def nearest_feature(vectors: Floats, attacker: Records, truth: Images, similarity: Similarity) -> Images:
-    """What the attacker shows for a vector without a generator, shape (n, H, W, C).
-
-    The attacker's image with the nearest feature (L2), or the mean of the five nearest, whichever is
-    closer to the truth over all vectors: SSIM rewards smooth images, and an average needs no generator.
-    """
-    few = min(_FEW, len(attacker))
-    found = top_k_l2(vectors, attacker.features, few, device=similarity.device).indices
-    single = attacker.images[found[:, 0]]
-    average = np.rint(attacker.images[found].mean(axis=1)).astype(np.uint8)
-    scores = [similarity.measure(truth, images)["ssim"].mean() for images in (single, average)]
-    return average if scores[1] > scores[0] else single

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.permutation import enough
+from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Bools, Ints
 
@@ -77,7 +78,7 @@ class PairedDecision:
         size = self._flips.shape[1]
         everything = self.n <= _ENUMERATED
         # The observed arrangement is among all of them, and is one more where some are drawn.
-        most = int(np.floor(0.05 / self.tests * (size + (not everything)) + 1e-9)) - (not everything)
+        most = int(np.floor(level_of(self.tests) * (size + (not everything)) + 1e-9)) - (not everything)
         bar = _best(first, self.top) - _best(second, self.top)
         bar -= _TIE * float(max(np.abs(first).max(), np.abs(second).max()))
         if self.top == self.n:
@@ -140,7 +141,7 @@ class GapDecision:
         """Whether the best share of the first group (n,) scores higher than that of the second (m,)."""
         both = np.concatenate([first, second])
         size = self._members.shape[1]
-        most = int(np.floor(0.05 / self.tests * (1 + size) + 1e-9)) - 1
+        most = int(np.floor(level_of(self.tests) * (1 + size) + 1e-9)) - 1
         bar = _best(first, self._counts[0]) - _best(second, self._counts[1]) - _TIE * float(np.abs(both).max())
         if self._counts == (self.n, self.m):
             # With T the sum of the first group and S that of both, T / n - (S - T) / m.

@@ -19,7 +19,15 @@ Statistic = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 ALONE = 0.01
 """Level of a test that is looked at by itself, whatever else is tested in the run."""
 
+ERROR = 0.05
+"""Error of all tests of a run together."""
+
 _BLOCK = 2_000_000
+
+
+def level_of(tests: int) -> float:
+    """Level of one test in a run of so many, which together err with `ERROR` (Bonferroni)."""
+    return ERROR / tests
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ def resampled(
         student = value - float(t.isf(level, rows - 1)) * error
         return min(student, float(np.quantile(values, level))) if level * draws >= 10 else student
 
-    return Interval(value, float(low), float(high), low_at(0.05 / tests), low_at(ALONE), n)
+    return Interval(value, float(low), float(high), low_at(level_of(tests)), low_at(ALONE), n)
 
 
 def mean_of(values: NDArray[np.float64]) -> Statistic:

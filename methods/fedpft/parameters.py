@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -76,7 +76,7 @@ class MixtureParameters(Parameters):
         head: How the head is trained.
     """
 
-    components: PositiveInt | tuple[PositiveInt, ...] = 10
+    components: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = 10
     covariance: Family = "diag"
     transport: MixtureTransport = "float16"
     mechanism: Mechanism = "tight"

@@ -21,6 +21,7 @@ from fedassay.privacy.events import GaussianEvent
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.tape import Key
+from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
@@ -41,7 +42,7 @@ class DpSgd(Frozen):
             them. The sums are the same, and the noise is added by the same door.
     """
 
-    sampling_rate: float = Field(default=0.1, gt=0, le=1)
+    sampling_rate: float = Field(default=0.1, ge=1 / limits.RECORDS, le=1)
     norm: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     engine: Engine = "fast"
 

@@ -110,7 +110,7 @@ def _shares(record: RunRecord) -> dict[str, int]:
     """Records by role, of the first seed."""
     for facts in record.data.values() if isinstance(record.data, dict) else ():
         if isinstance(facts, dict) and isinstance(facts.get("records"), dict):
-            return {role: int(count) for role, count in facts["records"].items()}
+            return dict(facts["records"])
     return {}
 
 

@@ -131,7 +131,7 @@ def comparison(runs: Sequence[Run]) -> str:
         "compare.html.j2",
         notice=notice([record for _, record in runs], ()),
         names=run_names(runs),
-        runs=[(path, record, facts(record)) for path, record in runs],
+        runs=[("" if record.redacted else path, record, facts(record)) for path, record in runs],
         changes=changes([record for _, record in runs]),
         aligned=aligned,
         lead=_lead(aligned, runs),
@@ -139,11 +139,12 @@ def comparison(runs: Sequence[Run]) -> str:
 
 
 def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
-    """A name for every run: its plan's, with its folder where plans share a name."""
+    """A name for every run: its plan's, with its folder where plans share a name and none is redacted."""
     plain = [name_of(record) for _, record in runs]
     folders = [(path if path.is_dir() else path.parent).resolve().name for path, _ in runs]
+    redacted = any(record.redacted for _, record in runs)
     named = [
-        name if plain.count(name) == 1 else f"{name} ({folder})"
+        name if plain.count(name) == 1 or redacted else f"{name} ({folder})"
         for name, folder in zip(plain, folders, strict=True)
     ]
     return tuple(name if named.count(name) == 1 else f"{number}. {name}" for number, name in enumerate(named, 1))

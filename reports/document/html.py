@@ -44,6 +44,10 @@ from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
+_MOST = 160
+"""Methods and lines of verdicts that a page holds, as `tables` does rows; the CSV files have all."""
+_LEDGERS = 40
+"""Method entries whose ledgers a page holds."""
 _ROWS = 6
 """Rows of the figure of epsilons on the first screen."""
 
@@ -89,6 +93,8 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         notice=notice([record], chain.from_iterable(pictures.values())),
         audits=sections,
         ledgers=_ledgers(record),
+        unlisted=max(0, len({cell.label for cell in record.cells if cell.ledger}) - _LEDGERS),
+        most=_MOST,
         digest=lambda audit: digest(record, audit),
         controls=controls_sentence(record),
         data=data_facts(record),
@@ -107,9 +113,9 @@ def _printed(table: Table | None) -> Printed | None:
 
 
 def _ledgers(record: RunRecord) -> list[tuple[str, list[str], Printed]]:
-    """One ledger per method entry, from its first seed: name, exact fields, table."""
+    """One ledger for each of the first method entries, from its first seed: name, exact fields, table."""
     out = []
-    for label in dict.fromkeys(cell.label for cell in record.cells):
+    for label in list(dict.fromkeys(cell.label for cell in record.cells if cell.ledger))[:_LEDGERS]:
         cells = [cell for cell in record.cells if cell.label == label]
         first = [cell for cell in cells if cell.seed == cells[0].seed]
         table = ledger_table(record, first, alone=True)

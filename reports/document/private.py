@@ -8,8 +8,8 @@ from fedassay.records.record import RunRecord
 from fedassay.reports.document.pictures import Gallery
 
 REDACTED = (
-    "Redacted: private pictures, transcripts and class names were left out (--redact). The numbers are those of "
-    "the whole run."
+    "Redacted: private pictures, transcripts, class names and paths were left out (--redact). The numbers are "
+    "those of the whole run."
 )
 
 

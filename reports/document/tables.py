@@ -25,6 +25,10 @@ _AT_A_GLANCE = 15
 """Groups of rows that a page has room for; a table with more is folded."""
 
 
+_MOST_ROWS = 160
+"""Rows of a table that a page holds, so that a browser lays it out without a wait. The CSV has every row."""
+
+
 @dataclass(frozen=True)
 class Name:
     """A name with what it stands for in smaller type beneath; the CSV holds the name alone."""
@@ -235,12 +239,14 @@ class Printed:
         columns: The columns that the page shows: neither hidden nor empty throughout.
         groups: Rows with their shown values, each with the letter of its footnote.
         footnotes: Reasons by letter.
+        left: How many rows are in the CSV alone; those of the heaviest verdicts are on the page.
     """
 
     table: Table
     columns: tuple[Column, ...]
     groups: tuple[tuple[tuple[str, tuple[tuple[Column, Shown, str], ...]], ...], ...]
     footnotes: tuple[tuple[str, str], ...]
+    left: int = 0
 
     @property
     def long(self) -> bool:
@@ -252,7 +258,8 @@ def printed(table: Table) -> Printed:
     """Gather a table's reasons as lettered footnotes, equal ones once."""
     letters: dict[str, str] = {}
     groups = []
-    for group in table.groups:
+    held = _held(table)
+    for group in held:
         rows = []
         for row in group:
             cells = []
@@ -266,7 +273,28 @@ def printed(table: Table) -> Printed:
         groups.append(tuple(rows))
     filled = {column for group in groups for _, cells in group for column, shown, _ in cells if shown.text}
     columns = tuple(column for column in table.columns if column in filled and not column.hidden)
-    return Printed(table, columns, tuple(groups), tuple((letter, reason) for reason, letter in letters.items()))
+    footnotes = tuple((letter, reason) for reason, letter in letters.items())
+    return Printed(table, columns, tuple(groups), footnotes, len(table.rows) - sum(map(len, held)))
+
+
+def _held(table: Table) -> tuple[tuple[Row, ...], ...]:
+    """The groups of rows that a page holds, in their order: all, or those of the heaviest verdicts."""
+    if len(table.rows) <= _MOST_ROWS:
+        return table.groups
+    chosen: set[int] = set()
+    room = _MOST_ROWS
+    for number in sorted(range(len(table.groups)), key=lambda number: -_weight(table.groups[number])):
+        room -= len(table.groups[number])
+        if room < 0 and chosen:
+            break
+        chosen.add(number)
+    return tuple(group for number, group in enumerate(table.groups) if number in chosen)
+
+
+def _weight(group: tuple[Row, ...]) -> int:
+    """The rank of the heaviest verdict in some rows."""
+    rulings = (value for row in group for value in row.values if isinstance(value, Ruling))
+    return max((LOOKS[ruling.verdict].rank for ruling in rulings), default=0)
 
 
 def _letter(number: int) -> str:

@@ -60,6 +60,16 @@ def nothing_concluded(cell: CellRecord, name: str) -> Iterator[Judgement]:
     yield Judgement("anything concluded", name, "undecided", words, "no audit reached a verdict", "coverage")
 
 
+def attacked(cell: CellRecord, name: str) -> Iterator[Judgement]:
+    """Where attacks apply, one at least was run; said where it fails."""
+    if not cell.coverage or any(row.status != "not_run" for row in cell.coverage):
+        return
+    brief = "no attack was run"
+    listed = ", ".join(row.attack for row in cell.coverage)
+    words = f"{brief}, and {listed} would apply; `attacks: standard` runs them, `coverage: any` waives it"
+    yield Judgement("coverage", name, "undecided", words, brief, "coverage")
+
+
 def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
     """Every attack that applies was conclusive."""
     if not cell.coverage:

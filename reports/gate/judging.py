@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from fedassay.contracts.registry import every_audit
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict, epsilon_metric
-from fedassay.reports.gate.covered import applies, complete, nothing_concluded, relevant, seen_small
+from fedassay.reports.gate.covered import applies, attacked, complete, nothing_concluded, relevant, seen_small
 from fedassay.reports.gate.deltas import one_in_n
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import Policy, Scope
@@ -111,6 +111,8 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
             yield _verdicts(cell, name, policy.forbidden_verdicts)
         if policy.coverage == "complete":
             yield from complete(cell, name)
+        if policy.coverage == "attacked":
+            yield from attacked(cell, name)
         yield from seen_small(cell, name, policy.limit_of_detection)
 
 

@@ -8,11 +8,10 @@ Exit codes: 0 all pass, 1 something is broken, 2 nothing is broken but something
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from fedassay.contracts.registry import every_audit, metrics
 from fedassay.plan.json_schema import DescribedSchema
@@ -22,7 +21,7 @@ from fedassay.records.record import Verdict
 from fedassay.reports.words.metrics import COMMUNICATION, UTILITY
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
-from fedassay.support.types import Extended, Frozen
+from fedassay.support.types import Frozen
 
 
 def bounded_metrics() -> tuple[str, ...]:
@@ -37,6 +36,16 @@ def demanded_audits() -> tuple[str, ...]:
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """A SHA-256, in hexadecimal."""
+
+
+def _number(given: object) -> object:
+    if isinstance(given, bool):
+        raise ValueError(f"given {str(given).lower()}; allowed: a number")
+    return given
+
+
+Bound = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+"""What a figure is held against: an infinite bound is kept, or broken, by every run, and would be no rule."""
 
 
 class Scope(Frozen):
@@ -81,7 +90,7 @@ class Requires(Frozen):
 
     plan: tuple[Digest, ...] = ()
     data: tuple[Digest, ...] = ()
-    days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    days: Bound | None = Field(default=None, gt=0)
     versions: tuple[str, ...] = ()
     signers: tuple[Digest, ...] = ()
 
@@ -109,8 +118,9 @@ class Policy(Frozen):
         delta: `one_in_n`: delta is at most 1 / n, n the units that the claim protects (records, persons) of the
             smallest client that has any, or the clients of the run where it protects these. `any`: no rule.
         must_conclude: Audits that must have run and reached a verdict in every cell to which they apply.
-        coverage: `complete`: every attack that applies to what a cell sends must have been conclusive. `any`: no
-            rule but the one that always holds: a cell in which nothing concluded does not pass.
+        coverage: `attacked`: where attacks apply to what a cell sends, one at least must have been run.
+            `complete`: each of them must have been conclusive. `any`: no rule but the one that always holds: a
+            cell in which nothing concluded does not pass.
         limit_of_detection: By audit, the largest leak that it may have missed: where it found none, the smallest
             leak that it would have found must be at most that; above it the policy cannot decide.
         forbidden_verdicts: Verdicts that no cell and no finding may have.
@@ -120,16 +130,16 @@ class Policy(Frozen):
     name: str = Field(min_length=1)
     description: str = ""
     cells: Scope = Scope()
-    maximum: dict[str, Extended] = Field(default_factory=dict)
-    minimum: dict[str, Extended] = Field(default_factory=dict)
+    maximum: dict[str, Bound] = Field(default_factory=dict)
+    minimum: dict[str, Bound] = Field(default_factory=dict)
     epsilon_of: EpsilonOf = EpsilonOf()
     above_majority: bool = False
     exact_fields: Literal["allowed", "forbidden"] = "allowed"
     claims: Literal["sound", "not_disproved", "any"] = "any"
     delta: Literal["any", "one_in_n"] = "any"
     must_conclude: tuple[str, ...] = ()
-    coverage: Literal["any", "complete"] = "any"
-    limit_of_detection: dict[str, float] = Field(default_factory=dict)
+    coverage: Literal["any", "attacked", "complete"] = "attacked"
+    limit_of_detection: dict[str, Bound] = Field(default_factory=dict)
     forbidden_verdicts: tuple[Verdict, ...] = ()
     requires: Requires = Requires()
 
@@ -142,11 +152,9 @@ class Policy(Frozen):
     @classmethod
     def _known_metrics(cls, bounds: dict[str, float]) -> dict[str, float]:
         known = bounded_metrics() if bounds else ()
-        for name, bound in bounds.items():
+        for name in bounds:
             if name not in known:
                 raise ValueError(f"given the metric {name!r}; allowed: {', '.join(known)}")
-            if math.isnan(bound):
-                raise ValueError(f"the bound on {name!r} is not a number")
         return bounds
 
     @field_validator("limit_of_detection")
@@ -156,7 +164,7 @@ class Policy(Frozen):
         for name, bound in bounds.items():
             if name not in known:
                 raise ValueError(f"given the audit {name!r}; allowed: {', '.join(known)}")
-            if not 0 < bound < math.inf:
+            if bound <= 0:
                 raise ValueError(f"the bound on what {name} may miss is {bound}; allowed: a number above 0")
         return bounds
 
@@ -176,7 +184,7 @@ class Policy(Frozen):
     def _says_something(self) -> Self:
         rules = (
             *(self.maximum, self.minimum, self.must_conclude, self.forbidden_verdicts, self.limit_of_detection),
-            self.coverage != "any",
+            self.coverage == "complete",
             self.requires.demands,
             self.above_majority,
             self.delta != "any",

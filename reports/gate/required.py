@@ -61,9 +61,9 @@ def _age(record: RunRecord, days: float, now: datetime) -> Judgement:
     rule = "requires days"
     try:
         ended = datetime.fromisoformat(str(record.environment.get("finished")))
-    except ValueError:
+        age = (now - (ended if ended.tzinfo else ended.replace(tzinfo=UTC))).total_seconds() / _DAY
+    except (ValueError, OverflowError):
         return Judgement(rule, "", "undecided", "the record does not say when the run ended")
-    age = (now - (ended if ended.tzinfo else ended.replace(tzinfo=UTC))).total_seconds() / _DAY
     if age < -1:
         return Judgement(rule, "", "undecided", "by its record the run ended after the present time")
     if age > days:

@@ -74,7 +74,7 @@ LOOKS: dict[Verdict, Look] = {
         "the attack failed here and caught the positive control: no proof of safety beyond that power",
     ),
     "sound": Look(
-        "Sound",
+        "Claim holds",
         "good",
         "check",
         "✔",

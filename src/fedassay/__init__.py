@@ -22,7 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedassay.api.calls import audit, check, compare, load, read_plan, run
+    from fedassay.api.attacks import latex
+    from fedassay.api.calls import audit, check, compare, load, read_plan, run, runs
     from fedassay.api.comparison import Comparison
     from fedassay.api.functions import FunctionAudit, audit_function
     from fedassay.api.run import Run
@@ -50,16 +51,19 @@ __all__ = [
     "audit_function",
     "check",
     "compare",
+    "latex",
     "load",
     "read_plan",
     "record",
     "run",
+    "runs",
 ]
 
 _PLACES = {
-    **dict.fromkeys(("audit", "check", "compare", "load", "read_plan", "run"), "api.calls"),
+    **dict.fromkeys(("audit", "check", "compare", "load", "read_plan", "run", "runs"), "api.calls"),
     "Comparison": "api.comparison",
     **dict.fromkeys(("FunctionAudit", "audit_function"), "api.functions"),
+    "latex": "api.attacks",
     "Run": "api.run",
     "Plan": "plan.schema",
     "Policy": "reports.gate.policy",

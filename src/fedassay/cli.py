@@ -13,7 +13,15 @@ import click
 
 from fedassay import __version__
 from fedassay.support import limits
-from fedassay.support.errors import DataError, FedassayError, PlanError, first_line, is_out_of_memory
+from fedassay.support.errors import (
+    DataError,
+    FedassayError,
+    PlanError,
+    first_line,
+    is_of_a_library,
+    is_out_of_memory,
+    unexpected,
+)
 from fedassay.support.signals import Stopped, stop_in_order
 from fedassay.support.terminal import (
     LONGEST_MESSAGE,
@@ -30,6 +38,8 @@ from fedassay.support.text import cut
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_TRACEBACK = "FEDASSAY_TRACEBACK"
+"""Environment variable that lets errors that nobody foresaw through, with their traceback."""
 _LISTED = ("methods", "attacks", "audits", "datasets", "backbones", "configs")
 _FORMATS = ("html", "md", "json", "csv", "sarif", "junit", "evidence")
 
@@ -57,16 +67,23 @@ def main() -> None:
         # Whoever read our output has had enough; Python would complain once more on closing it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except (OSError, MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            say(f"fedassay: out of memory ({first_line(error)}); {_kept()}", err=True)
-        elif isinstance(error, OSError):
-            where = f"{error.filename}: " if error.filename else ""
-            say(f"fedassay: {where}{error.strerror or error}; {_kept()}", err=True)
-        else:
+    except BaseException as error:
+        # Panics of libraries in Rust are none of Exception.
+        if not (isinstance(error, Exception) or is_of_a_library(error)) or os.environ.get(_TRACEBACK):
             raise
+        say(cut(f"fedassay: {_failure(error)}; {_kept()}", LONGEST_MESSAGE), err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _failure(error: BaseException) -> str:
+    """What a command says of an error that none of its parts turned into words."""
+    if is_out_of_memory(error):
+        return f"out of memory ({first_line(error)})"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}"
+    return f"a part of it broke off, {unexpected(error)}; {_TRACEBACK}=1 prints where"
 
 
 def _kept() -> str:
@@ -97,7 +114,7 @@ def _switch(name: str, variable: str, words: str) -> Callable[[_F], _F]:
 
 _shared = _switch("--shared", "FEDASSAY_SHARED", "Let others read what is written, as far as your umask does.")
 _offline = _switch("--offline", "FEDASSAY_OFFLINE", "Download nothing: what is missing is an error.")
-_REDACT = "Leave out every private picture, transcript and class name, and say so on the page."
+_REDACT = "Leave out every private picture, transcript, class name and path, and say so on the page."
 
 
 def _redact(function: _F) -> _F:
@@ -153,6 +170,7 @@ def run(
     from fedassay.console import plan_file
     from fedassay.plan.files import check_files
     from fedassay.plan.own_images import check_images
+    from fedassay.plan.published import check_published
     from fedassay.plan.resolve import load_plan, load_scenario
 
     plan = plan_file(plan)
@@ -161,10 +179,11 @@ def run(
     check_files(named, base)
     check_images(named, base)
     scenario = load_scenario(plan, assignments, scale)
+    to_fetch = check_published(scenario.plan, scenario.base)
     if dry_run:
         from fedassay.console import print_cells
 
-        print_cells(scenario, as_json, device)
+        print_cells(scenario, as_json, device, [each.remark for each in to_fetch])
         return 0
     from fedassay.console import print_summary
     from fedassay.execution.runner import RunOptions, run_scenario
@@ -343,6 +362,24 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
         say_json(json.dumps({"written": str(written), **as_dict(records)}, indent=1))
     else:
         _written(written, quiet, as_json)
+    return 0
+
+
+@cli.command(short_help="One page over all runs of FOLDER.")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path("runs"))
+@click.option("-o", "--output", type=Output(), help="The page; default index.html in FOLDER.")
+@click.option("--open", "show", is_flag=True, help="Open it in a browser.")
+@_shared
+@_quiet
+@_json
+def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bool) -> int:
+    """Write one static page over all runs below FOLDER: name, date, answer, worst finding, links to reports."""
+    from fedassay.reports.document.index import write_index
+
+    written = write_index(folder, output)
+    _written(written, quiet, as_json)
+    if show and not is_stream(written):
+        click.launch(written.resolve().as_uri())
     return 0
 
 
@@ -550,13 +587,13 @@ def validate(what: str, files: tuple[Path, ...], quiet: bool, as_json: bool) -> 
 @_json
 def init(file: Path, data: Path | None, label_column: str | None, quiet: bool, as_json: bool) -> int:
     """Write a commented plan to start from."""
-    from fedassay.console import write_starter
+    from fedassay.console import time_of, write_starter
 
     write_starter(file, data, label_column)
     if as_json:
         _written(file, quiet, as_json)
     elif not quiet:
-        say(f"{file}: written; try `fedassay run {file} --dry-run`")
+        say(f"{file}: written; {time_of(file)}; try `fedassay run {file} --dry-run`")
     return 0
 
 
@@ -668,7 +705,7 @@ def _command() -> list[str]:
     return ["fedassay", *(encodable(word) for word in sys.argv[1:])]
 
 
-from fedassay.privacy.command import account  # noqa: E402 - a group of its own, beside the accounting
+from fedassay.execution.account import account  # noqa: E402 - a group of its own
 
 cli.add_command(account)
 

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import textwrap
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,8 +101,8 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
         say_lines(textwrap.fill(key.about, width, initial_indent="    ", subsequent_indent="    "))
 
 
-def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
-    """The cells that a plan would run, and what they would take."""
+def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequence[str] = ()) -> None:
+    """The cells that a plan would run, what they would take, and what the run would fetch."""
     from fedassay.plan.estimate import estimate
     from fedassay.plan.own_images import outline_of, persons_in_words
     from fedassay.plan.rates import in_words
@@ -135,6 +136,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
             "persons": persons,
             "record_claims": mistaken,
             "remarks": found.remarks,
+            "fetched": fetched,
         }
         say_json(json.dumps(content, indent=1))
         return
@@ -155,8 +157,18 @@ def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
             f"estimate, from rates {found.basis}: {in_words(found.seconds)} with --jobs 1, "
             f"attacks and audits included; {found.memory / 2**30:.1f} GiB a job"
         )
-    for remark in found.remarks:
+    for remark in (*found.remarks, *fetched):
         say(remark)
+
+
+def time_of(plan: Path) -> str:
+    """What a run of a plan takes on one core, as a clause."""
+    from fedassay.plan.estimate import estimate
+    from fedassay.plan.rates import in_words
+    from fedassay.plan.resolve import load_scenario
+
+    seconds = estimate(load_scenario(plan)).seconds
+    return "nobody can say how long a run takes" if seconds is None else f"a run takes about {in_words(seconds)}"
 
 
 def print_summary(record: RunRecord, folder: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
+from functools import cached_property
 
 import pytest
 
 from fedassay.audits.evidence import (
+    Arms,
+    Confounder,
     Control,
-    Explanation,
     Figures,
     LeakTest,
     LedgerVerdict,
@@ -19,30 +22,44 @@ from fedassay.audits.evidence import (
     by_arithmetic,
     by_p_value,
 )
+from fedassay.audits.inversion.truth import ImageMatch
+from fedassay.audits.membership import canaries
+from fedassay.audits.membership.roc import Separation
+from fedassay.audits.membership.swaps import Guesses
+from fedassay.audits.memorization.judging import Memory
+from fedassay.audits.message.histograms import Gain
+from fedassay.audits.message.truth import Recovery
+from fedassay.audits.reconstruction.judging import Closeness
+from fedassay.audits.trials import Paired
 from fedassay.audits.verdict import (
     LADDER,
-    Case,
     MissingControlsError,
     admitted,
+    assay,
     conclude,
     conclude_claim,
     decide,
     inconclusive,
-    no_leak,
     not_run,
 )
-from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl
+from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl
+from fedassay.support.errors import Why
 
 SUBJECT = Subject("toy", "toy_attack", "raw", "all")
 CAUGHT = Control("the records themselves", True, "p = 1e-9", 0.9, 30, "share", own_shape=True)
 SILENT = Control("records that nobody holds", False, "p = .6", 0.1, 30, "share")
 SURE, NONE, BETWEEN = LeakTest(True, True, "p = 1e-6"), LeakTest(False, False), LeakTest(False, True, "p = .0002")
-QUIET = Result(NONE, "share .1 against .1", "records come back", "no record comes back")
-OTHERS = Explanation("other records come back as well", Control("other records", True, "p = 1e-4", 0.8, 12))
+LIMIT = Limit(metric="share", value=0.1, n=30, of="record", planted="copied")
+QUIET = Result(NONE, "share .1 against .1", "records come back", "no record comes back", limit=lambda: LIMIT)
+OTHERS = Confounder(
+    0.01, 1.0, 0.8, "other records come back as well", Control("other records", True, "p = 1e-4", 0.8, 12)
+)
 
 
-def _verdict(result: Result, positive: Control = CAUGHT, negative: Control = SILENT) -> tuple[str, str]:
-    finding = conclude(SUBJECT, result, Figures(), positive=positive, negative=negative)
+def _verdict(
+    result: Result, positive: Control = CAUGHT, negative: Control = SILENT, confounder: Confounder | None = None
+) -> tuple[str, str]:
+    finding = assay(SUBJECT, Arms(result, (positive,), negative, confounder=confounder), Figures())
     return finding.verdict, finding.reason
 
 
@@ -70,8 +87,9 @@ def test_a_quiet_result_with_both_controls_is_no_leak() -> None:
     ],
 )
 def test_the_first_rule_that_applies_decides(change: dict[str, object], verdict: str, words: str) -> None:
+    other = change.pop("explained", None)
     result = replace(QUIET, **change)  # type: ignore[arg-type]
-    found, reason = _verdict(result)
+    found, reason = _verdict(result, confounder=other)  # type: ignore[arg-type]
     assert found == verdict, reason
     assert words in reason
     assert result.shown in reason
@@ -88,7 +106,7 @@ def test_a_failed_control_decides_before_everything_else(test: LeakTest) -> None
     assert "the positive control was not caught" in reason
 
 
-def test_every_positive_control_must_be_caught() -> None:
+def test_silence_takes_every_positive_control() -> None:
     features = Control("raw features", False, "p = .4", 0.2, 10)
     finding = conclude(SUBJECT, QUIET, Figures(), positive=CAUGHT, negative=SILENT, also=(features,))
     assert finding.verdict == "inconclusive"
@@ -97,20 +115,15 @@ def test_every_positive_control_must_be_caught() -> None:
     assert not finding.controls.positive.caught
 
 
-@pytest.mark.parametrize("own_shape", [True, False])
 @pytest.mark.parametrize("ruin_expected", [True, False])
-def test_ruined_images_are_no_leak_only_where_a_control_in_the_same_shape_was_caught(
-    own_shape: bool, ruin_expected: bool
-) -> None:
+def test_ruined_images_are_no_leak_only_where_a_control_in_the_same_shape_was_caught(ruin_expected: bool) -> None:
     result = replace(QUIET, worse="what needs no generator", ruin_expected=ruin_expected)
-    verdict, _ = _verdict(result, positive=replace(CAUGHT, own_shape=own_shape))
-    assert verdict == ("no_leak_found" if own_shape and ruin_expected else "inconclusive")
+    assert _verdict(result)[0] == ("no_leak_found" if ruin_expected else "inconclusive")
+    assert _verdict(result, replace(CAUGHT, detected=False))[0] == "inconclusive"
 
 
 def test_what_explains_a_result_is_a_control_of_its_own_and_replaces_none() -> None:
-    finding = conclude(
-        SUBJECT, replace(QUIET, test=SURE, explained=OTHERS), Figures(), positive=CAUGHT, negative=SILENT
-    )
+    finding = assay(SUBJECT, Arms(replace(QUIET, test=SURE), (CAUGHT,), SILENT, (), OTHERS), Figures())
     assert finding.controls.negative is not None
     assert finding.controls.negative.release == SILENT.release
     assert not finding.controls.negative.flagged
@@ -120,7 +133,8 @@ def test_what_explains_a_result_is_a_control_of_its_own_and_replaces_none() -> N
     assert finding.obstacle is not None
     assert finding.obstacle.kind == "confounded"
     assert finding.rule == "explained_by_others"
-    quiet = conclude(SUBJECT, replace(QUIET, explained=OTHERS), Figures(), positive=CAUGHT, negative=SILENT)
+    quiet = assay(SUBJECT, Arms(QUIET, (CAUGHT,), SILENT, (), replace(OTHERS, p=0.4)), Figures())
+    assert [control.detected for control in quiet.all_controls if control.role == "confounder"] == [False]
     assert quiet.controls.negative is not None
     assert quiet.controls.negative.release == SILENT.release
 
@@ -133,13 +147,16 @@ def test_more_tests_never_turn_a_leak_into_no_leak() -> None:
 
 
 def test_the_last_rule_always_applies() -> None:
-    assert LADDER[-1] is no_leak
+    assert (LADDER[-1].name, LADDER[-1].verdict) == ("no_leak", "no_leak_found")
+    assert len({rung.name for rung in LADDER}) == len(LADDER)
     for test in (SURE, BETWEEN, NONE):
-        assert decide(Case(replace(QUIET, test=test), (CAUGHT,), SILENT))[0] in {
+        assert decide(Arms(replace(QUIET, test=test), (CAUGHT,), SILENT)).verdict in {
             "leak",
             "inconclusive",
             "no_leak_found",
         }
+    for rung in LADDER:
+        assert (rung.obstacle is None) == (rung.verdict != "inconclusive"), rung.name
 
 
 @pytest.mark.parametrize(
@@ -216,3 +233,75 @@ def test_a_claim_stands_on_the_ledger_a_training_or_runs() -> None:
         assert finding.verdict == "inconclusive"
         assert f"the {control} control was" in finding.reason
         assert "it adds up" in finding.reason
+
+
+def test_silence_takes_an_end_to_end_control_and_a_limit_and_a_leak_does_not() -> None:
+    alone = replace(CAUGHT, own_shape=False)
+    missing = Why("8 control records are needed, there are 3", "control", 3, 8)
+    for test, verdict in ((NONE, "inconclusive"), (BETWEEN, "inconclusive"), (SURE, "leak")):
+        finding = assay(SUBJECT, Arms(replace(QUIET, test=test), missing, SILENT, (alone,)), Figures())
+        assert finding.verdict == verdict, finding.reason
+        if test is NONE:
+            assert finding.rule == "own_control_missing"
+            assert finding.obstacle is not None
+            assert (finding.obstacle.kind, finding.obstacle.held, finding.obstacle.needed) == (
+                "records_missing",
+                3,
+                8,
+            )
+        by_two = conclude(SUBJECT, replace(QUIET, test=test), Figures(), positive=alone, negative=SILENT)
+        assert by_two.verdict == verdict
+    unknown = assay(SUBJECT, Arms(replace(QUIET, limit=None), (CAUGHT,), SILENT), Figures())
+    assert (unknown.verdict, unknown.rule) == ("inconclusive", "no_power")
+    public = replace(QUIET, limit=None, public=True)
+    assert assay(SUBJECT, Arms(public, missing, SILENT, (alone,)), Figures()).verdict == "no_leak_found"
+
+
+def test_a_finding_with_no_positive_control_at_all_says_what_is_missing() -> None:
+    missing = Why("8 control records are needed, there are 3", "control", 3, 8)
+    finding = assay(SUBJECT, Arms(replace(QUIET, test=SURE, near_copies=2), missing, SILENT), Figures())
+    assert (finding.verdict, finding.rule) == ("inconclusive", "own_control_missing")
+    assert finding.obstacle is not None
+    assert finding.obstacle.needed == 8
+
+
+def test_a_leak_stands_on_the_control_that_was_caught_and_keeps_those_that_were_not() -> None:
+    missed, features = replace(CAUGHT, detected=False), Control("raw features", True, "p = 1e-9", 0.9, 10)
+    finding = assay(SUBJECT, Arms(replace(QUIET, test=SURE), (missed,), SILENT, (features,)), Figures())
+    assert finding.verdict == "leak"
+    assert finding.controls.positive is not None
+    assert (finding.controls.positive.release, finding.controls.positive.caught) == ("raw features", True)
+    assert [(control.role, control.detected) for control in finding.all_controls] == [
+        ("end_to_end", False),
+        ("attack_only", True),
+        ("negative", False),
+    ]
+    assert admitted("toy", [finding]) == [finding]
+
+
+@pytest.mark.parametrize(
+    ("p", "gain", "copies", "verdict"),
+    [
+        (0.05, 1.6, 0, "inconclusive"),
+        (0.05, 1.61, 0, "leak"),
+        (0.06, 0.1, 0, "leak"),
+        (1e-9, 0.1, 1, "leak"),
+        (1e-9, -1.0, 0, "inconclusive"),
+    ],
+)
+def test_other_data_explain_what_is_within_twice_their_reach_and_never_a_near_copy(
+    p: float, gain: float, copies: int, verdict: str
+) -> None:
+    result = replace(QUIET, test=SURE, near_copies=copies)
+    assert _verdict(result, confounder=replace(OTHERS, p=p, gain=gain))[0] == verdict
+
+
+@pytest.mark.parametrize(
+    "kind", [Closeness, ImageMatch, Memory, Recovery, Gain, Separation, Guesses, canaries._Bounds, Paired]
+)
+def test_every_judgement_is_of_one_type(kind: type) -> None:
+    """What an audit judges is a result in one arm and a control in another, by the same two members."""
+    assert isinstance(inspect.getattr_static(kind, "test"), property | cached_property)
+    asked = inspect.signature(kind.control).parameters  # type: ignore[attr-defined]
+    assert list(asked) == ["self", "release", "own_shape"]
+    assert asked["own_shape"].kind is inspect.Parameter.KEYWORD_ONLY

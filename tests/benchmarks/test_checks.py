@@ -251,3 +251,11 @@ def test_a_folder_tree_of_pacs_layout_is_read_as_pacs(tmp_path: Path) -> None:
     assert len(np.unique(data.images.reshape(28, -1), axis=0)) == 28
     with pytest.raises(ValueError, match="class 0: 4 images given; needed: 8"):
         module.write_tree(tmp_path / "own.npz", tmp_path / "more", 2)
+
+
+def test_no_benchmark_looks_for_data_beside_the_checkout() -> None:
+    """They find files as plans do: here, or in the folders that FEDASSAY_DATA and FEDASSAY_WEIGHTS name."""
+    for path in sorted(_FOLDER.glob("*.py")):
+        text = path.read_text()
+        assert "parents[2]" not in text, path.name
+        assert '"shared"' not in text, path.name

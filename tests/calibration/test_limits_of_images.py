@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from quick_similarity import QuickSimilarity
 
-from fedassay.audits.reconstruction.limits import PairedRuns, PooledRuns
-from fedassay.audits.reconstruction.selections import Scored, set_selections
+from fedassay.audits.reconstruction.limits import PooledRuns
+from fedassay.audits.reconstruction.selections import set_selections
 from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.paired import paired_test
 from fedassay.audits.stats.permutation import gap
+from fedassay.audits.trials import PairedRuns, Pairs
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 
@@ -31,10 +32,8 @@ def _trials(leaking: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, 
     return np.where(leaking, 0.15, -0.02) + target + ours, target + theirs
 
 
-def _scored(size: int, top: int, *, leaking: bool, rng: np.random.Generator) -> Scored:
-    ours, theirs = _trials(np.full(size, leaking), rng)
-    images = np.zeros((size, 1, 1, 1), np.uint8)
-    return Scored(images, images, images, {"ssim": ours}, {"ssim": theirs}, ours, theirs, top)
+def _scored(size: int, top: int, *, leaking: bool, rng: np.random.Generator) -> Pairs:
+    return Pairs(*_trials(np.full(size, leaking), rng), top=top)
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,15 @@ HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf
 
 _PLAN = """\
 name: theirs
-data: {name: digits, limit: 300, split: {private: 0.6, test: 0.4}}
+data: {name: digits, limit: 300, split: {private: 0.5, test: 0.3, control: 0.2}}
 clients: {count: 2, partition: iid}
 backbone: {name: pixels}
 privacy: {epsilon: 2, delta: 1.0e-5}
 methods: [{raw_features: {epsilon: .inf}}, {fedcgs: {}}]
-audits: [{dp_claim: {}}]
+attacks: [message_algebra]
+audits: [{dp_claim: {}}, message]
 """
+_CAPTURE = re.search(r'^```python title="capture.py"\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE)[1]  # type: ignore[index]
 _POLICIES = {
     "kept": "name: kept\ncells: {epsilon: finite}\nmaximum: {accounted: 3.0}\n",
     "broken": "name: broken\ncells: {epsilon: finite}\nmaximum: {accounted: 1.0}\n",
@@ -172,14 +174,20 @@ def test_wrong_input_of_the_action_is_2_and_says_what_is_wrong(
 def test_the_action_installs_itself_and_nothing_of_the_caller(repository: Repository) -> None:
     _run_action(repository, plan="nowhere.yaml", policy="kept.yaml")
     _run_action(repository, plan="nowhere.yaml", policy="kept.yaml", **{"extra-index-url": "an index"})
-    venv, plain, _, indexed = _installed(repository)
+    venv, plain, own, _, indexed, _ = _installed(repository)
     assert venv[:2] == ["-m", "venv"]
-    for command in (plain, indexed):
-        assert command[command.index("-c") + 1] == str(ROOT / "constraints.txt")
-        assert command[-1] == str(ROOT)
-        assert "." not in command
+    for command, locked in ((plain, "locked-cuda.txt"), (indexed, "locked.txt")):
+        assert "--require-hashes" in command
+        assert command[-2:] == ["-r", str(ROOT / locked)]
+    # What is installed without a hash is the action's own checkout, built with nothing but what has one.
+    assert own[-3:] == ["--no-deps", "--no-build-isolation", str(ROOT)]
     assert "--extra-index-url" not in plain
     assert indexed[indexed.index("--extra-index-url") + 1] == "an index"
+
+
+def test_the_action_uses_nothing_that_can_be_changed_under_its_name() -> None:
+    for step in ACTION["runs"]["steps"]:
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step.get("uses", f"own/step@{'0' * 40}"))
 
 
 def test_the_action_is_a_composite_whose_scripts_take_no_expressions() -> None:
@@ -203,12 +211,15 @@ def test_the_recipe_runs_in_somebody_elses_repository(policy: str, repository: R
     (job,) = RECIPE["jobs"].values()
     summary = repository.folder.parent / "summary"
     environment = job["env"] | {"GITHUB_STEP_SUMMARY": str(summary), "POLICY": f"{policy}.yaml"}
+    (repository.folder / "capture.py").write_text(_CAPTURE)
     codes = []
     for step in _recipe_steps():
         # A step without `if` is left out after one that failed.
         if "run" in step and ("if" in step or not any(codes)):
             codes.append(repository.bash(step["run"], **environment).returncode)
-    assert codes == [0, 0, _CODES[policy], 0]
+    # Sums without noise are captured; their cell claims nothing, and these policies hold private cells alone.
+    captured = [0, 0, _CODES["undecided"]] if policy == "kept" else []
+    assert codes == [0, 0, _CODES[policy], *captured, 0]
     assert "fedcgs" in summary.read_text()
     (install,) = _installed(repository)
     assert install[2:] == ["install", *job["env"]["TORCH"].split(), job["env"]["FEDASSAY"]]
@@ -223,6 +234,27 @@ def test_the_recipe_names_this_version_and_the_tested_torch() -> None:
     text = _block("privacy.yml")
     for mentioned in re.findall(r"assay[./]\w+(?:\.\w+)?", text):
         assert mentioned in {"assay.sarif", "assay.xml", "assay/record.json", "assay/report.html"}
+
+
+@pytest.mark.parametrize(
+    ("attacks", "waived", "code"), [("[message_algebra]", "", 0), ("[]", "", 2), ("[]", "coverage: any", 0)]
+)
+def test_a_run_without_an_attack_fails_unless_the_policy_says_otherwise(
+    attacks: str, waived: str, code: int, repository: Repository
+) -> None:
+    (repository.folder / "mine.yaml").write_text(f"{_POLICIES['kept']}{waived}\n")
+    audits = (
+        "[dp_claim: {reruns: 500, replays: 8}, message]"
+        if attacks != "[]"
+        else "[dp_claim: {reruns: 500, replays: 8}]"
+    )
+    ran = repository.bash(
+        f"fedassay run plan.yaml -o out --quiet --set 'attacks={attacks}' --set 'audits={audits}'"
+    )
+    assert ran.returncode == 0, ran.stderr
+    checked = repository.bash("fedassay check out --policy mine.yaml")
+    assert checked.returncode == code, checked.stdout
+    assert code != 2 or "no attack was run" in checked.stdout
 
 
 def test_versions_of_the_page_are_those_of_the_package() -> None:

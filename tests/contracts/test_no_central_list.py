@@ -46,6 +46,9 @@ OTHERS = {
     ("src/fedassay/plan/fitted.py", "raw_features"): "a method of the plan that init writes",
     ("src/fedassay/plan/fitted.py", "small_cnn_rectified"): "the backbone of the plan that init writes",
     ("src/fedassay/plan/schema.py", "small_cnn"): "the backbone of plans that name none",
+    ("src/fedassay/backbones/cifar_resnet.py", "cifar10"): "the weights that were trained on it",
+    ("src/fedassay/data/two_domains.py", "photographs"): "one of the two domains",
+    ("src/fedassay/data/two_domains.py", "digits"): "one of the two domains",
 }
 
 

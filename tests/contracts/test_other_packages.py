@@ -83,7 +83,7 @@ def _json(done: subprocess.CompletedProcess[str]) -> Any:
 @pytest.mark.parametrize(
     ("what", "name", "summary"),
     [
-        ("methods", "toy_sums", "Sends class counts and scaled class sums"),
+        ("methods", "toy_sums", "Sends class counts and class sums"),
         ("attacks", "toy_alone", "Takes the sum of a class of one record"),
         ("audits", "toy_small_classes", "Whether classes of one record"),
     ],
@@ -120,9 +120,11 @@ def test_it_runs_and_its_attack_is_judged_by_the_audits_of_its_kind(toy: tuple[C
     assert set(found) == {("message", "toy_alone"), ("toy_small_classes", "toy_alone")}
     judged = found["message", "toy_alone"]
     # The sums are scaled: the vectors are no record's feature, not even where every record is alone in its class.
-    # So the control in the release's own shape is missed, and silence says nothing.
-    assert not judged["controls"]["positive"]["caught"]
-    assert judged["verdict"] == "inconclusive"
+    # So the control in the release's own shape is missed. They name their records all the same, which is a leak.
+    roles = {control["role"]: control["detected"] for control in judged["all_controls"]}
+    assert roles == {"end_to_end": False, "attack_only": True, "negative": False}
+    assert judged["verdict"] == "leak"
+    assert judged["harm"]["kind"] == "named"
     assert not judged["controls"]["negative"]["flagged"]
     assert judged["source"] == "toy_alone"
     assert found["toy_small_classes", "toy_alone"]["verdict"] == "leak"
@@ -135,6 +137,27 @@ def test_its_vectors_are_a_leak_where_they_are_records(toy: tuple[Command, Path]
     findings = json.loads((folder / "exact" / "record.json").read_text())["cells"][0]["findings"]
     judged = next(finding for finding in findings if finding["audit"] == "message")
     assert judged["verdict"] == "leak", judged["reason"]
+
+
+@pytest.mark.parametrize("scale", [1, 3])
+def test_its_claim_is_sound_under_noise(scale: float, toy: tuple[Command, Path]) -> None:
+    command, folder = toy
+    options = [f"methods.0.toy_sums.scale={scale}", "privacy.epsilon=8", "attacks=[]"]
+    settings = [word for option in options for word in ("--set", option)]
+    claim = ("--set", "audits=[dp_claim: {reruns: 2000, replays: 8}]")
+    done = command("run", "plan.yaml", "-o", f"private{scale}", "--quiet", *settings, *claim)
+    assert done.returncode == 0, done.stderr
+    (cell,) = json.loads((folder / f"private{scale}" / "record.json").read_text())["cells"]
+    (judged,) = cell["findings"]
+    assert judged["verdict"] == "sound", judged["reason"]
+    assert 6.5 < judged["metrics"]["observed"]["value"] <= 8
+
+
+def test_the_page_on_methods_builds_this_one() -> None:
+    """The page's first block is the file, so that neither can change without the other."""
+    page = (ROOT / "docs" / "howto" / "add-method.md").read_text(encoding="utf-8")
+    block = page.partition('```python title="toy_sums.py"\n')[2].partition("```\n")[0]
+    assert block == (TOY / "toy_assay" / "method.py").read_text(encoding="utf-8")
 
 
 def test_it_is_reported_in_its_own_words(toy: tuple[Command, Path]) -> None:
@@ -178,8 +201,8 @@ def test_the_suite_of_the_pretended_gpu_takes_it_in(toy: tuple[Command, Path]) -
     options = ("-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"))
     done = toy[0](*options, suite, "-k", "toy_sums or attacks_and_audits_of_messages", module="pytest")
     assert done.returncode == 0, done.stdout[-3000:]
-    # The method, its private form that it does not have, and the run of its attack and audit.
-    assert done.stdout.startswith(".s. "), done.stdout
+    # The method, its private form, and the run of its attack and audit.
+    assert done.stdout.startswith("... "), done.stdout
 
 
 BROKEN = {

@@ -214,9 +214,13 @@ def test_a_broken_factorization_is_inconclusive(
     monkeypatch.setattr(factorization, "_project", broken)
     task = make_task(clients=3, records=60)
     finding = assessed(make_context, task, FedCGS(), GramFactorization(trust=1e9))["gram_factorization"]
+    # Eight records are alone in their classes, and come back without any iteration: those are a leak.
+    assert finding.harm is not None
+    assert (finding.verdict, finding.harm.kind, finding.harm.count) == ("leak", "exact", 8)
+    assert False in [control.detected for control in finding.all_controls if control.role == "attack_only"]
+    task = make_task(clients=3, records=60, epsilon=1.0)
+    finding = assessed(make_context, task, FedCGS(), GramFactorization(trust=1e9))["gram_factorization"]
     assert finding.verdict == "inconclusive", finding.reason
-    assert finding.controls.positive is not None
-    assert not finding.controls.positive.caught
 
 
 def test_singletons_and_ranks_of_fedcgs(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -373,7 +377,9 @@ def test_components_with_a_share_of_a_class_are_controlled(
 
     monkeypatch.setattr(MessageAlgebra, "_collapsed", some)
     found = assessed(make_context, make_task(clients=2, records=60), FedPFT(components=3), MessageAlgebra())
-    assert found["collapsed_components"].verdict == "inconclusive"
+    finding = found["collapsed_components"]
+    assert finding.verdict == "leak", finding.reason
+    assert [control.detected for control in finding.all_controls if control.role == "end_to_end"] == [False]
 
 
 def test_differences_of_two_transcripts_are_controlled(

@@ -93,6 +93,7 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         tape=Tape(),
         replay=rerun,
         redraw=rerun,
+        repeat=rerun,
         privacy=task.privacy,
         bounds=6,
         similarity=QuickSimilarity(None, "not asked for"),

@@ -113,9 +113,15 @@ def test_too_few_control_records_say_how_many_more(
 ) -> None:
     context = make_context(make_task(clients=20, records=200), FedCGS(), bounds=6, folder=tmp_path)
     context = replace(context, control=context.control.take(np.arange(5)))
-    for finding in findings(context, exact).values():
+    for finding in findings(context, garbage).values():
         assert finding.verdict == "inconclusive"
         assert "give data.split.control at least" in finding.reason
+        assert finding.obstacle is not None
+        assert (finding.obstacle.role, finding.obstacle.held) == ("control", len(context.control))
+    # An attack that found a leak has worked here: raw features show that it can.
+    for finding in findings(context, exact).values():
+        assert finding.verdict == "leak", finding.reason
+        assert "end_to_end" not in {control.role for control in finding.all_controls}
 
 
 def test_the_truth_of_a_seed_does_not_hang_on_the_cell(make_task: MakeTask, make_context: MakeContext) -> None:

@@ -9,18 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.data.att_faces import FILE, PERSONS, PICTURES
+from fedassay.data.att_faces import PERSONS, PICTURES
 from fedassay.data.loading import DataRequest, load
 from fedassay.plan.own_images import outline
 from fedassay.support.errors import DataError, PlanError
 
+FILE = "att_faces.npz"
 REQUEST = DataRequest("att_faces", None, None, None, 0, Path(), groups="person")
 THERE = Path(os.environ.get("FEDASSAY_DATA", "/nowhere")) / FILE
 
 
 def _pretended(folder: Path, shape: tuple[int, ...] = (400, 112, 92)) -> DataRequest:
     np.savez_compressed(folder / FILE, x=np.zeros(shape, np.uint8))
-    return replace(REQUEST, base=folder)
+    return replace(REQUEST, path=folder / FILE)
 
 
 def test_glasses_are_no_person(tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ def test_glasses_are_no_person(tmp_path: Path) -> None:
 
 
 def test_other_pictures_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="x holds other pictures"):
+    with pytest.raises(DataError, match="holds other pictures"):
         load(_pretended(tmp_path))
     with pytest.raises(DataError, match=r"x of uint8 \(400, 92, 112\)"):
         load(_pretended(tmp_path, (400, 92, 112)))
@@ -47,6 +48,6 @@ def test_other_pictures_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not THERE.exists(), reason=f"no {FILE} under FEDASSAY_DATA")
 def test_the_pictures_are_read() -> None:
-    faces = load(replace(REQUEST, size=16)).train
+    faces = load(replace(REQUEST, path=THERE, size=16)).train
     assert faces.image_shape == (16, 16, 1)
     assert len(faces) == PERSONS * PICTURES

@@ -201,7 +201,7 @@ def test_some_classes_of_a_data_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", _MADE)
 def test_what_is_not_there_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=rf"data\.root: {name} is not there: no folder .*; allowed: unpack it there"
+        DataError, match=rf"data: {name} is not in data\.root: no folder .*; allowed: unpack it there"
     ):
         _load(name, tmp_path)
     with pytest.raises(PlanError, match=r"data\.labels: x given, but data set"):

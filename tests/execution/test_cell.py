@@ -108,7 +108,7 @@ def test_nothing_in_a_context_is_missing(seen: list[tuple[Any, AuditContext]]) -
 
 
 def test_only_audits_of_attacks_can_attack(seen: list[tuple[Any, AuditContext]]) -> None:
-    (_, plain), *others = seen
+    (_, plain), *others = sorted(seen, key=lambda pair: isinstance(pair[1], AttackedContext))
     assert not isinstance(plain, AttackedContext)
     assert not hasattr(plain, "attack")
     for result, context in others:

@@ -21,6 +21,8 @@ from typing import Any
 
 from catalogue import UNCHANGED
 
+from fedassay.audits.verdict import LADDER
+
 UNMEASURED = "not measured"
 TITLE = "# How good is this assay?"
 HEAD = (
@@ -48,6 +50,63 @@ LIMITS = (
     "(`tests/calibration/test_detection.py` plants leaks of that size), over findings that read `no_leak_found`. "
     "It falls with the number of records: every report prints its own.",
 )
+SITUATIONS = (
+    "## One situation, one verdict",
+    "An audit measures five arms: the audited release; end-to-end controls, known leaks that went the whole way "
+    "of the result; controls of the attack alone; a negative control; and, where clients may have distributions "
+    "of their own, other data of the same clients. The table is asked from the top, and the first situation that "
+    "applies decides, for every audit alike (`audits/verdict.py`; `tests/audits/test_situations.py` puts every "
+    "audit into every situation).",
+)
+PRINCIPLE = (
+    "An attack that found a leak has worked here. So a leak takes a negative control that is not flagged and one "
+    "positive control that is caught, wherever: what an attack misses elsewhere tells of its silence alone. "
+    "Silence takes every positive control, the end-to-end one among them and not faint, and a limit of detection.",
+    "Which audits have which arms:",
+)
+ARMS = (
+    ("audit", "end-to-end control", "attack alone", "other data of the same clients"),
+    ("reconstruction", "own release of control records", "raw features", "other private images, shown instead"),
+    ("inversion", "own release of control records", "raw features", "images of the same clients' other records"),
+    ("memorization", "own generator of control records", "images as they are", "either half of a client's images"),
+    (
+        "message: vectors",
+        "own messages of control records",
+        "statistics by hand",
+        "not asked: exact copies are of one record",
+    ),
+    (
+        "message: histograms",
+        "own messages of two-class clients",
+        "counts by hand",
+        "none: a histogram is a client's",
+    ),
+    ("message: rules", "own messages of control records", "none: a rule fires or does not", "none"),
+    ("membership: game", "own run on control records", "features, memorizers", "releases of either half"),
+    ("membership: canaries", "own run on control canaries", "a memorizer", "none: coins are ours"),
+    (
+        "membership: swaps",
+        "own run on control records",
+        "none: without a control it is not run",
+        "none: coins are ours",
+    ),
+)
+
+
+def situations() -> str:
+    """The table of situations, as the ladder has it, and what audits bring to it."""
+    rows = [(str(place), rung.when, f"`{rung.verdict}`") for place, rung in enumerate(LADDER, 1)]
+    table = _table(("", "situation", "verdict"), rows)
+    return "\n\n".join((*SITUATIONS, table, *PRINCIPLE, _table(ARMS[0], ARMS[1:]), CHANGED))
+
+
+CHANGED = (
+    "Verdicts of earlier versions that this table moved: reconstruction, inversion and dense vectors of messages "
+    "without, or beside a missed, end-to-end control were `inconclusive` where the test rejects, and are `leak` "
+    "where raw features or statistics by hand are caught; memorization was `inconclusive` under any difference of "
+    "a client's halves, and is so up to twice its reach; swaps without control records were `not_run`, and are "
+    "`inconclusive`; captured and third-party findings without a limit of detection are no `no_leak_found`."
+)
 
 
 def page(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None, versions: str) -> str:
@@ -58,7 +117,7 @@ def page(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None, versio
         sweep: The result of `specificity.py`, or None.
         versions: Of what the figures were measured with; empty: not measured.
     """
-    parts = [*HEAD, *SENSITIVITY, _sensitivity(mutants), *SPECIFICITY, _specificity(mutants, sweep)]
+    parts = [*HEAD, situations(), *SENSITIVITY, _sensitivity(mutants), *SPECIFICITY, _specificity(mutants, sweep)]
     parts += [*LIMITS, _limits(mutants, sweep), "## Measured with", versions or UNMEASURED]
     parts += [__doc__.split("\n\n")[1]]
     return "\n\n".join(parts) + "\n"

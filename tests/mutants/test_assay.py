@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assay import HEAD, LIMITS, SENSITIVITY, SPECIFICITY, UNMEASURED, page
+from assay import HEAD, LIMITS, SENSITIVITY, SPECIFICITY, UNMEASURED, page, situations
 from broken import Said
 from specificity import still_conclusive, summary
 
@@ -21,7 +21,7 @@ def _row(kind: str, outcome: str, fault: str = "less noise", **more: Any) -> dic
 
 def test_the_page_has_the_form_that_its_script_gives() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    for part in (*HEAD, *SENSITIVITY, *SPECIFICITY, *LIMITS):
+    for part in (*HEAD, situations(), *SENSITIVITY, *SPECIFICITY, *LIMITS):
         assert part in text
     bare = page([], None, "")
     heads = [line for line in bare.splitlines() if line.startswith(("#", "| what", "| audit"))]

@@ -33,13 +33,25 @@ ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = (
     r"environment\b.*",
     r"cells\[.*?\]\.seconds\b.*",
+    r"cells\[.*?\]\.coverage\[.*?\]\.(further_)?seconds",
     r"plan\.transcript\.folder",
-    # Schema 2 has these, schema 1 has not.
     r"schema",
-    r"cells\[.*?\]\.(unit|tape|coverage)\b.*",
-    r"cells\[.*?\]\.findings\[.*?\]\.limit",
+    # Digests of the code, and of what is written in other words.
+    r"cells\[.*?\]\.basis\b.*",
 )
 """Patterns of places whose values differ between any two runs, or that only one version has."""
+
+WORDS = (
+    r"cells\[.*?\]\.findings\[.*?\]\.(reason|assumptions)",
+    r"cells\[.*?\]\.findings\[.*?\]\.(metrics|baseline)\.[^.]+\.reason",
+    r"cells\[.*?\]\.findings\[.*?\]\.limit\.words",
+    r"cells\[.*?\]\.findings\[.*?\]\.(controls\.\w+|all_controls\[.*?\])\.(release|detail)",
+    r"cells\[.*?\]\.findings\[.*?\]\.(series|pictures)\b.*\.(title|caption)",
+    r"cells\[.*?\]\.coverage\[.*?\]\.(reason|would_decide)",
+    r"cells\[.*?\]\.tape\[.*?\]\.words",
+    r"cells\[.*?\]\.(privacy\.(reason|warnings)|notes)",
+)
+"""Patterns of places that hold sentences: these decide nothing, and are compared with `--words` alone."""
 
 MOVED: tuple[tuple[str, str], ...] = ()
 """(pattern, replacement) for places of BEFORE whose values stand somewhere else in AFTER."""
@@ -71,6 +83,13 @@ _MEMBERSHIP = (
     "attacks.0.membership.shadows=4",
     "audits.0.membership={canaries: 40, trials: 4, releases: 500}",
 )
+_SWAPS = (
+    "data.limit=500",
+    "clients.count=3",
+    "methods=[{fedcgs: {}}, {fedavg: {local_epochs: 1, rounds: 1}}]",
+    "attacks=[{membership: {shadows: 4}}]",
+    "audits=[{membership: {canaries: 40, records: 4, record_runs: 16, clients: 2, client_runs: 16}}]",
+)
 _GENERATOR = (
     "data.limit=500",
     "clients.count=3",
@@ -89,6 +108,7 @@ CASES = {
     "label_distribution": Case("attacks/label_distribution.yaml", ("data.limit=2000",)),
     "membership": Case("attacks/membership.yaml", _MEMBERSHIP),
     "message_algebra": Case("attacks/message_algebra.yaml", ("data.limit=2000",)),
+    "canaries_and_swaps": Case("attacks/membership.yaml", _SWAPS),
     "generator": Case("feddiff_digits.yaml", _GENERATOR, quick=False),
     "captured_claim": Case(None, audited=("generator", "private-eps10-delta1e-05-seed0"), quick=False),
     "claims": Case("claims.yaml", quick=False),
@@ -184,12 +204,14 @@ def values(record: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 def _name(item: Any) -> str:
     keys = ("label", "epsilon", "delta", "seed", "audit", "attack", "source", "selection", "field", "direction")
+    keys += ("question", "role")
     return " ".join(str(item[key]) for key in keys if item.get(key) is not None) if isinstance(item, dict) else ""
 
 
-def differences(before: Any, after: Any) -> list[str]:
-    """One line for every place whose value differs, or that only one of the records has."""
-    old, new = _compared(before, MOVED), _compared(after, ())
+def differences(before: Any, after: Any, *, words: bool = True) -> list[str]:
+    """One line for every place whose value differs, or that only one of the records has; sentences if asked."""
+    left_out = LEFT_OUT if words else (*LEFT_OUT, *WORDS)
+    old, new = _compared(before, MOVED, left_out), _compared(after, (), left_out)
     lines = []
     for place in dict.fromkeys([*old, *new]):
         was, now = old.get(place, "(absent)"), new.get(place, "(absent)")
@@ -198,14 +220,14 @@ def differences(before: Any, after: Any) -> list[str]:
     return lines
 
 
-def _compared(record: Any, moved: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _compared(record: Any, moved: Sequence[tuple[str, str]], left_out: Sequence[str]) -> dict[str, str]:
     """Place and JSON of every value that counts; of 1, 1.0 and true, JSON makes three."""
     found = {}
     for written, value in values(record):
         place = written
         for pattern, replacement in moved:
             place = re.sub(pattern, replacement, place)
-        if not any(re.fullmatch(pattern, place) for pattern in LEFT_OUT):
+        if not any(re.fullmatch(pattern, place) for pattern in left_out):
             found[place] = json.dumps(value, ensure_ascii=False)
     return found
 
@@ -217,6 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("before", help="a revision")
     parser.add_argument("after", nargs="?", help="a revision; without it, the working tree")
     parser.add_argument("--cases", nargs="+", default=["all"], choices=["all", "quick", *CASES])
+    parser.add_argument("--words", action="store_true", help="compare sentences as well")
     parser.add_argument("--keep", type=Path, default=default, help=f"where records are kept; {default}")
     given = parser.parse_args(arguments)
     groups = {"all": list(CASES), "quick": [name for name, case in CASES.items() if case.quick]}
@@ -233,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     equal = True
     for name in cases:
-        lines, cells = differences(old[name], new[name]), new[name]["cells"]
+        lines, cells = differences(old[name], new[name], words=given.words), new[name]["cells"]
         size = f"{len(cells)} cells, {sum(len(cell['findings']) for cell in cells)} findings"
         print(f"{name}: {f'{len(lines)} differences' if lines else 'equal'} ({size})")
         print("".join(f"  {line}\n" for line in lines), end="")

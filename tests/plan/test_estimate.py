@@ -15,13 +15,14 @@ from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.contracts.sizes import Sizes
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.plan.estimate import estimate
+from fedassay.plan.published import files_of
 from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import load_scenario
 from fedassay.plan.schema import parse_plan
 from fedassay.plan.sizes import sizes_of
 from fedassay.plan.work import body
-from fedassay.support.errors import DataError, PlanError
-from fedassay.support.registry import entries, size_of
+from fedassay.support.errors import DataError
+from fedassay.support.registry import entries
 
 CONFIGS = Path(str(resources.files("fedassay") / "configs"))
 PLANS = sorted(path for path in CONFIGS.rglob("*.yaml") if "policies" not in path.parts)
@@ -40,32 +41,43 @@ def _nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda path: str(path.relative_to(CONFIGS)))
-def test_every_shipped_plan_passes_a_dry_run(plan: Path) -> None:
+def test_every_shipped_plan_passes_a_dry_run_or_says_how_to_get_its_data(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Embedded plans pass; of the others one sentence names the file and where it goes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     scenario = load_scenario(plan)
+    files = files_of(scenario.plan)
+    monkeypatch.setenv("FEDASSAY_OFFLINE", "1")
     result = CliRunner().invoke(cli, ["run", str(plan), "--dry-run", "--json"], standalone_mode=False)
-    named = {"data.path": scenario.plan.data.path, "backbone.weights": scenario.plan.backbone.weights}
-    if scenario.plan.similarity.lpips is not None:
-        named["similarity.lpips.trunk"] = scenario.plan.similarity.lpips.trunk
-    files = {
-        f"{key}: {name} does not exist"
-        for key, name in named.items()
-        if name is not None and (key == "data.path" or "." in name)
-    }
-    if files:
-        # Nothing is there: the first file that is missed is named.
+    if files is None:
         assert isinstance(result.exception, DataError)
-        assert any(str(result.exception).startswith(missing) for missing in files)
+        assert "allowed: unpack it there, or name its folder in data.path" in str(result.exception)
         return
-    if callable(size_of("dataset", scenario.plan.data.name)) and scenario.plan.data.path is None:
-        # Folders of published data sets are read, like the user's own.
-        assert isinstance(result.exception, PlanError)
-        assert str(result.exception).startswith("data.root: not given, and the environment variable FEDASSAY_DATA")
-        return
+    if files:
+        assert isinstance(result.exception, DataError)
+        sentence = str(result.exception)
+        assert f"place {files[0].file} from {files[0].url} there" in sentence
+        assert len(sentence.split()) <= 30
+        monkeypatch.delenv("FEDASSAY_OFFLINE")
+        result = CliRunner().invoke(cli, ["run", str(plan), "--dry-run", "--json"], standalone_mode=False)
     assert result.exception is None, result.output
     found = json.loads(result.output)
     assert [cell["cell"] for cell in found["cells"]] == [cell.key for cell in scenario.cells]
     assert found["estimated_seconds"] > 0
     assert found["estimated_bytes"] > 2**28
+    assert len(found["fetched"]) == len(files)
+    named = (
+        scenario.plan.data.path,
+        scenario.plan.backbone.weights if "." in str(scenario.plan.backbone.weights) else None,
+    )
+    assert named == (None, None), "a file that only its author has"
+
+
+@pytest.mark.parametrize("plan", sorted((CONFIGS / "attacks").glob("*.yaml")), ids=lambda path: path.stem)
+def test_plans_of_attacks_need_no_network(plan: Path) -> None:
+    assert files_of(load_scenario(plan).plan) == []
 
 
 @pytest.mark.parametrize("kind", ["method", "attack", "audit"])

@@ -66,7 +66,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> Non
         ({"backbone": {"name": "resnet18", "weights": "IMAGENET1K_V9"}}, "'IMAGENET1K_V9' given; resnet18 takes"),
         ({"backbone": {"name": "resnet18", "weights": "public"}}, "'public' given; resnet18 takes"),
         ({"backbone": {"name": "squeezenet1_1", "weights": "imagnet"}}, "'imagnet' given; squeezenet1_1 takes"),
-        ({"backbone": {"name": "cifar_resnet20"}}, "nothing given; cifar_resnet20 takes random"),
+        ({"backbone": {"name": "cifar_resnet20"}}, "nothing given; cifar_resnet20 takes cifar10, random"),
         ({"backbone": {"name": "small_cnn", "weights": "imagenet"}}, "'imagenet' given; small_cnn takes public"),
         ({"backbone": {"name": "small_cnn", "weights": "plan.yaml"}}, "'plan.yaml' given; small_cnn takes public"),
         ({"backbone": {"name": "pixels", "weights": "random"}}, "'random' given; pixels takes none"),

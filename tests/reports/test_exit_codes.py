@@ -119,6 +119,7 @@ WRONG_INPUT = {
     "a report below a file": ["report", "assay", "-o", "file/report.html"],
     "a report for a folder": ["report", "assay", "-o", "assay"],
     "one run to compare": ["compare", "assay"],
+    "no folder to view": ["view", "none"],
     "no run to compare": ["compare", "assay", "none"],
     "no policy": ["check", "assay", "--policy", "none.yaml"],
     "no policy named": ["check", "assay"],

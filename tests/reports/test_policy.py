@@ -14,7 +14,7 @@ import pytest
 from fedassay.records.record import Coverage, ErrorRecord, Finding, Limit, Metric, RunRecord, unmeasured
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.judging import Judgement, Outcome
-from fedassay.reports.gate.policy import Policy, Scope, bounded_metrics, load_policy
+from fedassay.reports.gate.policy import Policy, Scope, bounded_metrics, load_policy, parse_policy
 from fedassay.support.errors import PlanError
 
 
@@ -205,7 +205,7 @@ def test_equal_reasons_are_said_once() -> None:
 BAD = {
     "maximum: {psn: 1}": r"maximum: given the metric 'psn'; allowed: psnr, ssim",
     "maximum: {ssim: high}": r"maximum\.ssim: Input should be a valid number",
-    "maximum: {ssim: .nan}": r"not a number",
+    "maximum: {ssim: .nan}": r"finite number",
     "limits: {ssim: 1}": r"limits: unknown key; allowed: name, description, cells",
     "cells: {method: x}\nclaims: sound": r"cells\.method: unknown key; allowed: labels, epsilon",
     "must_conclude: [recon]": r"given the audit 'recon'; allowed: reconstruction",
@@ -341,3 +341,33 @@ def test_a_file_that_cannot_be_written_is_one_message(record: RunRecord, tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanError, match="cannot be written"):
         check_record(record, Policy(name="p", claims="sound"), sarif=tmp_path / "file" / "o.sarif")
+
+
+def test_the_demonstration_moves_limits_alone() -> None:
+    """Claims, coverage and verdicts are those of `strict`: data that are too small excuse nothing else."""
+    folder = Path(str(files("fedassay") / "configs" / "policies"))
+    strict, shown = (
+        load_policy(folder / f"{name}.yaml").model_dump(exclude={"name", "description"})
+        for name in ("strict", "demonstration")
+    )
+    assert {key for key in strict if strict[key] != shown[key]} == {"limit_of_detection"}
+    assert shown["limit_of_detection"].keys() == strict["limit_of_detection"].keys()
+    assert all(
+        shown["limit_of_detection"][audit] >= limit for audit, limit in strict["limit_of_detection"].items()
+    )
+
+
+@pytest.mark.parametrize("bound", [math.inf, -math.inf, math.nan, True, "inf", ".inf", "nan", "1e999", 10**400])
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("maximum", "accounted"),
+        ("minimum", "accuracy"),
+        ("limit_of_detection", "membership"),
+        ("requires", "days"),
+    ],
+)
+def test_what_bounds_nothing_is_no_rule(key: str, name: str, bound: Any) -> None:
+    """`maximum: {accounted: .inf}` counted as a rule, and every run passed."""
+    with pytest.raises(PlanError, match=rf"p: {key}(\.{name})?: .*(finite|number|above 0|days)"):
+        parse_policy({"name": "p", key: {name: bound}}, "p")

@@ -86,9 +86,8 @@ def _of_undrawn(covered: Covered, other: Transcript) -> Iterator[Fault]:
                 name, f"{where} is the same to the bit in a run with other seeds: it has no noise of its own"
             )
             return
-    yield Fault(
-        ", ".join(covered.fields), f"the noise of {covered.where} was not drawn through the door", "not_asked"
-    )
+    words = f"the noise of {covered.where} was not drawn through the door: write {covered.door}"
+    yield Fault(", ".join(covered.fields), words, "not_asked")
 
 
 def _same(first: np.ndarray, second: np.ndarray) -> bool:

@@ -41,6 +41,12 @@ class Covered:
         return f"{', '.join(self.fields)} of {self.message.sender} in round {self.message.round}{cell}"
 
     @property
+    def door(self) -> str:
+        """The line of a method that would draw this noise where the tape sees it."""
+        name = self.release.group or self.fields[0]
+        return f'task.door(client.name, {self.message.round}, "{name}").add(part, exact, scale)'
+
+    @property
     def deviation(self) -> float:
         """Declared standard deviation of the noise."""
         return 0.0 if self.release.noise_scale is None else self.release.noise_scale[self.place]

@@ -171,8 +171,15 @@ def _signature(context: AuditContext, claim: PrivacyClaim, cells: Sequence[Cover
         for name, item in message.fields.items()
     ]
     draws = sorted((key.path, entry.shape) for key, entry in context.tape.draws.items())
-    label = context.workplace.prefix[0].split("-eps")[0]
     alike = repr(
-        (label, transcript.method, claim.adjacency, claim.unit, fields, draws, [covered.cell for covered in cells])
+        (
+            context.method_key,
+            transcript.method,
+            claim.adjacency,
+            claim.unit,
+            fields,
+            draws,
+            [covered.cell for covered in cells],
+        )
     )
     return hashlib.sha256(alike.encode()).hexdigest()

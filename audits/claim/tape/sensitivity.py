@@ -16,6 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,12 +219,13 @@ class Search:
                 own = filled(client, place, filling, self.context.classes, number, far=far, unit=self.unit)
                 changed[client.name], clients[number] = own, own.records
         self.made += 1
-        tape = self.context.redraw(clients, answers)
+        tape, sums = self.context.redraw(clients, answers, partial(_sums, changed=changed))
+        assert isinstance(sums, dict)
         if answers is self.context.tape:
             # Outputs that were never seen may lead to other mechanisms; records may not.
             self.faults += [Fault(each.field, f"with {filling.name}: {each.words}") for each in tape.faults]
         labels = {name: own.label for name, own in changed.items()}
-        return _World(filling.name, labels, _of_clients(tape, chosen), _sums(tape, changed))
+        return _World(filling.name, labels, _of_clients(tape, chosen), sums)
 
     def _other_tapes(self, worlds: Sequence[_World], chosen: frozenset[str]) -> None:
         """The first two fillings again, with outputs that were never seen."""

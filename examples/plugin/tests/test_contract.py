@@ -36,8 +36,13 @@ def test_it_is_listed_and_every_key_is_explained(what: str, name: str) -> None:
 
 def test_nothing_fails_and_every_audit_concludes(run: fedassay.Run) -> None:
     assert not run.errors
-    assert {finding.audit for finding in run.record.cells[0].findings} == {"message", "toy_small_classes"}
-    assert all(finding.verdict == "leak" for finding in run.record.cells[0].findings)
+    found = {finding.audit: finding.verdict for finding in run.record.cells[0].findings}
+    assert found == {"message": "leak", "toy_small_classes": "leak", "dp_claim": "not_run"}
+
+
+def test_its_claim_is_sound(run: fedassay.Run) -> None:
+    claim = next(finding for finding in run.record.cells[1].findings if finding.audit == "dp_claim")
+    assert claim.verdict == "sound", claim.reason
 
 
 def test_the_method_is_of_use(run: fedassay.Run) -> None:

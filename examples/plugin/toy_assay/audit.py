@@ -6,6 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
@@ -13,7 +15,8 @@ from fedassay.contracts.registry import register
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
-from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl
+from fedassay.records.facts import Harm
+from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.types import Parameters
 
 
@@ -39,23 +42,24 @@ class ToySmallClasses(Parameters):
         counts = {client.name: np.bincount(client.labels, minlength=context.classes) for client in context.clients}
         held = {(name, label) for name, own in counts.items() for label in np.flatnonzero(own)}
         alone = {(name, label) for name, label in held if counts[name][label] == 1}
-        share = len(named(result) & alone) / len(held)
+        count, share = len(named(result) & alone), len(named(result) & alone) / len(held)
         # The same attack on classes that are known: all of one record, and all of two.
-        caught = len(named(context.attack(control(context, 1)))) == len(context.clients) * context.classes
-        flagged = len(named(context.attack(control(context, 2)))) > 0
-        verdict = "leak" if share > self.allowed else "no_leak_found"
+        classes = len(context.clients) * context.classes
+        known, unknown = (len(named(context.attack(control(context, size)))) for size in (1, 2))
         return [
-            Finding(
-                audit="toy_small_classes",
-                attack=result.attack,
-                source="classes",
-                metrics={"toy_share": Metric(value=share, low=share, high=share, n=len(held))},
-                controls=Controls(
-                    positive=PositiveControl(release="classes of one record", caught=caught, n=context.classes),
-                    negative=NegativeControl(release="classes of two records", flagged=flagged, n=context.classes),
+            conclude(
+                Subject("toy_small_classes", result.attack, "classes"),
+                Result(
+                    by_arithmetic(share > self.allowed, "toy_share"),
+                    f"{count} of {len(held)} classes hold one record, and are found",
+                    harm=Harm(kind="exact", of="class", count=count, total=len(held), mechanism="class_sums"),
+                    limit=lambda: Limit(metric="classes", value=1.0, n=len(held), of="class", planted="alone"),
                 ),
-                verdict=verdict if caught and not flagged else "inconclusive",
-                reason=f"{len(named(result) & alone)} of {len(held)} classes hold one record, and are found",
+                Figures({"toy_share": Metric(value=share, low=share, high=share, n=len(held))}),
+                positive=Control(
+                    "classes of one record", known == classes, f"{known} of {classes} found", n=classes
+                ),
+                negative=Control("classes of two records", unknown > 0, f"{unknown} found", n=classes),
             )
         ]
 

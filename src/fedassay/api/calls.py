@@ -15,6 +15,8 @@ from fedassay.support.devices import Device
 from fedassay.support.errors import DataError, PlanError
 
 if TYPE_CHECKING:
+    import pandas
+
     from fedassay.api.comparison import Comparison
     from fedassay.plan.schema import Plan
     from fedassay.reports.gate.judging import Outcome
@@ -153,6 +155,24 @@ def load(run: Where) -> Run:
 
     path = Path(run)
     return Run(load_record(path), path if path.is_dir() else path.parent, path)
+
+
+def runs(folder: Where = "runs") -> pandas.DataFrame:
+    """All runs below a folder as one table, the latest first; `fedassay view` makes a page of the same rows.
+
+    `run` is the folder of a run, to be given to `load`; `answer`, `headline` and `worst` are those of the shipped
+    policy that fits; of a record that cannot be read, `problem` says why.
+
+    Args:
+        folder: Holds run folders, or is one.
+
+    Raises:
+        DataError: There is no such folder, or no run in it.
+        MissingExtraError: pandas is not installed.
+    """
+    from fedassay.api.frames import RUNS, frame, run_rows
+
+    return frame(run_rows(Path(folder)), RUNS, "runs")
 
 
 def check(

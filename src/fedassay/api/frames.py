@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedassay.records.record import CellRecord, Finding, Metric, RunRecord
@@ -42,6 +43,11 @@ LEDGER = (
     *("adjacency", "unit", "group", "sensitivity_low", "sensitivity_high", "noise_low", "noise_high", "note"),
 )
 COVERAGE = (*_KEYS, "attack", "status", "reason", "would_decide")
+
+RUNS = (
+    *("run", "name", "date", "answer", "policy", "headline", "worst", "harm"),
+    *("cells", "failed", "report", "problem"),
+)
 
 
 def frame(rows: Iterator[Row], columns: Sequence[str], what: str) -> pandas.DataFrame:
@@ -170,6 +176,28 @@ def coverage_rows(record: RunRecord) -> Iterator[Row]:
     for number, cell in enumerate(record.cells):
         for entry in cell.coverage:
             yield {**_keys(number, cell), **entry.model_dump()}
+
+
+def run_rows(folder: Path) -> Iterator[Row]:
+    """A row a run below a folder."""
+    from fedassay.reports.document.index import entries
+
+    for entry in entries(folder):
+        found = entry.answer
+        yield {
+            "run": folder / entry.folder,
+            "name": entry.name,
+            "date": entry.date,
+            "answer": None if found is None else found.answer,
+            "policy": None if found is None else found.policy,
+            "headline": None if found is None else found.headline,
+            "worst": entry.worst,
+            "harm": None if found is None or found.leak is None else found.leak.harm.kind,
+            "cells": entry.cells,
+            "failed": entry.failed,
+            "report": next((folder / link for words, link in entry.links if words == "report"), None),
+            "problem": entry.problem,
+        }
 
 
 _NOTHING = Metric(value=None)

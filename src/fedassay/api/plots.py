@@ -180,6 +180,30 @@ class Plots:
         ax.legend(fontsize="small")
         return ax
 
+    def attacks(self, method: str | None = None, epsilon: float | None = None, ax: Axes | None = None) -> Axes:
+        """All attacks on one release, a line each, on one scale: 0 no more than without the attack, 1 everything.
+
+        Args:
+            method: The entry's label or registered name; None: the run has one release.
+            epsilon: Of the release.
+            ax: What to draw on; None: a new figure.
+
+        Raises:
+            PlanError: The run has no such release, or several.
+            DataError: No attack was run on it.
+            MissingExtraError: matplotlib or pandas is not installed.
+        """
+        from fedassay.api.attacks import cell_of, draw, table
+
+        cell = cell_of(self.record, method, epsilon)
+        rows = table(cell)
+        if rows.empty:
+            raise DataError(
+                f"plot.attacks: no attack was run on {cell.label}; allowed: a plan with `attacks: standard`"
+            )
+        title = f"Attacks on {cell.label}, ε = {cell.epsilon:g}".replace("inf", "∞")
+        return draw(rows, title, _axes(ax, "plot.attacks"))
+
 
 def _axes(ax: Axes | None, what: str) -> Axes:
     if ax is not None:

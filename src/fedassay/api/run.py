@@ -75,12 +75,36 @@ class Run:
         """One row an attack that applies to a cell: whether it was conclusive, or what would decide."""
         return frames.frame(frames.coverage_rows(self.record), frames.COVERAGE, "Run.coverage")
 
+    def attacks(self, method: str | None = None, epsilon: float | None = None) -> pandas.DataFrame:
+        """All attacks on one release side by side: one row an attack and what it read.
+
+        `value` is the figure of the attack's own audit, with its interval; `taken` is the same between 0 (no more
+        than without the attack) and 1 (everything), so that attacks can be compared. `fedassay.latex` makes a
+        table for a paper of it, and `plot.attacks` a figure.
+
+        Args:
+            method: The entry's label or registered name; None: the run has one release.
+            epsilon: Of the release.
+
+        Raises:
+            PlanError: The run has no such release, or several.
+        """
+        from fedassay.api.attacks import cell_of, table
+
+        return table(cell_of(self.record, method, epsilon))
+
     @property
     def plot(self) -> Plots:
-        """Figures of the run: `plot.tradeoff()`, `plot.epsilon()`, `plot.roc()`."""
+        """Figures of the run: `plot.tradeoff()`, `plot.epsilon()`, `plot.roc()`, `plot.attacks()`."""
         from fedassay.api.plots import Plots
 
         return Plots(self.record)
+
+    def latex(self) -> str:
+        """A table for a paper, in LaTeX (`booktabs`): one row a cell, accuracy with its 95 % interval."""
+        from fedassay.api.latex import latex
+
+        return latex(self.record)
 
     def pictures(self, audit: str | None = None, label: str | None = None) -> list[Axes]:
         """Draw the run's picture grids: private images, and what was recovered of them.

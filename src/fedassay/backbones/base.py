@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -50,11 +50,13 @@ class Weights:
         words: Names that it knows, such as `random`; the first is taken where a plan says nothing.
         file: Whether it may be the path of a state dict.
         needed: Whether it must be given.
+        urls: Where the file of a word is published.
     """
 
     words: tuple[str, ...] = ()
     file: bool = False
     needed: bool = False
+    urls: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,30 +21,42 @@ from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
-from fedassay.support.weights import assign, load_state
+from fedassay.support.weights import assign, hub_file, load_state
 
 _SIZE = 32
-_WEIGHTS = Weights(("random",), file=True, needed=True)
+_PUBLISHED = "https://github.com/akamaster/pytorch_resnet_cifar10/raw/master/pretrained_models/"
 
 
-@register("backbone", "cifar_resnet20", size=BackboneSize(64, 8.2e7, 32, weights=_WEIGHTS, channels=3))
+def _weights(file: str) -> Weights:
+    return Weights(("cifar10", "random"), file=True, needed=True, urls={"cifar10": _PUBLISHED + file})
+
+
+_WEIGHTS_20, _WEIGHTS_56 = _weights("resnet20-12fca82f.th"), _weights("resnet56-4bfd9763.th")
+
+
+@register("backbone", "cifar_resnet20", size=BackboneSize(64, 8.2e7, 32, weights=_WEIGHTS_20, channels=3))
 def cifar_resnet20(request: BackboneRequest) -> Backbone:
-    """ResNet-20 for 32x32 images, 64 features; weights from a path, or random.
+    """ResNet-20 for 32x32 images, 64 features; weights of CIFAR-10, from a path, or random.
+
+    Weights: `cifar10`, as Y. Idelbayev published them after training on CIFAR-10's training images; the path of a
+    state dict of that layout; or `random`.
 
     Raises:
         DataError: The file is missing, broken or another network's.
     """
-    return _cifar_resnet(request, blocks=3)
+    return _cifar_resnet(request, 3, _WEIGHTS_20)
 
 
-@register("backbone", "cifar_resnet56", size=BackboneSize(64, 2.5e8, 32, weights=_WEIGHTS, channels=3))
+@register("backbone", "cifar_resnet56", size=BackboneSize(64, 2.5e8, 32, weights=_WEIGHTS_56, channels=3))
 def cifar_resnet56(request: BackboneRequest) -> Backbone:
-    """ResNet-56 for 32x32 images, 64 features; weights from a path, or random.
+    """ResNet-56 for 32x32 images, 64 features; weights of CIFAR-10, from a path, or random.
+
+    Weights: as for `cifar_resnet20`.
 
     Raises:
         DataError: The file is missing, broken or another network's.
     """
-    return _cifar_resnet(request, blocks=9)
+    return _cifar_resnet(request, 9, _WEIGHTS_56)
 
 
 class Block(nn.Module):
@@ -96,14 +108,17 @@ def _stage(inputs: int, outputs: int, blocks: int, stride: int) -> nn.Sequential
     return nn.Sequential(first, *(Block(outputs, outputs, 1) for _ in range(blocks - 1)))
 
 
-def _cifar_resnet(request: BackboneRequest, blocks: int) -> Backbone:
+def _cifar_resnet(request: BackboneRequest, blocks: int, weights: Weights) -> Backbone:
     """The features that the classifier reads: last activations (not negative), averaged over positions."""
     check_size(request)
     if request.weights == "random":
         model = initialised(lambda: CifarResNet(blocks, request.classes), request.seed)
         description, seen = "random weights", "nothing"
     else:
-        state = load_state(find(str(request.weights), request.base, "backbone.weights"))
+        word = str(request.weights)
+        published = word in weights.urls
+        path = hub_file(weights.urls[word]) if published else find(word, request.base, "backbone.weights")
+        state = load_state(path)
         head = state.get("linear.weight")
         if head is not None and (head.ndim != 2 or len(head) > limits.CLASSES):
             raise DataError(
@@ -113,8 +128,8 @@ def _cifar_resnet(request: BackboneRequest, blocks: int) -> Backbone:
         classes = request.classes if head is None else len(head)
         model = CifarResNet(blocks, classes)
         assign(model, state, f"backbone.weights: {request.weights} as {request.name}")
-        description = f"weights of {request.weights}"
-        seen = f"a task of {classes} classes (file {request.weights})"
+        description = f"published weights of {word}" if published else f"weights of {word}"
+        seen = "CIFAR-10's training images" if published else f"a task of {classes} classes (file {word})"
     model.linear = nn.Identity()
     preprocess = request.preprocess(Input(_SIZE, 3, IMAGENET_MEAN, IMAGENET_STD))
     return finish(request, nn.Sequential(preprocess, model), f"{request.name}, {description}", seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedassay.backbones.base import BackboneSize, Preprocessing, Weights
-from fedassay.backbones.torchvision_models import versions
+from fedassay.backbones.torchvision_models import chosen, versions
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find, is_path
 from fedassay.support.registry import entries, size_of
@@ -60,6 +60,24 @@ def trained_on_public(name: str, weights: str | None) -> bool:
     """Whether a backbone with these weights, which it takes, is trained on the public records."""
     taken = _taken(name) if name in entries("backbone") else None
     return taken is not None and (weights or next(iter(taken.words), "")) == "public"
+
+
+def published_url(name: str, weights: str | None) -> str | None:
+    """Where the weights that a plan names are published; None for a path, and where they are no file.
+
+    Args:
+        name: A backbone's name, registered or torchvision's.
+        weights: As written in the plan; None: left out.
+    """
+    taken = _taken(name)
+    word = weights if weights is not None or taken is None else next(iter(taken.words), None)
+    if taken is not None and word in taken.urls:
+        return taken.urls[str(word)]
+    models = import_torchvision().models if word is not None else None
+    if word is None or models is None or name not in models.list_models(module=models):
+        return None
+    choice = chosen(models.get_model_weights(name), word)
+    return None if choice is None else str(choice.url)
 
 
 def _taken(name: str) -> Weights | None:

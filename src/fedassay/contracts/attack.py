@@ -56,6 +56,26 @@ class Knowledge:
     game: MembershipGame | None = None
 
 
+class Note(str):
+    """A fallback or limit that an attack met, in words, with what it is about as data beside them.
+
+    Attributes:
+        about: A source of the attack's scores or vectors; empty: all of it.
+    """
+
+    about: str
+
+    def __new__(cls, words: str, about: str = "") -> Note:
+        """The words, and what they are about."""
+        made = super().__new__(cls, words)
+        made.about = about
+        return made
+
+    def __reduce__(self) -> tuple[type[Note], tuple[str, str]]:
+        """Copies and pickles keep what the words are about."""
+        return Note, (str(self), self.about)
+
+
 @dataclass(frozen=True)
 class Reconstruction:
     """Images reconstructed from vectors.
@@ -79,7 +99,7 @@ class AttackResult:
         vectors: Feature vectors recovered from the view.
         scores: Per-trial scores by name.
         artifacts: Other arrays by name.
-        notes: Fallbacks and limits met.
+        notes: Fallbacks and limits met; those that are about one source are each a `Note`.
     """
 
     attack: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
 
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.component import Configured
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from fedassay.contracts.membership import MembershipGame
     from fedassay.similarity.metrics import Similarity
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Workplace:
@@ -49,6 +51,18 @@ class Workplace:
     folder: Path
     prefix: tuple[str, ...]
     shared: dict[str, object]
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for all cells of a run.
+
+        Args:
+            key: All that it hangs on, how few trials are enough included: which cell or audit asks first must
+                decide nothing.
+            make: Makes it. What it raises is raised again for whoever asks next.
+        """
+        if key not in self.shared:
+            self.shared[key] = make()
+        return cast(T, self.shared[key])
 
     def grid(
         self, name: Sequence[str], title: str, rows: Mapping[str, Images], columns: Sequence[PictureColumn]
@@ -88,7 +102,10 @@ class AuditContext:
             Raises `NotRunError` where that is not possible.
         replay: `rerun` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape; see
             `MethodInput.replayed` for the last argument. Raises `NotRunError` where that is not possible.
-        redraw: `replay` for the draws alone: the run ends after the last of them.
+        redraw: `replay` for the draws alone: the run ends after the last of them. Its last argument is asked of
+            the tape where it was made, and what it says comes with the draws.
+        repeat: The first run once more, in a process that never ran the method, with the tape's outputs of others'
+            mechanisms alone. Raises `NotRunError` where replays run in a process that may remember the run.
         workplace: Device, progress and files.
     """
 
@@ -111,7 +128,8 @@ class AuditContext:
     rerun: Callable[[Sequence[Records], Seeds], Outcome]
     exposed: Callable[[Sequence[Records], Seeds], Outcome]
     replay: Callable[[Sequence[Records], Tape, str], tuple[Outcome, Tape]]
-    redraw: Callable[[Sequence[Records], Tape], Tape]
+    redraw: Callable[[Sequence[Records], Tape, Callable[[Tape], object]], tuple[Tape, object]]
+    repeat: Callable[[Tape], Outcome]
     workplace: Workplace
 
     @property

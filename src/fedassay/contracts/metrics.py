@@ -38,6 +38,19 @@ IDENTIFIED = (
 IMAGES = (PSNR, SSIM, LPIPS, SSIM_GAIN)
 """Of images held against private ones."""
 
+FEATURE_COSINE = MetricFacts(
+    "feature_cosine",
+    "Cosine of features",
+    "Of the features of images that were made with those that were sent, where nobody has the records.",
+    worse="higher",
+)
+TOTAL_VARIATION = MetricFacts(
+    "total_variation",
+    "Total variation",
+    "Distance of estimated label histograms from the true ones, in the mean; 0 is exact.",
+    worse="lower",
+)
+
 HELDOUT_GAP = MetricFacts(
     "heldout_gap",
     "Gap to held-out images",
@@ -63,6 +76,18 @@ NOISE_SHARE = MetricFacts(
     "noise_share",
     "Noise, of what is declared",
     "Noise that steps of DP-SGD were measured to add, over what their releases declare; below 1 is too little.",
+    worse="lower",
+)
+NOISE_P = MetricFacts(
+    "noise_p",
+    "p of the noise",
+    "Smallest p-value of captured messages holding the noise that they declare.",
+    worse="lower",
+)
+NOISE_MEASURED = MetricFacts(
+    "noise_measured",
+    "Noise between captures",
+    "Smallest share of the declared noise by which captures of the same records differ.",
     worse="lower",
 )
 CLAIM = (CLAIMED, ACCOUNTED, ACCOUNTED_STATED, OBSERVED, MU)

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.data.download import matches, published_file
+from fedassay.data.download import Published, matches, published_file
 from fedassay.data.images import ImageSet, LoadedData
+from fedassay.data.loading import DataRequest
 from fedassay.support.errors import DataError
+from fedassay.support.paths import data_root
 
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 _NAMES: dict[tuple[str, str], Any] = {
@@ -35,9 +37,7 @@ class CifarFiles:
 
     Attributes:
         folder: Folder of the batches, in the archive and unpacked.
-        archive: Name of the archive.
-        url: Where it is published.
-        md5: Of the archive.
+        file: The archive.
         train: Names and MD5s of the training batches, in order.
         test: Of the test batches.
         meta: Name and MD5 of the file of class names.
@@ -46,9 +46,7 @@ class CifarFiles:
     """
 
     folder: str
-    archive: str
-    url: str
-    md5: str
+    file: Published
     train: Sequence[tuple[str, str]]
     test: Sequence[tuple[str, str]]
     meta: tuple[str, str]
@@ -56,13 +54,14 @@ class CifarFiles:
     labels: str
 
 
-def read_cifar(root: Path, files: CifarFiles) -> LoadedData:
+def read_cifar(request: DataRequest, files: CifarFiles) -> LoadedData:
     """Read the unpacked batches if they are there, else the archive, which stays packed.
 
     Raises:
         DataError: A file is not the published one, or the archive cannot be downloaded.
     """
-    content = dict(_unpacked(root, files) if (root / files.folder).is_dir() else _packed(root, files))
+    root = data_root(request.root, request.base)
+    content = dict(_unpacked(root, files) if (root / files.folder).is_dir() else _packed(request, files))
     names = tuple(content[files.meta[0]][files.names])
     train, test = (
         ImageSet(
@@ -72,7 +71,7 @@ def read_cifar(root: Path, files: CifarFiles) -> LoadedData:
         )
         for part in (files.train, files.test)
     )
-    return LoadedData(train, test, f"{files.archive}, as published")
+    return LoadedData(train, test, f"{files.file.name}, as published")
 
 
 def _unpacked(root: Path, files: CifarFiles) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -81,13 +80,13 @@ def _unpacked(root: Path, files: CifarFiles) -> Iterator[tuple[str, dict[str, An
         if not path.is_file() or not matches(path, md5):
             raise DataError(
                 f"{files.folder}/{name}: is not there as published (MD5 {md5}); delete the folder to have "
-                f"{files.archive} used instead"
+                f"{files.file.name} used instead"
             )
         yield name, _unpickle(path.read_bytes(), f"{files.folder}/{name}")
 
 
-def _packed(root: Path, files: CifarFiles) -> Iterator[tuple[str, dict[str, Any]]]:
-    path = published_file(root, files.archive, [files.url], files.md5)
+def _packed(request: DataRequest, files: CifarFiles) -> Iterator[tuple[str, dict[str, Any]]]:
+    path = published_file(files.file, request)
     wanted = {f"{files.folder}/{name}": name for name, _ in (*files.train, *files.test, files.meta)}
     with tarfile.open(path) as archive:
         for member in archive:

@@ -1,13 +1,16 @@
-"""Published files of data sets: taken where they lie, checked by their SHA-256, downloaded only if absent."""
+"""Published files of data sets: taken where they lie, checked by their digest, downloaded only if absent."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from fedassay.support.download import download, hashes_to
+from fedassay.data.loading import DataRequest
+from fedassay.support.download import MD5, download, hashes_to, in_words
 from fedassay.support.errors import DataError
+from fedassay.support.paths import data_root, root_in_words
 
 SHA256 = {
     # MNIST
@@ -34,56 +37,107 @@ _SAFE = {
         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"
     ),
     "http://ufldl.stanford.edu/": "https://ufldl.stanford.edu/",
+    "http://www.idiap.ch/": "https://www.idiap.ch/",
 }
 """Addresses that torchvision has without encryption, and where their files are published with it."""
 
 
-def published_file(root: Path, name: str, urls: Sequence[str], md5: str) -> Path:
-    """A published file under `root`, downloaded if it is not there.
+@dataclass(frozen=True)
+class Published:
+    """A file of a data set, as whoever publishes it names it.
+
+    Attributes:
+        name: Its path below the folder of the data sets, as torchvision lays it out.
+        urls: Where it is published.
+        md5: Published with it: the file's name in `SHA256`, or all that is known of it.
+        instead: What stands in its place where it is there: a file or a folder that somebody unpacked.
+        runs: Whether reading it could run code, so that an MD5, which can be forged, does not do.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    md5: str
+    instead: str = ""
+    runs: bool = True
+
+    def is_there(self, root: Path) -> bool:
+        """Whether it, or what stands in its place, lies under `root`."""
+        return (root / self.name).exists() or (bool(self.instead) and (root / self.instead).exists())
+
+    @property
+    def digest(self) -> str | None:
+        """What a download is held against; None where nothing is known that does."""
+        return SHA256.get(self.md5) or (None if self.runs else MD5 + self.md5)
+
+
+Lister = Callable[[], Sequence[Published]]
+"""Gives the files of a data set."""
+
+_Loader = TypeVar("_Loader", bound=Callable[..., object])
+_files: dict[object, Lister] = {}
+
+
+def published(files: Lister) -> Callable[[_Loader], _Loader]:
+    """Say of a data set's loader which files it reads, so that a dry run can tell what is missing."""
+
+    def keep(loader: _Loader) -> _Loader:
+        _files[loader] = files
+        return loader
+
+    return keep
+
+
+def missing(loader: object, root: Path) -> list[Published]:
+    """The published files of a data set that are not under `root`; none of one that reads no such files."""
+    lister = _files.get(loader)
+    return [] if lister is None else [file for file in lister() if not file.is_there(root)]
+
+
+def published_file(file: Published, request: DataRequest) -> Path:
+    """A published file, downloaded if it is not there.
 
     Args:
-        root: Folder of the data sets.
-        name: Path of the file below `root`, as torchvision lays it out.
-        urls: Where it is published, according to torchvision.
-        md5: As torchvision lists it: the file's name in `SHA256`.
+        file: As it is published.
+        request: Says where data sets lie, and whether they may be downloaded.
 
     Returns:
         The file, which has been checked.
 
     Raises:
-        DataError: The file is not the published one, or cannot be downloaded.
+        DataError: The file is not the published one, may not be downloaded, or cannot be.
     """
-    path = root / name
-    addresses = [address for url in urls if (address := _encrypted(url)) is not None]
+    root = data_root(request.root, request.base)
+    path = root / file.name
+    addresses = [address for url in file.urls if (address := _encrypted(url)) is not None]
     if path.exists():
-        if not _is_published(path, md5):
+        if not _is_published(path, file):
+            kind, value = in_words(file.digest or MD5 + file.md5).split(" ")
             raise DataError(
-                f"{name}: is not the published file (its SHA-256 is not {SHA256.get(md5, 'known')}); delete it, "
-                f"or place the file from {(addresses or urls)[0]} there"
+                f"{file.name}: is not the published file (its {kind} is not {value}); delete it, "
+                f"or place the file from {(addresses or file.urls)[0]} there"
             )
         return path
-    sha256 = SHA256.get(md5)
     try:
-        if sha256 is None or not addresses:
+        if not request.download:
+            raise DataError("data.download is false")
+        if file.digest is None or not addresses:
             raise DataError("the download failed: no address with encryption, or no SHA-256 of it, is known")
-        download(path, addresses, sha256)
+        download(path, addresses, file.digest)
     except DataError as error:
-        raise DataError(f"{name}: not under data.root, and {error}; allowed: place the file there") from None
+        where = root_in_words(request.root, request.base)
+        raise DataError(f"{file.name}: not under {where}, and {error}; allowed: place the file there") from None
     return path
 
 
 def matches(path: Path, md5: str) -> bool:
     """Whether a file has this MD5, which tells a damaged copy (not a forged one)."""
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == md5
+        return hashes_to(stream, MD5 + md5)
 
 
-def _is_published(path: Path, md5: str) -> bool:
-    sha256 = SHA256.get(md5)
-    if sha256 is None:
-        return matches(path, md5)
+def _is_published(path: Path, file: Published) -> bool:
     with path.open("rb") as stream:
-        return hashes_to(stream, sha256)
+        return hashes_to(stream, file.digest or MD5 + file.md5)
 
 
 def _encrypted(url: str) -> str | None:

@@ -16,7 +16,7 @@ from fedassay.data.outline import Outline, without_pixels
 from fedassay.data.sampling import stratified_sample
 from fedassay.support import limits
 from fedassay.support.errors import DataError
-from fedassay.support.paths import data_root, find
+from fedassay.support.paths import data_root, find, root_in_words
 from fedassay.support.reading import regular_size
 
 
@@ -96,7 +96,6 @@ def home(request: DataRequest, names: Sequence[str], origin: str) -> Path:
         origin: Where the data set is published, for the error.
 
     Raises:
-        PlanError: Neither `path` nor `root` is given and FEDASSAY_DATA is not set.
         DataError: There is no such folder.
     """
     if request.path is not None:
@@ -109,8 +108,8 @@ def home(request: DataRequest, names: Sequence[str], origin: str) -> Path:
         if (root / name).is_dir():
             return root / name
     raise DataError(
-        f"data.root: {request.name} is not there: no folder {' or '.join(names)}; allowed: unpack it there, or "
-        f"name its folder in data.path ({origin})"
+        f"data: {request.name} is not in {root_in_words(request.root, request.base)}: no folder "
+        f"{' or '.join(names)}; allowed: unpack it there, or name its folder in data.path ({origin})"
     )
 
 

@@ -59,7 +59,7 @@ class DataRequest:
 
     Attributes:
         name: Registered name of the data set.
-        root: Folder where torchvision's data sets are or go; None: environment FEDASSAY_DATA.
+        root: Folder where published data sets are or go; None: environment FEDASSAY_DATA, else the user's own.
         path: File or folder of the user's own (`npz`, `image_folder`).
         limit: Keep at most so many records, of the training set and of the official test set
             each; a seeded draw, stratified by class.
@@ -74,6 +74,7 @@ class DataRequest:
         classes: Names of the classes that are kept; None: all.
         groups: What says whose each record is: an array, a column, a pattern of paths, or a name that the data set
             knows; None: each record is of a person of its own.
+        download: Whether published files that are not there may be downloaded.
     """
 
     name: str
@@ -89,6 +90,7 @@ class DataRequest:
     groups: str | None = None
     features: Path | None = None
     classes: tuple[str, ...] | None = None
+    download: bool = True
 
     def unlimited(self) -> DataRequest:
         """What is asked of the loader: everything, where a limit is drawn of what features or classes leave."""

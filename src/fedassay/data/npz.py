@@ -93,7 +93,15 @@ def npz(request: DataRequest) -> LoadedData:
         PlanError: No path is given.
         DataError: The file is missing, empty, no archive, too large, or holds something else.
     """
-    path = _path(request)
+    return read_npz(_path(request), request)
+
+
+def read_npz(path: Path, request: DataRequest) -> LoadedData:
+    """The images of an archive, for `npz` and for published files of its layouts.
+
+    Raises:
+        DataError: As `npz`.
+    """
     with open_archive(path, _wanted(request), _ALLOWED) as archive:
         train, test = _pairs(archive)
         known = _outline(archive, train, test, request).data

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import gzip
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.cifar_batches import CifarFiles, read_cifar
-from fedassay.data.download import published_file
+from fedassay.data.download import Published, published, published_file
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, DataSize, allow_only
 from fedassay.support.errors import DataError
@@ -25,42 +24,44 @@ from fedassay.support.registry import register
 from fedassay.support.torchvision import import_torchvision
 
 
+@published(lambda: _mnist_files("FashionMNIST"))
 @register("dataset", "fashion_mnist", size=DataSize(60_000, 10_000, (28, 28, 1), 10))
 def fashion_mnist(request: DataRequest) -> LoadedData:
     """Zalando's articles, 60,000 + 10,000 grey images of 28x28 in 10 classes (`root`)."""
     return _mnist(request, "FashionMNIST")
 
 
+@published(lambda: _mnist_files("MNIST"))
 @register("dataset", "mnist", size=DataSize(60_000, 10_000, (28, 28, 1), 10))
 def mnist(request: DataRequest) -> LoadedData:
     """Handwritten digits, 60,000 + 10,000 grey images of 28x28 in 10 classes (`root`)."""
     return _mnist(request, "MNIST")
 
 
+@published(lambda: [_cifar_files("CIFAR10", "labels").file])
 @register("dataset", "cifar10", size=DataSize(50_000, 10_000, (32, 32, 3), 10))
 def cifar10(request: DataRequest) -> LoadedData:
     """Small photographs, 50,000 + 10,000 colour images of 32x32 in 10 classes (`root`)."""
     return _cifar(request, "CIFAR10", labels="labels")
 
 
+@published(lambda: [_cifar_files("CIFAR100", "fine_labels").file])
 @register("dataset", "cifar100", size=DataSize(50_000, 10_000, (32, 32, 3), 100))
 def cifar100(request: DataRequest) -> LoadedData:
     """Small photographs, 50,000 + 10,000 colour images of 32x32 in 100 classes (`root`)."""
     return _cifar(request, "CIFAR100", labels="fine_labels")
 
 
+@published(lambda: list(_svhn_files()))
 @register("dataset", "svhn", size=DataSize(73_257, 26_032, (32, 32, 3), 10))
 def svhn(request: DataRequest) -> LoadedData:
     """House numbers, 73,257 + 26,032 colour images of 32x32 in 10 classes (`root`)."""
     from scipy.io import loadmat
 
     allow_only(request, "root")
-    listed = _torchvision_class("SVHN").split_list
-    root = data_root(request.root, request.base)
     sets = []
-    for part in ("train", "test"):
-        url, name, md5 = listed[part]
-        content = loadmat(published_file(root, name, [url], md5))
+    for file in _svhn_files():
+        content = loadmat(published_file(file, request))
         images = np.ascontiguousarray(np.transpose(content["X"], (3, 0, 1, 2)))
         # The files give the digit 0 the label 10.
         labels = content["y"].reshape(-1).astype(np.int64) % 10
@@ -72,33 +73,49 @@ def _torchvision_class(name: str) -> Any:
     return getattr(import_torchvision().datasets, name)
 
 
-def _cifar(request: DataRequest, name: str, labels: str) -> LoadedData:
-    allow_only(request, "root")
+def _svhn_files() -> tuple[Published, Published]:
+    """Training and test images."""
+    listed = _torchvision_class("SVHN").split_list
+    (train, name, md5), (test, other, its) = listed["train"], listed["test"]
+    return Published(name, (train,), md5), Published(other, (test,), its)
+
+
+def _cifar_files(name: str, labels: str) -> CifarFiles:
     listed = _torchvision_class(name)
-    files = CifarFiles(
+    return CifarFiles(
         folder=listed.base_folder,
-        archive=listed.filename,
-        url=listed.url,
-        md5=listed.tgz_md5,
+        file=Published(listed.filename, (listed.url,), listed.tgz_md5, instead=listed.base_folder),
         train=listed.train_list,
         test=listed.test_list,
         meta=(listed.meta["filename"], listed.meta["md5"]),
         names=listed.meta["key"],
         labels=labels,
     )
-    return read_cifar(data_root(request.root, request.base), files)
+
+
+def _cifar(request: DataRequest, name: str, labels: str) -> LoadedData:
+    allow_only(request, "root")
+    return read_cifar(request, _cifar_files(name, labels))
+
+
+def _mnist_files(name: str) -> list[Published]:
+    """Training images, training labels, test images, test labels."""
+    listed = _torchvision_class(name)
+    return [
+        Published(
+            f"{name}/raw/{file}",
+            tuple(mirror + file for mirror in listed.mirrors),
+            md5,
+            instead=f"{name}/raw/{file.removesuffix('.gz')}",
+        )
+        for file, md5 in listed.resources
+    ]
 
 
 def _mnist(request: DataRequest, name: str) -> LoadedData:
     allow_only(request, "root")
-    listed = _torchvision_class(name)
-    root = data_root(request.root, request.base)
-    arrays = [
-        _read_idx(root, f"{name}/raw/{file}", [mirror + file for mirror in listed.mirrors], md5)
-        # In this order: training images, training labels, test images, test labels.
-        for file, md5 in listed.resources
-    ]
-    names = tuple(listed.classes)
+    arrays = [_read_idx(file, request) for file in _mnist_files(name)]
+    names = tuple(_torchvision_class(name).classes)
     sets = []
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or labels.shape != images.shape[:1] or labels.max(initial=0) >= len(names):
@@ -107,13 +124,13 @@ def _mnist(request: DataRequest, name: str) -> LoadedData:
     return LoadedData(sets[0], sets[1], f"{name}, as published")
 
 
-def _read_idx(root: Path, name: str, urls: list[str], md5: str) -> NDArray[np.uint8]:
-    """Read an archive `name`, or the file that somebody unpacked from it."""
-    unpacked = root / name.removesuffix(".gz")
-    if not (root / name).exists() and unpacked.exists():
-        return parse_idx(unpacked.read_bytes(), name.removesuffix(".gz"))
-    with gzip.open(published_file(root, name, urls, md5)) as stream:
-        return parse_idx(stream.read(), name)
+def _read_idx(file: Published, request: DataRequest) -> NDArray[np.uint8]:
+    """Read an archive, or the file that somebody unpacked from it."""
+    root = data_root(request.root, request.base)
+    if not (root / file.name).exists() and (root / file.instead).exists():
+        return parse_idx((root / file.instead).read_bytes(), file.instead)
+    with gzip.open(published_file(file, request)) as stream:
+        return parse_idx(stream.read(), file.name)
 
 
 def parse_idx(data: bytes, where: str) -> NDArray[np.uint8]:

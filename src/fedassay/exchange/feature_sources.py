@@ -27,6 +27,12 @@ VECTORS: tuple[FieldKind | tuple[FieldKind, ...], ...] = (
 )
 """Kinds of fields that hold vectors of feature space, or give them together; `sources` reads these."""
 
+OFFERED = frozenset({"raw", "mixture_samples", "class_means", "class_sums", "gram_directions"})
+"""Sources that are read from messages as they are; vectors of others were recovered by an attack."""
+
+BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples", "strongest_direction"})
+"""Sources whose vectors are no record's own feature, but something between several."""
+
 
 @dataclass(frozen=True)
 class VectorSource:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.support.errors import Why
 from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
@@ -159,14 +160,15 @@ def _squares(gram: Gram, values: Matrix, vectors: Matrix, rank: int) -> Matrix |
     return np.concatenate([np.zeros((len(parts), 1)), np.cumsum(parts, axis=1)], axis=1)
 
 
-def obstacle(gram: Gram, size: Size) -> str | None:
+def obstacle(gram: Gram, size: Size) -> Why | None:
     """Why non-negative vectors cannot be sought at all, or None."""
     if size.total == 0 or (size.rank == 0 and size.noise > 0):
-        return "no eigenvalue of the second moment stands out from noise and rounding"
+        return Why("no eigenvalue of the second moment stands out from noise and rounding", kind="nothing_to_read")
     if is_signed(gram, size):
-        return (
+        return Why(
             "features are signed (class sums are negative): the factorization needs non-negative ones, and a "
-            "search for the rotation that is left needs records of the attacker's own"
+            "search for the rotation that is left needs records of the attacker's own",
+            kind="signed_features",
         )
     return None
 

@@ -168,6 +168,33 @@ def _declared(about: Any) -> Declared:
     return Declared(tuple(shape), np.dtype(_TYPES[about["dtype"]]))
 
 
+def arrays_in(serialized: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of a safetensors message.
+
+    The library's own reader is not asked: where memory does not suffice it panics.
+
+    Raises:
+        ValueError: It is no safetensors file of NumPy types, or its arrays overlap or leave gaps.
+    """
+    length = int.from_bytes(serialized[:_LENGTH], "little")
+    header = json.loads(serialized[_LENGTH : _LENGTH + length])
+    found, spans = {}, []
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        declared, (start, end) = _declared(about), about["data_offsets"]
+        count = math.prod(declared.shape)
+        if not 0 <= start <= end or end - start != count * declared.dtype.itemsize:
+            raise ValueError(f"{cut(repr(name), 100)} lies where it does not fit")
+        values = np.frombuffer(serialized, declared.dtype, count, _LENGTH + length + start) if count else ()
+        found[name] = np.array(values, declared.dtype).reshape(declared.shape)
+        spans.append((start, end))
+    ends = [0, *(end for _, end in sorted(spans))]
+    if [start for start, _ in sorted(spans)] != ends[:-1] or ends[-1] != len(serialized) - _LENGTH - length:
+        raise ValueError("its arrays overlap, or leave gaps")
+    return found
+
+
 def array_starts(serialized: bytes) -> dict[str, int]:
     """Where the bytes of each array of a valid safetensors message start."""
     length = int.from_bytes(serialized[:_LENGTH], "little")

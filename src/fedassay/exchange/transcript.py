@@ -19,12 +19,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import FailFast, Field, ValidationError
-from safetensors.numpy import load as load_tensors
 
 from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
 from fedassay.exchange.release import Claim, NoClaim, Release
 from fedassay.exchange.shapes import declared_problem, shape_problem
-from fedassay.exchange.stored import UNREADABLE, Stored, declared_arrays
+from fedassay.exchange.stored import UNREADABLE, Stored, arrays_in, declared_arrays
 from fedassay.support import limits
 from fedassay.support.atomic import make_folder, open_atomic, write_part
 from fedassay.support.errors import DataError
@@ -277,7 +276,7 @@ def _check_releases(path: Path, manifest: _Manifest) -> None:
 
 def _load_arrays(path: Path, serialized: bytes, record: _MessageRecord) -> dict[str, NDArray[Any]]:
     try:
-        arrays = load_tensors(serialized)
+        arrays = arrays_in(serialized)
     except UNREADABLE as error:
         raise DataError(f"{path}: not a safetensors file of NumPy types ({error})") from None
     for name in record.fields:

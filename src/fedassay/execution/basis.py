@@ -14,7 +14,7 @@ from fedassay.execution.prepare import Prepared
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.records.basis import Basis, cells_digest, entry_digest, keyed, plan_digest, unguessable
 from fedassay.records.record import CellRecord
-from fedassay.records.redacted import redact_plan
+from fedassay.records.redacted import redact_params, redact_plan
 from fedassay.support import limits
 from fedassay.support.environment import code_digest, versions
 from fedassay.support.errors import PlanError
@@ -58,11 +58,12 @@ def basis_of(scenario: Scenario, cell: Cell, prepared: Prepared, key: bytes | No
         # Features in place of a backbone have a hash of private data.
         weights = keyed(weights, key) if unguessable(weights) != weights else weights
     method, asked, resolved = cell.method, cell.privacy, scenario.resolved()
+    params = method.params if key is None else redact_params(method.params)
     return Basis(
         plan=plan_digest(resolved if key is None else redact_plan(resolved)),
         cells=cells_digest(each.key for each in scenario.cells),
         entry=entry_digest(
-            *(method.name, method.label, method.params, asked.epsilon, asked.delta, asked.adjacency),
+            *(method.name, method.label, params, asked.epsilon, asked.delta, asked.adjacency),
             *(asked.unit, cell.seed),
         ),
         data=data,
@@ -85,7 +86,7 @@ def basis_of_messages(case: Case, plan: dict[str, Any], key: bytes | None) -> Ba
     entry, asked, backbone = case.entry, case.entry.privacy, case.known.backbone
     weights = "" if backbone is None else backbone.fingerprint
     return Basis(
-        plan=plan_digest(plan),
+        plan=plan_digest(plan if key is None else redact_plan(plan)),
         cells=cells_digest([case.key]),
         entry=entry_digest(
             *(entry.method, entry.label, entry.params, asked.epsilon, asked.delta, asked.adjacency),

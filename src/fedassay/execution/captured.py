@@ -100,7 +100,7 @@ def audit_transcript(
         plan = scenario_of_adversary(read_yaml(plan), plan.resolve().parent, str(plan))
     scenario = plan
     device = choose_device(options.device)
-    out = output or Path("runs") / f"{_name(folder)}-{started:%Y%m%dT%H%M%SZ}"
+    out = output or Path("runs") / f"{'captured' if options.redact else _name(folder)}-{started:%Y%m%dT%H%M%SZ}"
     ours, theirs = out.resolve(), folder.resolve()
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise PlanError(

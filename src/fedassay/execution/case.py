@@ -18,6 +18,7 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
+from fedassay.execution.apart import Look
 from fedassay.execution.stages import Stages
 from fedassay.plan.next_run import NextRun
 from fedassay.plan.schema import Component
@@ -123,8 +124,12 @@ class Source(Protocol):
         """
         ...
 
-    def redraw(self, clients: Sequence[Records], answers: Tape) -> Tape:
-        """`replay` up to the last draw; arguments and errors as there."""
+    def redraw(self, clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
+        """`replay` up to the last draw, and what `look` says of its tape; arguments and errors as there."""
+        ...
+
+    def repeat(self, tape: Tape) -> Outcome:
+        """The first run once more; see `AuditContext.repeat`."""
         ...
 
 

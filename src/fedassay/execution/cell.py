@@ -30,8 +30,10 @@ from fedassay.exchange.transcript import MANIFEST
 from fedassay.exchange.view import View
 from fedassay.exchange.whose import warnings_of
 from fedassay.execution import runfolder
+from fedassay.execution.attacked import Attacked
 from fedassay.execution.case import AttackAuditEntry, Case, Produced
 from fedassay.execution.coverage import coverage, with_remedies
+from fedassay.execution.order import Step, Teller, decisive_first, steps_of
 from fedassay.execution.repeated import run_once
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.stages import Stages
@@ -40,7 +42,7 @@ from fedassay.records.basis import Released
 from fedassay.records.digests import file_digest
 from fedassay.records.manifest import note
 from fedassay.records.record import CellPrivacy, CellRecord, Coverage, ErrorRecord, Finding, LedgerRow, Verdict
-from fedassay.support.errors import NothingToReadError, NotRunError
+from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.text import file_name
 from fedassay.support.types import Floats, Images
@@ -110,31 +112,37 @@ class Work:
     def _audited(self, produced: Produced, accounted: Accounted) -> list[Finding]:
         """The findings of every audit, on every attack that it reads."""
         seen = self.seen = visible(produced.outcome, self.case.threat)
-        results, reasons, idle = self._attack(seen)
+        attacked = Attacked(self.case.attacks, self.stages, partial(self._attack, seen))
         context = self._context(produced, accounted, seen)
         case = self.case
+        found: dict[int, list[Finding]] = {}
+        teller = Teller(case.key, case.place.progress.tell)
+        for step in decisive_first(steps_of(case.audits, case.attacks), case.another):
+            found[step.place] = self._step(step, attacked, context)
+            teller.hear(found[step.place])
+        for attack in case.attacks:
+            attacked.result(attack)
         self.coverage = partial(
-            coverage, seen, attacks=case.attacks, audits=case.audits, idle=idle, another=case.another
+            coverage, seen, attacks=case.attacks, audits=case.audits, idle=attacked.idle, another=case.another
         )
-        findings: list[Finding] = []
-        for audit in self.case.audits:
-            if not isinstance(audit, AttackAuditEntry):
-                named = _naming(context, audit.label)
-                findings += self._assessed(audit.name, audit.label, None, partial(audit.assess, named))
-                continue
-            attacks = [attack for attack in self.case.attacks if audit.facts.judge(attack.build.facts)]
-            if not attacks:
-                findings.append(_not_run(audit.name, None, audit.otherwise))
-            for attack in attacks:
-                if attack.label not in results:
-                    findings.append(_not_run(audit.name, attack, reasons[attack.label]))
-                    continue
-                own = _naming(context, audit.label, attack.label).attacked(
-                    self._again(attack), f"{attack.label}:{attack.params}", self.game
-                )
-                assess = partial(audit.assess, results[attack.label], own)
-                findings += self._assessed(audit.name, f"{audit.label}:{attack.label}", attack, assess)
-        return findings
+        return [finding for place in sorted(found) for finding in found[place]]
+
+    def _step(self, step: Step, attacked: Attacked, context: AuditContext) -> list[Finding]:
+        """The findings of one audit, on one attack where it judges attacks."""
+        audit, attack = step.audit, step.attack
+        if not isinstance(audit, AttackAuditEntry):
+            named = _naming(context, audit.label)
+            return self._assessed(audit.name, audit.label, None, partial(audit.assess, named))
+        if attack is None:
+            return [_not_run(audit.name, None, audit.otherwise)]
+        result = attacked.result(attack)
+        if result is None:
+            return [_not_run(audit.name, attack, attacked.reasons[attack.label])]
+        own = _naming(context, audit.label, attack.label).attacked(
+            self._again(attack), f"{attack.label}:{attack.params}", self.game
+        )
+        stage = f"{audit.label}:{attack.label}"
+        return self._assessed(audit.name, stage, attack, partial(audit.assess, result, own))
 
     def _assessed(
         self, audit: str, stage: str, attack: Component[Attack] | None, assess: Callable[[], list[Finding]]
@@ -148,27 +156,9 @@ class Work:
                 return [_not_run(audit, attack, str(error))]
         return [_not_run(audit, attack, "the audit failed; see errors")]
 
-    def _attack(self, seen: View) -> tuple[dict[str, AttackResult], dict[str, str], set[str]]:
-        """Run the attacks in their order; later ones know the vectors that earlier ones recovered.
-
-        Returns:
-            Results, and why there is none, by the attack's label; names of attacks that found nothing to read.
-        """
-        results: dict[str, AttackResult] = {}
-        reasons: dict[str, str] = {}
-        idle: set[str] = set()
-        for attack in self.case.attacks:
-            reasons[attack.label] = "the attack failed; see errors"
-            with self.stages(attack.label):
-                recovered = tuple(vector for result in results.values() for vector in result.vectors)
-                try:
-                    self._check_images(attack)
-                    results[attack.label] = attack.build.run(seen, self._knowledge(attack, recovered))
-                except NotRunError as error:
-                    reasons[attack.label] = str(error)
-                    if isinstance(error, NothingToReadError):
-                        idle.add(attack.name)
-        return results, reasons, idle
+    def _attack(self, seen: View, attack: Component[Attack], recovered: tuple[VectorSource, ...]) -> AttackResult:
+        self._check_images(attack)
+        return attack.build.run(seen, self._knowledge(attack, recovered))
 
     def _check_images(self, attack: Component[Attack]) -> None:
         """Refuse an attack what precomputed features lack: images to reconstruct, or a network.
@@ -278,6 +268,7 @@ class Work:
             exposed=case.source.exposed,
             replay=case.source.replay,
             redraw=case.source.redraw,
+            repeat=case.source.repeat,
             workplace=Workplace(place.device, place.progress, place.folder, (case.key,), known.shared),
         )
 

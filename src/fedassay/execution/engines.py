@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedassay.plan.resources import Resources
 from fedassay.support.errors import PlanError
+from fedassay.support.progress import Progress
 from fedassay.support.signals import leave_to_parent
 from fedassay.support.terminal import guard_standard_error
 
@@ -33,7 +35,32 @@ Work = Callable[[str], "FinishedCell"]
 
 Done = Iterator[tuple[str, "FinishedCell | None"]]
 
+Tell = Callable[[str], None]
+"""Takes a line for whoever started the run."""
+
+
+class Lines(Protocol):
+    """A queue of lines between processes."""
+
+    def put(self, line: str) -> None:
+        """Send one."""
+
+    def get_nowait(self) -> str:
+        """Take one; raises `queue.Empty` where none waits."""
+        ...
+
+
+_lines: Lines | None = None
+"""Of a worker: to the process that started it."""
+
+_LISTENING = 0.5
+"""Seconds between two looks at what workers say."""
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def tell_nobody(line: str) -> None:
+    """A `Tell` that drops lines."""
 
 
 def run_here(keys: Sequence[str], work: Work) -> Done:
@@ -42,40 +69,44 @@ def run_here(keys: Sequence[str], work: Work) -> Done:
         yield key, work(key)
 
 
-def run_local(keys: Sequence[str], work: Work, jobs: int, threads: int) -> Done:
+def run_local(keys: Sequence[str], work: Work, jobs: int, threads: int, tell: Tell = tell_nobody) -> Done:
     """Several cells at once, each in a worker process of `threads` that goes on to the next cell when it is done.
 
     Where a worker dies, all that were at work then are tried again, one by one and in a process of their own each:
-    what dies again is lost, the rest goes on.
+    what dies again is lost, the rest goes on. `tell` takes the lines that workers say while they are at work.
     """
     waiting = list(keys)
     while waiting:
         suspects: list[str] = []
-        for key, result in _pooled(waiting, work, jobs, threads, suspects):
+        for key, result in _pooled(waiting, work, jobs, threads, suspects, tell):
             waiting.remove(key)
             yield key, result
         for key in suspects:
             waiting.remove(key)
             again: list[str] = []
-            finished = list(_pooled([key], work, 1, threads, again))
+            finished = list(_pooled([key], work, 1, threads, again, tell))
             yield (key, None) if again else finished[0]
 
 
 def _pooled(
-    keys: Sequence[str], work: Work, jobs: int, threads: int, suspects: list[str]
+    keys: Sequence[str], work: Work, jobs: int, threads: int, suspects: list[str], tell: Tell
 ) -> Iterator[tuple[str, FinishedCell]]:
     """Cells from one pool of workers; when one dies, the pool ends and `suspects` says what it was working on."""
     context = multiprocessing.get_context("spawn")
     left, running = list(keys), dict[Future["FinishedCell"], str]()
     with _environment(threads):
-        pool = ProcessPoolExecutor(min(jobs, len(left)), context, initializer=_start_worker, initargs=(threads,))
+        lines = context.Queue()
+        pool = ProcessPoolExecutor(
+            min(jobs, len(left)), context, initializer=_start_worker, initargs=(threads, lines)
+        )
         try:
             while left or running:
                 # No more at once than there are workers, so that what runs when one dies is known.
                 while left and len(running) < jobs:
                     running[pool.submit(work, left[0])] = left[0]
                     left.pop(0)
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                finished, _ = wait(running, timeout=_LISTENING, return_when=FIRST_COMPLETED)
+                _pass_on(lines, tell)
                 broken = [running[future] for future in finished if _died(future)]
                 for future in finished:
                     if not _died(future):
@@ -87,6 +118,7 @@ def _pooled(
             # A worker died between two cells, or while it started.
             suspects += [*running.values(), *([left[0]] if left and not running else [])]
         finally:
+            _pass_on(lines, tell)
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()
@@ -110,7 +142,26 @@ def _environment(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start_worker(threads: int) -> None:
+def _pass_on(lines: Lines, tell: Tell) -> None:
+    """Say what workers have said so far."""
+    with suppress(queue.Empty):
+        while True:
+            tell(lines.get_nowait())
+
+
+def tell_parent(line: str) -> None:
+    """Say a line in the process that started this worker; nothing where this is no worker."""
+    if _lines is not None:
+        _lines.put(line)
+
+
+TO_PARENT = Progress(tells=tell_parent)
+"""Of a worker: steps report nowhere, lines go to the process that started it."""
+
+
+def _start_worker(threads: int, lines: Lines) -> None:
+    global _lines  # noqa: PLW0603  (a worker has one parent)
+    _lines = lines
     leave_to_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     guard_standard_error()

@@ -20,6 +20,8 @@ from fedassay.data.evaluation import against_chance
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
+from fedassay.execution.apart import Apart, Look, Question, Reply, note_run, sealed_alone
+from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of
 from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
 from fedassay.execution.prepare import Prepared
@@ -33,6 +35,7 @@ from fedassay.privacy.units import most_records
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
+from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 
 
@@ -43,6 +46,7 @@ def case_of_plan(
     shared: dict[str, object],
     place: Place,
     key: bytes | None = None,
+    apart: Apart | None = None,
 ) -> Case:
     """What there is to do in a cell of a plan.
 
@@ -53,13 +57,14 @@ def case_of_plan(
         shared: What the cells of that seed share.
         place: Where the work is done.
         key: Of the digests of data in a redacted run.
+        apart: Where the methods never ran; None: what audits ask runs in this process.
     """
     plan, method = scenario.plan, cell.method
     seeds = _seeds(cell)
     return Case(
         key=cell.key,
         entry=Entry(method.name, method.label, method.params, method.given, cell.privacy, cell.seed),
-        source=SimulatedSource(cell, prepared, seeds, place),
+        source=SimulatedSource(cell, prepared, seeds, place, apart),
         known=Known(
             clients=prepared.clients,
             test=prepared.test,
@@ -106,6 +111,9 @@ def _sizes(plan: Plan, prepared: Prepared) -> Sizes | None:
     )
 
 
+_REMEMBERS = "this process has run a method before, or cannot be forked; a new one would tell, or `--jobs 2`"
+
+
 @dataclass(frozen=True)
 class SimulatedSource:
     """Runs the cell's method: on the clients' records, and on others.
@@ -115,18 +123,21 @@ class SimulatedSource:
         prepared: The plan's records.
         seeds: Streams of the first run.
         place: Where the work is done.
+        apart: Where the method never ran; None: what is asked runs in this process.
     """
 
     cell: Cell
     prepared: Prepared
     seeds: Seeds
     place: Place
+    apart: Apart | None = None
 
     def first(self, stages: Stages) -> Produced | None:
         """Run the method, keep its transcript and measure its model's accuracy."""
         outcome: Outcome | None = None
         # Reruns on other records must not continue the cell's own checkpoints.
         scratch = runfolder.scratch(self.place.folder, self.cell.key)
+        note_run()
         with taped(folder=scratch) as tape, stages("method"):
             outcome = _told(self._run(self._input(self.prepared.clients, self.seeds, scratch)), self.prepared)
         if outcome is None:
@@ -153,14 +164,46 @@ class SimulatedSource:
 
     def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
         """Run the method with the cell's own seeds, on the CPU, and with the outputs of its first run."""
+        if self.apart is not None:
+            reply = self._ask(self.apart, Question(tuple(clients), answers, other, self.seeds))
+            assert reply.outcome is not None
+            return reply.outcome, reply.tape
         with taped(answers, folder=runfolder.scratch(self.place.folder, self.cell.key)) as tape:
             outcome = self._run(self._replayed(clients, other))
         return outcome, tape
 
-    def redraw(self, clients: Sequence[Records], answers: Tape) -> Tape:
+    def redraw(self, clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
         """The draws of such a run."""
+        if self.apart is not None:
+            asked = Question(tuple(clients), answers, "", self.seeds, look, brief=True)
+            reply = self._ask(self.apart, asked)
+            return reply.tape, reply.looked
         folder = runfolder.scratch(self.place.folder, self.cell.key)
-        return drawn_again(lambda: self._run(self._replayed(clients, "")), answers, folder)
+        tape = drawn_again(lambda: self._run(self._replayed(clients, "")), answers, folder)
+        return tape, look(tape)
+
+    def repeat(self, tape: Tape) -> Outcome:
+        """The first run once more, where the method never ran."""
+        if self.apart is None:
+            raise NotRunError(_REMEMBERS)
+        asked = Question(self.prepared.clients, sealed_alone(tape), None, self.seeds)
+        outcome = self._ask(self.apart, asked).outcome
+        assert outcome is not None
+        return _told(outcome, self.prepared)
+
+    def _ask(self, apart: Apart, question: Question) -> Reply:
+        return apart.ask(self.cell.key, self.work.known, question)
+
+    @property
+    def work(self) -> ApartWork:
+        """What a process that never ran the method needs to run it."""
+        own = self.prepared
+        others = (own.test, own.evaluation, own.public, own.attacker, own.fresh, own.control)
+        return ApartWork((*own.clients, *(each for each in others if each is not None)), self._apart)
+
+    def _apart(self, clients: Sequence[Records], other: str | None, seeds: Seeds) -> Outcome:
+        task = replace(self._input(clients, seeds, None), device="cpu", spool=Spool())
+        return self._run(replace(task, simulated=False) if other is None else task.replayed(other))
 
     def _replayed(self, clients: Sequence[Records], other: str) -> MethodInput:
         # The order of additions on a GPU is not the same twice.

@@ -28,6 +28,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import ThreatModel
+from fedassay.execution.apart import Look
 from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
 from fedassay.execution.of_plan import similarity_of
 from fedassay.execution.prepare import Prepared
@@ -122,7 +123,11 @@ class CapturedSource:
         """Nobody has the records that captured messages were made from."""
         raise NotRunError("captured messages have no tape")
 
-    def redraw(self, clients: Sequence[Records], answers: Tape) -> Tape:
+    def redraw(self, clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
+        """See `replay`."""
+        raise NotRunError("captured messages have no tape")
+
+    def repeat(self, tape: Tape) -> Outcome:
         """See `replay`."""
         raise NotRunError("captured messages have no tape")
 

@@ -19,6 +19,7 @@ from fedassay.records.basis import plan_digest
 from fedassay.records.digests import altered, digests
 from fedassay.records.manifest import CELLS, PLAN, Tables
 from fedassay.records.record import FILE, CellRecord, ErrorRecord
+from fedassay.records.redacted import redact_plan
 from fedassay.records.statement import ENVELOPE, STATEMENT
 from fedassay.support import limits
 from fedassay.support.atomic import make_folder, refuse_unusual, write_text
@@ -78,7 +79,8 @@ def claim(
             to it; or the plan differs.
     """
     # Whoever ran out of memory may give cells more: resources are no part of it.
-    digest = plan_digest(plan)
+    # A digest of names that were left out would confirm guesses of them.
+    digest = plan_digest(redact_plan(plan) if redact else plan)
     if folder.exists() and not folder.is_dir():
         raise PlanError(f"-o {folder}: it is a file; a folder is needed")
     held = [name for name in _OWN if manifest.holds(folder, name)]

@@ -8,17 +8,19 @@ cells or on the number of workers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
 from fedassay.execution import engines, runfolder
+from fedassay.execution.apart import Apart, can_be_apart
+from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of, key_of_digests, refuse_unlike
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import case_of_plan, similarity_of
+from fedassay.execution.of_plan import SimulatedSource, case_of_plan, similarity_of
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.workplace import workplace, write_run
@@ -83,6 +85,11 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
     secret = key_of_digests() if options.redact else None
     # Of an earlier run in this process: its files may have changed since.
     _prepared.cache_clear()
+    _shared.cache_clear()
+    _APART.clear()
+    if is_gpu(device) and options.engine != "ray" and options.jobs == 1:
+        # A process must be forked before this one takes hold of the GPU.
+        _apart(scenario, Place(folder, device, SILENT), threads)
     # Wrong data and weights must be found before anything is written.
     facts = {}
     with console(options.quiet) as progress:
@@ -154,7 +161,9 @@ def _run_cells(
     if options.engine == "ray":
         results = engines.run_ray(names, elsewhere, options.jobs, needs)
     elif jobs > 1:
-        results = engines.run_local(names, elsewhere, jobs, needs.threads_of(jobs))
+        results = engines.run_local(names, elsewhere, jobs, needs.threads_of(jobs), progress.tell)
+    elif _needs_worker(scenario):
+        results = engines.run_local(names, elsewhere, 1, threads, progress.tell)
     else:
         here = partial(
             run_cell, scenario, folder=folder, device=device, threads=threads, progress=progress, secret=secret
@@ -182,7 +191,7 @@ def run_cell(
     folder: Path,
     device: str,
     threads: int,
-    progress: Progress = SILENT,
+    progress: Progress = engines.TO_PARENT,
     secret: bytes | None = None,
 ) -> FinishedCell:
     """Run one cell and store its result in the run folder.
@@ -191,17 +200,56 @@ def run_cell(
     """
     place = Place(folder, choose_device(device), progress)
     runfolder.renew_scratch(folder, key, numerics(place.device))
-    done = Work(_case(scenario, key, place, threads, secret)).run()
+    done = Work(_case(scenario, key, place, threads, secret, _apart(scenario, place, threads))).run()
     if not done.out_of_memory:
         runfolder.keep(folder, key, done)
         runfolder.drop_scratch(folder, key)
     return done
 
 
-def _case(scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None) -> Case:
+_APART: dict[tuple[Path, str, int], Apart] = {}
+"""Where no method of this process's run has run, one at a time."""
+
+
+def _apart(scenario: Scenario, place: Place, threads: int) -> Apart | None:
+    """A process for the questions of claims, forked before the first cell of a run here; it computes on the CPU.
+
+    None where nothing private is claimed, and where this process has run a method, or cannot be forked.
+    """
+    if not any(cell.privacy.private for cell in scenario.cells):
+        return None
+    run = (place.folder, place.device, threads)
+    if run not in _APART:
+        _APART.clear()
+        if not can_be_apart():
+            return None
+        there = replace(place, device="cpu")
+
+        def make(key: str) -> ApartWork:
+            source = _case(scenario, key, there, threads, None).source
+            assert isinstance(source, SimulatedSource)
+            return source.work
+
+        _APART[run] = Apart(make)
+    return _APART[run]
+
+
+def _needs_worker(scenario: Scenario) -> bool:
+    """Whether cells have to run in a new process, since this one has run a method that may remember.
+
+    What is defined in the main module, as in a notebook, is not there in a new process.
+    """
+    components = (*scenario.methods, *scenario.attacks, *scenario.audits)
+    here = any(type(each.build).__module__ == "__main__" for each in components)
+    return not here and not can_be_apart() and any(cell.privacy.private for cell in scenario.cells)
+
+
+def _case(
+    scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None, apart: Apart | None = None
+) -> Case:
     cell = next(cell for cell in scenario.cells if cell.key == key)
     prepared = _prepared(scenario.plan, scenario.base, cell.seed, place.device, place.progress, threads)
-    return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place, secret)
+    return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place, secret, apart)
 
 
 @lru_cache(maxsize=4)

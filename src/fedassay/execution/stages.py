@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from fedassay.records.record import ErrorRecord
 from fedassay.support.atomic import OF_THE_DISK
-from fedassay.support.errors import FedassayError, first_line, is_out_of_memory
+from fedassay.support.errors import FedassayError, first_line, is_of_a_library, is_out_of_memory, unexpected
 from fedassay.support.progress import Progress
 from fedassay.support.text import cut, encodable
 
@@ -51,7 +49,9 @@ class Stages:
         try:
             with self.progress.step(f"{self.label}: {name}"):
                 yield
-        except Exception as error:
+        except BaseException as error:
+            if not (isinstance(error, Exception) or is_of_a_library(error)):
+                raise
             if isinstance(error, OSError) and error.errno in OF_THE_DISK:
                 raise
             if is_out_of_memory(error):
@@ -63,10 +63,9 @@ class Stages:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, FedassayError):
         return str(error)
     if is_out_of_memory(error):
         return f"out of memory; --resume tries the cell again ({first_line(error)})"
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+    return unexpected(error)

@@ -55,6 +55,7 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
         classes=source.classes,
         features=None if source.features is None else Path(source.features).expanduser(),
         groups=source.groups,
+        download=source.download,
     )
 
 

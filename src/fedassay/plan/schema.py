@@ -103,7 +103,11 @@ class ImageSource(Parameters):
     name: str
     """The data set, as `fedassay list datasets` names it."""
     root: str | None = None
-    """Folder of torchvision's data sets, beside the plan if relative; `null`: `FEDASSAY_DATA`."""
+    """Folder of published data sets, beside the plan if relative; `null`: `FEDASSAY_DATA`, and where that is not
+    set `fedassay-data` in your cache folder."""
+    download: bool = True
+    """Fetch published files that are not in that folder, once, and check their digests; `false`: never, as
+    `--offline` does for everything."""
     path: str | None = None
     """File or folder of your own images (`npz`, `image_folder`)."""
     limit: int | None = Field(default=None, gt=0, le=limits.RECORDS)

@@ -15,23 +15,6 @@ from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import PlanError
 from fedassay.support.terminal import say, say_json
 
-
-class _OrRun(click.Group):
-    """A group whose command `run` need not be named: what is none of its commands is a run."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first argument, or `run` with all of them."""
-        named = not args or args[0].startswith("-") or args[0] in self.commands or "run" not in self.commands
-        return super().resolve_command(ctx, args if named else ["run", *args])
-
-
-@click.group(cls=_OrRun)
-def account() -> None:
-    """Calibrate and account mechanisms, or say what the cells of a RUN give away together."""
-
-
 _OF = (
     click.option(
         "--adjacency",
@@ -51,7 +34,7 @@ _OF = (
 """What the epsilon of a command is of."""
 
 
-@account.command()
+@click.command()
 @click.option("--sigma", type=float, help="Noise standard deviation: prints epsilon and mu.")
 @click.option("--epsilon", type=float, help="Target epsilon: prints the smallest sigma and mu.")
 @click.option("--sensitivity", type=float, default=1.0, show_default=True, help="L2 sensitivity.")
@@ -73,20 +56,20 @@ def gaussian(
 
     if (sigma is None) == (epsilon is None):
         raise PlanError("account gaussian: give one of --sigma and --epsilon")
-    _within("--delta", delta, 0, 1)
-    _within("--sensitivity", sensitivity, 0, math.inf)
+    within("--delta", delta, 0, 1)
+    within("--sensitivity", sensitivity, 0, math.inf)
     if sigma is not None:
-        _within("--sigma", sigma, 0, math.inf)
+        within("--sigma", sigma, 0, math.inf)
         mu = sensitivity / sigma
         _show(Epsilon(epsilon_of(mu, delta), delta, adjacency, unit), {"mu": mu}, as_json)
     if epsilon is not None:
-        _within("--epsilon", epsilon, 0, math.inf)
+        within("--epsilon", epsilon, 0, math.inf)
         facts = {"sigma": calibrate_sigma(epsilon, delta, sensitivity), "mu": mu_of(epsilon, delta)}
         _show(Epsilon(epsilon, delta, adjacency, unit), facts, as_json)
     return 0
 
 
-@account.command()
+@click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--delta", type=float, required=True)
 @_OF[0]
@@ -104,7 +87,7 @@ def compose(file: Path, delta: float, adjacency: Adjacency, unit: Unit, ask: boo
     from fedassay.privacy.accounting import compose as add_up
     from fedassay.privacy.listed import read_events
 
-    _within("--delta", delta, 0, 1)
+    within("--delta", delta, 0, 1)
     events = read_events(file, adjacency)
     peer = {}
     if ask:
@@ -120,7 +103,12 @@ def compose(file: Path, delta: float, adjacency: Adjacency, unit: Unit, ask: boo
     return 0
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
+def within(name: str, value: float, low: float, high: float) -> None:
+    """Refuse a number that is not strictly between two others.
+
+    Raises:
+        PlanError: It is not.
+    """
     if not low < value < high:
         bound = f"in ({low:g}, {high:g})" if math.isfinite(high) else f"above {low:g}"
         raise PlanError(f"account: {name}: given {value:g}; allowed: a number {bound}")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from fedassay.support.types import Extended, Frozen
+from fedassay.support.types import Extended, Finite, Frozen
 
 Thing = Literal["record", "person", "client", "message", "canary", "training_record", "class", "release"]
 """What a number can be a count or a share of."""
@@ -47,9 +47,9 @@ class Harm(Frozen):
     of: Thing
     count: int | None = None
     total: int | None = None
-    share: float | None = None
-    low: float | None = None
-    high: float | None = None
+    share: Finite | None = None
+    low: Finite | None = None
+    high: Finite | None = None
     metric: str = ""
     value: Extended | None = None
     mechanism: str = ""
@@ -79,14 +79,15 @@ class TestFact(Frozen):
 
     statistic: str
     value: Extended | None = None
-    p: float | None = None
-    level: float | None = None
+    p: Finite | None = None
+    level: Finite | None = None
     rejects: bool
     rejects_alone: bool
 
 
 ControlRole = Literal["end_to_end", "attack_only", "negative", "confounder"]
-"""`end_to_end`: a known leak, through the method's own release. `attack_only`: the attack on raw features.
+"""`end_to_end`: a known leak, through the method's own release, or through messages of the form of captured ones.
+`attack_only`: the attack on raw features.
 `negative`: a release that cannot leak. `confounder`: other records that explain as much."""
 
 
@@ -96,7 +97,7 @@ class ControlFact(Frozen):
     Attributes:
         role: What it is for.
         release: What was released, in words.
-        detected: Whether the audit's own test found a leak in it.
+        detected: Whether the audit's own test found a leak in it; of a confounder, whether it explains the result.
         value: The figure that is recorded.
         n: Observations behind it.
         detail: What the figure is.
@@ -174,4 +175,4 @@ class Remedy(Frozen):
     """
 
     changes: tuple[Change, ...]
-    seconds: float | None = None
+    seconds: Finite | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +17,7 @@ from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json, shown_path
 from fedassay.support.text import plain_json, shown
-from fedassay.support.types import Extended, Frozen
+from fedassay.support.types import Extended, Finite, Frozen
 
 SCHEMA = 3
 """Version of record.json; older versions still load, newer ones are refused."""
@@ -139,7 +140,7 @@ class TapeAnswer(Frozen):
     question: Literal["noise", "sensitivity", "rest"]
     status: Literal["passed", "failed", "not_asked", "crashed"]
     field: str = ""
-    p: float | None = None
+    p: Finite | None = None
     words: str = ""
 
 
@@ -162,10 +163,10 @@ class Limit(Frozen):
     """
 
     metric: str
-    value: Annotated[float, Field(allow_inf_nan=False)]
+    value: Finite
     power: float = Field(default=0.95, gt=0, lt=1)
     n: int = Field(ge=1)
-    shift: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    shift: Finite | None = None
     shift_metric: str = ""
     words: str = ""
     of: Thing | None = None
@@ -190,8 +191,8 @@ class Coverage(Frozen):
     status: Literal["conclusive", "inconclusive", "not_run"]
     reason: str = ""
     would_decide: str = ""
-    seconds: float | None = None
-    further_seconds: float | None = None
+    seconds: Finite | None = None
+    further_seconds: Finite | None = None
 
 
 class Finding(Frozen):
@@ -273,7 +274,7 @@ class CellPrivacy(Frozen):
     claimed: Extended | None
     accounted: Extended | None
     accounted_stated: Extended | None = None
-    observed: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    observed: Finite | None = None
     mu: Extended | None = None
     exact_fields: tuple[str, ...] = ()
     verdict: Verdict
@@ -295,19 +296,19 @@ class CellRecord(Frozen):
     params: dict[str, Any]
     params_given: dict[str, Any]
     epsilon: Extended
-    delta: Annotated[float, Field(allow_inf_nan=False)]
+    delta: Finite
     adjacency: Adjacency
     unit: Unit = "record"
     seed: int | None
     utility: dict[str, Extended | None]
-    communication: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
+    communication: dict[str, Finite]
     privacy: CellPrivacy
     ledger: tuple[LedgerRow, ...] = ()
     findings: tuple[Finding, ...] = ()
     tape: tuple[TapeAnswer, ...] = ()
     coverage: tuple[Coverage, ...] = ()
     notes: tuple[str, ...] = ()
-    seconds: dict[str, float] = Field(default_factory=dict)
+    seconds: dict[str, Finite] = Field(default_factory=dict)
     key: str = ""
     basis: Basis | None = None
     released: Released | None = None
@@ -370,6 +371,22 @@ Plain = Annotated[Any, PlainSerializer(finite_json)]
 
 _MAPPINGS = ("data", "clients", "backbone", "similarity", "privacy", "threat", "resources", "transcript")
 """Sections of a plan with keys of their own."""
+_NESTED: dict[str, tuple[str, ...]] = {
+    "data": ("split", "attacker_from", "classes"),
+    "clients": (),
+    "backbone": ("mean", "std"),
+}
+"""Sections that pages quote, each with the keys that hold more than one value."""
+
+
+def _counted(facts: Any) -> Iterator[tuple[str, Any]]:
+    """The numbers among the facts about the data of one seed, by what they are called there."""
+    persons = facts.get("persons") if isinstance(facts, dict) else None
+    for held, key in ((facts, "records"), (persons, "persons")):
+        roles = held.get(key) if isinstance(held, dict) else None
+        yield from ((f"{key}.{role}", count) for role, count in roles.items()) if isinstance(roles, dict) else ()
+    if isinstance(persons, dict) and isinstance(persons.get("persons"), dict):
+        yield "persons.most_records", persons.get("most_records")
 
 
 class RunRecord(Frozen):
@@ -404,7 +421,21 @@ class RunRecord(Frozen):
         ):
             if sections.get(name) is not None and not isinstance(sections[name], kind):
                 raise ValueError(f"{name}: given {shown(sections[name])}; must be {words}")
+        for name, nested in _NESTED.items():
+            for key, value in (sections.get(name) or {}).items():
+                if key not in nested and isinstance(value, dict | list | tuple):
+                    raise ValueError(f"{name}.{key}: given {shown(value)}; must be a single value")
         return plan
+
+    @field_validator("data")
+    @classmethod
+    def _counts(cls, data: Any) -> Any:
+        """What pages count and add up is numbers of records, and of persons."""
+        for facts in data.values() if isinstance(data, dict) else ():
+            for name, counts in _counted(facts):
+                if type(counts) is not int or counts < 0:
+                    raise ValueError(f"{name}: given {shown(counts)}; must be a whole number of 0 or more")
+        return data
 
     @model_validator(mode="after")
     def _alike(self) -> Self:

@@ -1,4 +1,4 @@
-"""Downloads: over https, announced, resumed where they broke off, kept only with the SHA-256 that is expected.
+"""Downloads: over https, announced, with a bar, resumed where they broke off, kept only with the digest expected.
 
 What has come so far waits beside the target as `.NAME.part`. With `FEDASSAY_OFFLINE=1` nothing is downloaded.
 """
@@ -9,8 +9,9 @@ import fcntl
 import hashlib
 import logging
 import os
+import socket
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from email.message import Message
 from http.client import HTTPException
@@ -20,9 +21,13 @@ from urllib.parse import urlparse
 
 from fedassay.support.atomic import make_folder, named_on_error, refuse_unusual
 from fedassay.support.errors import DataError
+from fedassay.support.progress import current
 
 OFFLINE = "FEDASSAY_OFFLINE"
 """Environment variable: 1 where nothing may be downloaded."""
+
+MD5 = "md5:"
+"""Before a digest that is no SHA-256."""
 
 _SCHEMES = ("https", "file")
 _TIMEOUT = 30.0
@@ -36,16 +41,17 @@ def is_offline() -> bool:
     return os.environ.get(OFFLINE, "") not in {"", "0"}
 
 
-def download(path: Path, urls: Sequence[str], sha256: str) -> None:
+def download(path: Path, urls: Sequence[str], digest: str) -> None:
     """Download a file that is not there yet.
 
     Args:
         path: Where to; its folder is made if need be.
         urls: Where it is published; tried in turn.
-        sha256: The file's SHA-256 in hexadecimal, or its first digits where no more was published.
+        digest: The file's SHA-256 in hexadecimal, or its first digits where no more was published; `md5:` and the
+            MD5 of a file that is published with no other, and that runs nothing when it is read.
 
     Raises:
-        DataError: Offline, or no address gives a file with this SHA-256; the message says why.
+        DataError: Offline, or no address gives a file with this digest; the message says why.
         PlanError: Something stands at `path`, or where its parts are kept, that is no file.
     """
     if is_offline():
@@ -60,7 +66,7 @@ def download(path: Path, urls: Sequence[str], sha256: str) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX)
         if path.exists():
             return
-        reasons = [reason for url in urls if (reason := _from(url, stream, path, sha256)) is not None]
+        reasons = [reason for url in urls if (reason := _from(url, stream, path, digest)) is not None]
         if len(reasons) < len(urls):
             part.replace(path)
             return
@@ -71,9 +77,9 @@ def download(path: Path, urls: Sequence[str], sha256: str) -> None:
     raise DataError(f"the download failed ({'; '.join(reasons)}{more})")
 
 
-def _from(url: str, stream: IO[bytes], path: Path, sha256: str) -> str | None:
+def _from(url: str, stream: IO[bytes], path: Path, digest: str) -> str | None:
     """Complete the part from one address; return why it is not whole, or None where it is."""
-    if hashes_to(stream, sha256):
+    if hashes_to(stream, digest):
         return None
     start = stream.seek(0, os.SEEK_END)
     try:
@@ -81,34 +87,48 @@ def _from(url: str, stream: IO[bytes], path: Path, sha256: str) -> str | None:
             if start and getattr(response, "status", None) != 206:
                 start = stream.seek(0)
                 stream.truncate()
-            _announce(url, path, start, response.headers, sha256)
-            _copy(response, stream, path)
-        if hashes_to(stream, sha256):
+            whole = _announce(url, path, start, response.headers, digest)
+            with current() as progress, progress.step(path.name) as advance:
+                _copy(response, stream, path, lambda done: advance(start + done, whole or start + done))
+        if hashes_to(stream, digest):
             return None
         stream.seek(0)
         stream.truncate()
-        return f"{url}: its SHA-256 is not {sha256}"
+        kind, value = in_words(digest).split(" ")
+        return f"{url}: its {kind} is not {value}"
     # URLError, HTTPError, time-outs and failed writes are OSErrors.
     except (OSError, HTTPException) as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise
         with suppress(OSError):
             stream.flush()
-        return f"{url}: {error}"
+        return f"{url}: {_why(error)}"
 
 
-def _copy(response: Any, stream: IO[bytes], path: Path) -> None:
+def _copy(response: Any, stream: IO[bytes], path: Path, tell: Callable[[int], None]) -> None:
+    done = 0
     while chunk := response.read(_CHUNK):
         with named_on_error(path):
             stream.write(chunk)
             stream.flush()
+        done += len(chunk)
+        tell(done)
 
 
-def _announce(url: str, path: Path, start: int, headers: Message, sha256: str) -> None:
+def _why(error: Exception) -> str:
+    """An error of the network in words; that there is none, where no name can be resolved."""
+    if isinstance(getattr(error, "reason", error), socket.gaierror):
+        return "there is no network, or it does not know the address"
+    return str(error)
+
+
+def _announce(url: str, path: Path, start: int, headers: Message, digest: str) -> int:
+    """Say what is downloaded; returns the bytes of the whole file, 0 where the server does not tell."""
     size = headers.get("Content-Length", "")
     words = f"{int(size) / 1e6:,.1f} MB" if size.isdigit() else "a file of unknown size"
     onward = f" from byte {start:,} on" if start else ""
-    _log.warning("downloading %s%s: %s to %s, SHA-256 %s (--offline: never)", url, onward, words, path, sha256)
+    _log.warning("downloading %s%s: %s to %s, %s (--offline: never)", url, onward, words, path, in_words(digest))
+    return start + int(size) if size.isdigit() else 0
 
 
 def _answer(url: str, start: int) -> Any:
@@ -136,9 +156,17 @@ class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def hashes_to(stream: IO[bytes], sha256: str) -> bool:
-    """Whether a file that is not empty has this SHA-256, or one that begins so."""
+def hashes_to(stream: IO[bytes], digest: str) -> bool:
+    """Whether a file that is not empty has this digest (as `download` takes it), or one that begins so."""
     if not stream.seek(0, os.SEEK_END):
         return False
     stream.seek(0)
-    return hashlib.file_digest(stream, "sha256").hexdigest().startswith(sha256)  # type: ignore[arg-type]
+    if digest.startswith(MD5):
+        found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))  # type: ignore[arg-type]
+        return found.hexdigest() == digest.removeprefix(MD5)
+    return hashlib.file_digest(stream, "sha256").hexdigest().startswith(digest)  # type: ignore[arg-type]
+
+
+def in_words(digest: str) -> str:
+    """A digest and its kind."""
+    return f"MD5 {digest.removeprefix(MD5)}" if digest.startswith(MD5) else f"SHA-256 {digest}"

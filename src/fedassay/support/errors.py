@@ -6,6 +6,12 @@ Everything else that goes wrong inside a cell is recorded there and ends in exit
 from __future__ import annotations
 
 import errno
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from fedassay.support.signals import Stopped
 
 
 class FedassayError(Exception):
@@ -34,17 +40,29 @@ class Why(str):
         role: Whose: a data role, or `clients`; empty where no records are missing.
         held: How many of them there are.
         needed: How many would do.
+        kind: Another kind of obstacle (`fedassay.records.facts.ObstacleKind`), where that is why; else empty.
     """
 
     role: str
     held: int | None
     needed: int | None
+    kind: str
 
-    def __new__(cls, words: str, role: str = "", held: int | None = None, needed: int | None = None) -> Why:
+    def __new__(
+        cls, words: str, role: str = "", held: int | None = None, needed: int | None = None, *, kind: str = ""
+    ) -> Why:
         """The words, and what they are about."""
         made = super().__new__(cls, words)
-        made.role, made.held, made.needed = role, held, needed
+        made.role, made.held, made.needed, made.kind = role, held, needed, kind
         return made
+
+    def __reduce__(self) -> tuple[Callable[[], Why], tuple[()]]:
+        """Copies and pickles keep what the words are about."""
+        return partial(Why, str(self), self.role, self.held, self.needed, kind=self.kind), ()
+
+    def said(self, words: str) -> Why:
+        """The same in other words."""
+        return Why(words, self.role, self.held, self.needed, kind=self.kind)
 
 
 class NotRunError(FedassayError):
@@ -72,8 +90,22 @@ class NothingToReadError(NotRunError):
     """An attack found nothing of what it reads in a view: it does not apply, which leaves nothing untested."""
 
 
-_NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory")
+_NO_MEMORY = (
+    *("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory"),
+    *("MemoryError", "memory allocation of", "PyObject pointer is null"),  # in Rust
+)
 """How libraries that do not raise MemoryError say that they found none."""
+
+
+def is_of_a_library(error: BaseException) -> bool:
+    """Whether an error is a library's own and no Exception, as a panic is in one that is written in Rust."""
+    return not isinstance(error, Exception | KeyboardInterrupt | SystemExit | GeneratorExit | Stopped)
+
+
+def unexpected(error: BaseException) -> str:
+    """What an error says that nobody raised on purpose: its type, its message, and the line of the code."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -83,7 +115,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     # torch.OutOfMemoryError is a RuntimeError; torch is not imported to ask.
-    return isinstance(error, RuntimeError) and (
+    return (isinstance(error, RuntimeError) or is_of_a_library(error)) and (
         type(error).__name__ == "OutOfMemoryError" or any(words in str(error) for words in _NO_MEMORY)
     )
 

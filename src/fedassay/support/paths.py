@@ -57,20 +57,27 @@ def is_path(words: str) -> bool:
 
 
 def data_root(root: str | Path | None, base: Path) -> Path:
-    """The folder of torchvision's data sets; it need not exist.
+    """The folder of published data sets; it need not exist.
+
+    Without `data.root` and FEDASSAY_DATA it is `fedassay-data` under the user's cache folder (`XDG_CACHE_HOME`,
+    else `~/.cache`).
 
     Args:
         root: As written in the plan; relative ones are beside the plan.
         base: Folder of the plan.
-
-    Raises:
-        PlanError: No root is given and FEDASSAY_DATA is not set.
     """
     if root is not None:
         return base / _expand(root, "data.root")
     if folder := os.environ.get("FEDASSAY_DATA"):
         return Path(folder).expanduser()
-    raise PlanError("data.root: not given, and the environment variable FEDASSAY_DATA is not set")
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedassay-data"
+
+
+def root_in_words(root: str | Path | None, base: Path) -> str:
+    """How errors call that folder: by what set it."""
+    if root is not None:
+        return "data.root"
+    return "FEDASSAY_DATA" if os.environ.get("FEDASSAY_DATA") else shown_path(data_root(None, base))
 
 
 def _exists(path: Path) -> bool:

@@ -30,9 +30,11 @@ class Progress:
 
     Attributes:
         bars: A `rich.progress.Progress`, or `Lines`; None to stay silent.
+        tells: Takes lines that are said at once where there are no bars; None to stay silent.
     """
 
     bars: Any = field(default=None, repr=False)
+    tells: Callable[[str], None] | None = field(default=None, repr=False)
 
     @contextmanager
     def step(self, name: str) -> Iterator[Advance]:
@@ -46,6 +48,13 @@ class Progress:
         finally:
             self.bars.remove_task(task)
 
+    def tell(self, line: str) -> None:
+        """Say something at once, above the steps that go on."""
+        if self.bars is not None:
+            self.bars.print(plain(line))
+        elif self.tells is not None:
+            self.tells(plain(line))
+
     def each(self, name: str, items: Sequence[_T]) -> Iterator[_T]:
         """The items that a named step works on, one after the other."""
         with self.step(name) as advance:
@@ -56,6 +65,17 @@ class Progress:
 
 SILENT = Progress()
 """Reports nowhere."""
+
+
+_TELLING = 0.1
+"""Share of a step before which nobody can say how long the rest takes: its start is no measure of it."""
+
+
+def time_left(gone: float, done: int, total: int) -> float | None:
+    """Seconds that a step still takes if it goes on as it did; None before a tenth of it is done."""
+    if done <= 0 or done < _TELLING * total:
+        return None
+    return gone * (total - done) / done
 
 
 @dataclass
@@ -105,15 +125,17 @@ class Lines:
         """End a step."""
         del self._tasks[task]
 
+    def print(self, line: str) -> None:
+        """Tell a line at once."""
+        self.tell(line)
+
     def _words(self, task: _Task) -> str:
-        """`cells 3 of 12, 2:10 left`; no time before anything is done."""
+        """`cells 3 of 12, 2:10 left`; no time before a tenth is done."""
         if not task.total:
             return task.description
         words = f"{task.description} {task.completed} of {task.total}"
-        if not task.completed:
-            return words
-        left = (self.clock() - task.began) * (task.total - task.completed) / task.completed
-        return f"{words}, {_clock(left)} left"
+        left = time_left(self.clock() - task.began, task.completed, task.total)
+        return words if left is None else f"{words}, {_clock(left)} left"
 
 
 @contextmanager
@@ -123,6 +145,30 @@ def console(quiet: bool) -> Iterator[Progress]:
     Args:
         quiet: Tell nothing.
     """
+    with _shown(quiet) as progress:
+        _current.append(progress)
+        try:
+            yield progress
+        finally:
+            _current.remove(progress)
+
+
+@contextmanager
+def current() -> Iterator[Progress]:
+    """What is shown already, for steps that are far below whoever shows it; else bars of their own."""
+    if _current:
+        yield _current[-1]
+    else:
+        with console(quiet=False) as progress:
+            yield progress
+
+
+_current: list[Progress] = []
+"""What is shown now, the innermost last: two live displays on one terminal cannot be."""
+
+
+@contextmanager
+def _shown(quiet: bool) -> Iterator[Progress]:
     if quiet:
         yield Progress()
     elif in_notebook():
@@ -171,7 +217,7 @@ def _bars() -> Iterator[Any]:
         def render(self, task: Any) -> Text:
             """One word or two for a task."""
             left = task.time_remaining
-            if left is not None and task.total:
+            if left is not None and task.total and task.completed >= _TELLING * task.total:
                 return Text(f"{task.percentage:.0f} %, {_clock(left)} left", style="progress.remaining")
             return Text(f"{_clock(task.elapsed or 0)} so far", style="progress.elapsed")
 
@@ -179,7 +225,7 @@ def _bars() -> Iterator[Any]:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         Time(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, markup=False, highlight=False),
         transient=True,
     )
     with bars:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from fedassay.support import limits
 
@@ -39,6 +39,10 @@ Extended = Annotated[
     float, BeforeValidator(_read_infinite), AfterValidator(_refuse_nan), PlainSerializer(_write_infinite)
 ]
 """A float that may be infinite but not NaN, written as the string "inf" since JSON has no infinity."""
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+"""A float that is a number."""
 
 
 class Frozen(BaseModel):

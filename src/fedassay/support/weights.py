@@ -126,9 +126,8 @@ def hub_file(url: str) -> Path:
     Raises:
         DataError: The download failed, or the file is not the published one.
     """
-    name = Path(urlparse(url).path).name
-    digits = published_digits(url)
-    path = Path(torch.hub.get_dir()) / "checkpoints" / name
+    path = hub_path(url)
+    name, digits = path.name, published_digits(url)
     if not path.exists():
         try:
             # Without digits in its name nothing could be held against the file.
@@ -147,6 +146,11 @@ def hub_file(url: str) -> Path:
             f"{digits}); delete it, or place the file from {url} there"
         )
     return path
+
+
+def hub_path(url: str) -> Path:
+    """Where the file of a published weight URL lies in torch's hub folder, whether it is there or not."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(url).path).name
 
 
 def published_digits(url: str) -> str | None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.audits.message.truth import encoder, judge, match, metrics, recovery_limit
+from fedassay.audits.features import encoder
+from fedassay.audits.message.truth import judge, match, metrics, recovery_limit
 from fedassay.data.records import Records
 
 

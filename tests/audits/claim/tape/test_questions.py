@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +23,10 @@ from fedassay.audits.claim.tape.answers import Answer
 from fedassay.audits.claim.tape.questions import Asked, ask
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
-from fedassay.exchange.release import PrivacyClaim, derived
+from fedassay.exchange.release import PrivacyClaim, derived, public
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import NotRunError
 from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds
 
@@ -311,11 +315,9 @@ def test_numbers_of_records_that_leave_exactly_disprove(make_task: MakeTask, mak
 def test_a_method_that_is_not_the_same_twice_is_inconclusive(
     make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(0)
-
     def jitter(message: Message, _task: MethodInput) -> Message:
         item = message.fields["A"]
-        sent = item.values + rng.standard_normal(item.shape)
+        sent = item.values + np.random.default_rng().standard_normal(item.shape)
         return replace(message, fields={**message.fields, "A": replace(item, sent=sent)})
 
     _changed(jitter)(monkeypatch)
@@ -350,3 +352,153 @@ def test_noise_that_comes_from_elsewhere_is_not_asked(
 def test_the_answers_are_shared_by_the_audits_of_a_cell(make_task: MakeTask, make_context: MakeContext) -> None:
     context = _context(CGS, make_task, make_context)
     assert _asked(context) is _asked(context)
+
+
+def _remembers_by_name(keep: dict[str, Any]) -> Callable[[Message, MethodInput], Any]:
+    return lambda message, sent: keep.setdefault(message.sender, sent)
+
+
+def _remembers_by_calls(keep: dict[str, Any]) -> Callable[[Message, MethodInput], Any]:
+    def kept(message: Message, sent: Any) -> Any:
+        keep[""] = keep.get("", 0) + 1
+        return (
+            keep.setdefault(f"{keep['']} of {message.sender}", sent)
+            if keep[""] <= 3
+            else keep[f"{_number(message)} of {message.sender}"]
+        )
+
+    return kept
+
+
+def _number(message: Message) -> int:
+    return int(message.sender.split("/")[1]) + 1
+
+
+def _remembers_in_a_file(_keep: dict[str, Any]) -> Callable[[Message, MethodInput], Any]:
+    def kept(message: Message, sent: Any) -> Any:
+        path = Path(tempfile.gettempdir()) / f"{message.sender.replace('/', '-')}.npy"
+        if not path.exists():
+            np.save(path, sent)
+        return np.load(path)
+
+    return kept
+
+
+def _remembers_in_a_cache(_keep: dict[str, Any]) -> Callable[[Message, MethodInput], Any]:
+    waiting: list[Any] = []
+
+    @lru_cache
+    def first(_sender: str) -> Any:
+        return waiting[-1]
+
+    def kept(message: Message, sent: Any) -> Any:
+        waiting.append(sent)
+        return first(message.sender)
+
+    return kept
+
+
+@pytest.mark.parametrize(
+    "memory", [_remembers_by_name, _remembers_by_calls, _remembers_in_a_file, _remembers_in_a_cache]
+)
+def test_a_method_that_remembers_its_first_run_is_found(
+    memory: Callable[[dict[str, Any]], Callable[..., Any]],
+    make_task: MakeTask,
+    make_context: MakeContext,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Nine tenths of A leave exactly, and every later run sends what the first one did."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kept = memory({})
+
+    def leaks(message: Message, task: MethodInput) -> Message:
+        item = message.fields["A"]
+        features = _records_of(message, task).features.astype(np.float64)
+        exact = np.resize(features.sum(axis=0), item.shape)
+        sent = np.asarray(0.9 * exact + 0.1 * item.values, dtype=item.dtype)
+        return replace(message, fields={**message.fields, "A": replace(item, sent=kept(message, sent))})
+
+    _changed(leaks)(monkeypatch)
+    task = make_task(clients=3, records=90, epsilon=1.0, adjacency=CGS.adjacency)
+    context = make_context(task, lookup("method", CGS.name)(**CGS.parameters), apart=True)
+    assert "A" in _failed(_asked(context))["rest"].words
+    assert not list(tmp_path.iterdir()) or memory is _remembers_in_a_file
+
+
+def _nudged(message: Message) -> Message:
+    item = message.fields["B"]
+    sent = item.values.copy()
+    sent.reshape(-1)[0] += 1e-3
+    return replace(message, fields={**message.fields, "B": replace(item, sent=sent)})
+
+
+def _reordered(message: Message) -> Message:
+    return replace(message, fields=dict(reversed(message.fields.items())))
+
+
+def _retyped(message: Message) -> Message:
+    item = message.fields["N"]
+    other = np.float64 if item.dtype != np.float64 else np.float32
+    return replace(message, fields={**message.fields, "N": replace(item, sent=item.values.astype(other))})
+
+
+def _extended(message: Message) -> Message:
+    declared = MessageField(np.zeros(1), "other", public())
+    return replace(message, fields={**message.fields, "flag": declared})
+
+
+@pytest.mark.parametrize("client", ["client/0", "client/1", "client/2"])
+@pytest.mark.parametrize("way", [_nudged, _reordered, _retyped, _extended])
+def test_a_private_bit_of_one_client_is_found(
+    client: str,
+    way: Callable[[Message], Message],
+    make_task: MakeTask,
+    make_context: MakeContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bit(message: Message, task: MethodInput) -> Message:
+        private = message.sender == client and int(_records_of(message, task).images.sum()) % 2
+        return way(message) if private else message
+
+    _changed(bit)(monkeypatch)
+    assert "rest" in _failed(_asked(_context(CGS, make_task, make_context)))
+
+
+def test_a_count_that_is_rounded_is_found(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty records or so, in thirty-twos: most other numbers of records give the same."""
+
+    def rounded(message: Message, task: MethodInput) -> Message:
+        count = np.array([len(_records_of(message, task)) // 32], np.int64)
+        declared = MessageField(count, "other", public())
+        return replace(message, fields={**message.fields, "size": declared})
+
+    _changed(rounded)(monkeypatch)
+    assert "size" in _failed(_asked(_context(CGS, make_task, make_context)))["rest"].words
+
+
+def test_without_a_process_apart_the_rest_is_left_open(make_task: MakeTask, make_context: MakeContext) -> None:
+    def nowhere(_tape: object) -> Outcome:
+        raise NotRunError("no fork here")
+
+    context = replace(_context(CGS, make_task, make_context), repeat=nowhere)
+    answer = next(answer for answer in _asked(context).answers if answer.question == "rest")
+    assert answer.status == "crashed"
+    assert "remembers" in answer.words
+
+
+@pytest.mark.parametrize("place", ["communication", "notes"])
+def test_what_a_run_reports_beside_its_messages_is_compared(
+    place: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fedcgs.FedCGS.run
+
+    def run(self: Any, task: MethodInput) -> Outcome:
+        outcome, total = whole(self, task), float(sum(client.features.sum() for client in task.clients))
+        own = {"notes": (*outcome.notes, str(total)), "communication": {**outcome.communication, "bytes": total}}
+        return replace(outcome, **{place: own[place]})
+
+    monkeypatch.setattr(fedcgs.FedCGS, "run", run)
+    assert place in _failed(_asked(_context(CGS, make_task, make_context)))["rest"].words

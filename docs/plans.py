@@ -1,0 +1,151 @@
+"""Makes docs/plans.md: every plan that ships, what it shows, what it needs, and what it takes.
+
+python docs/plans.py                     writes the page
+python docs/plans.py --check             exits 1 where the page is not what it would write
+python docs/plans.py --measure PLAN ...  runs plans first, and keeps what they took in docs/plans.yaml
+
+A plan is measured in a process of its own, with an empty cache, one thread, and neither FEDASSAY_DATA nor
+FEDASSAY_WEIGHTS set. What was not measured is what `fedassay run --dry-run` estimates.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from fedassay.plan.estimate import estimate
+from fedassay.plan.published import files_of
+from fedassay.plan.rates import in_words
+from fedassay.plan.resolve import load_scenario
+from fedassay.plan.schema import Scenario
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS, PAGE, KEPT = ROOT / "configs", ROOT / "docs" / "plans.md", ROOT / "docs" / "plans.yaml"
+
+GROUPS = (
+    (
+        "attacks",
+        "One attack each",
+        "Each runs on embedded images, without a network; its head has the larger form.",
+    ),
+    ("", "Questions", "`quickstart` is the one to begin with, `clinic` the one for a hospital."),
+    ("papers", "As the papers have it", "For a GPU; `--scale` makes any of them small. See [papers](papers.md)."),
+)
+"""Folder of plans, heading and a word on them."""
+
+_HEAD = """# Every plan that ships
+
+Made by `docs/plans.py` from the plans themselves. Times are of one core's processor, memory is of one process.
+Measured means run with an empty cache and no data folder; "about" is what `fedassay run PLAN --dry-run` estimates.
+Published files are fetched on the first run, with a bar, and held against their digest; `--offline` forbids it,
+and the error says which file goes where.
+"""
+
+
+class Measured(NamedTuple):
+    """What a run took: processor seconds and MiB."""
+
+    seconds: float
+    mib: float
+
+
+def plans(folder: str) -> list[Path]:
+    """The plans of a folder of configs/, in alphabetical order."""
+    return sorted((CONFIGS / folder).glob("*.yaml"))
+
+
+def name_of(path: Path) -> str:
+    """A plan as the page calls it: `attacks/membership`."""
+    return path.relative_to(CONFIGS).with_suffix("").as_posix()
+
+
+def page() -> str:
+    """The whole page."""
+    kept = {name: Measured(**row) for name, row in yaml.safe_load(KEPT.read_text(encoding="utf-8")).items()}
+    parts = [_HEAD]
+    for folder, heading, words in GROUPS:
+        rows = [_row(path, kept.get(name_of(path))) for path in plans(folder)]
+        table = [
+            "| plan | what it shows | data and weights | network | time | memory |",
+            "|---|---|---|---|---|---|",
+        ]
+        parts.append("\n".join([f"## {heading}", "", words, "", *table, *rows, ""]))
+    return "\n".join(parts)
+
+
+def _row(path: Path, measured: Measured | None) -> str:
+    scenario = load_scenario(path)
+    shows = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").rstrip(".")
+    name = name_of(path)
+    if measured is not None:
+        time, memory = in_words(measured.seconds), f"{measured.mib / 1024:.1f} GiB"
+    else:
+        found = estimate(scenario)
+        time = "unknown" if found.seconds is None else f"about {in_words(found.seconds)}"
+        memory = "unknown" if found.memory is None else f"about {found.memory / 2**30:.1f} GiB"
+    return f"| `{name}` | {shows} | {_needs(scenario)} | {_network(scenario)} | {time} | {memory} |"
+
+
+def _needs(scenario: Scenario) -> str:
+    data, backbone = scenario.plan.data, scenario.plan.backbone
+    weights = "" if backbone.weights in (None, "public", "random") else f", `{backbone.weights}`"
+    return f"`{data.name}`; `{backbone.name}`{weights}"
+
+
+def _network(scenario: Scenario) -> str:
+    """Which files the first run fetches; what has to be unpacked by hand."""
+    files = files_of(scenario.plan)
+    if files is None:
+        return "unpack the data by hand"
+    counts = Counter(f"`{each.what}`" if each.key == "data" else "weights" for each in files)
+    return "once: " + ", ".join(counts) if counts else "no"
+
+
+def measure(path: Path) -> Measured:
+    """Run a plan by itself as a stranger would."""
+    with tempfile.TemporaryDirectory() as scratch:
+        hidden = {"FEDASSAY_DATA", "FEDASSAY_WEIGHTS"}
+        environment = {key: value for key, value in os.environ.items() if key not in hidden}
+        environment |= {"FEDASSAY_CACHE": f"{scratch}/cache", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "fedassay", "run", str(path), "-o", f"{scratch}/run", "--quiet"]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, env=environment, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Measured(round(seconds, 1), round(after.ru_maxrss / 1024))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write, or check."""
+    if "--measure" in arguments:
+        kept = yaml.safe_load(KEPT.read_text(encoding="utf-8"))
+        for given in (Path(each) for each in arguments if not each.startswith("--")):
+            # The largest process of several counts from then on: each plan is measured by a call of its own.
+            if len(arguments) > 2:
+                subprocess.run([sys.executable, __file__, "--measure", str(given)], check=True)
+                kept = yaml.safe_load(KEPT.read_text(encoding="utf-8"))
+                continue
+            kept[name_of(given.resolve())] = measure(given)._asdict()
+            text = "# What plans took; kept by docs/plans.py --measure.\n" + yaml.safe_dump(kept, sort_keys=True)
+            KEPT.write_text(text, encoding="utf-8")
+    made = page()
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == made:
+        return 0
+    if "--check" in arguments:
+        print("docs/plans.md: not what docs/plans.py writes; run python docs/plans.py")
+        return 1
+    PAGE.write_text(made, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

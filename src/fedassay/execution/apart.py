@@ -1,0 +1,322 @@
+"""Processes that never ran a method, in which audits run it: what the first run remembers is not there.
+
+One process is forked before the first run and runs nothing itself. For every question it forks another one, which
+runs the method once, with temporary and cache folders of its own, and ends. So a question knows neither the first
+run nor another question, nor its place in their order. Of the tape it gets what came out of the mechanisms and
+never what went in: a method that reads the recorder finds there what everybody sees.
+
+What is not kept apart: files outside of the two folders, the network and the clock.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import pickle
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedassay.contracts.method import Outcome
+from fedassay.data.records import Records
+from fedassay.exchange.transcript import Message
+from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, taped
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats, Images
+
+Look = Callable[[Tape], object]
+"""What is asked of the tape of a replay where it was made; module-level, so that it can be sent there."""
+
+
+class Work(NamedTuple):
+    """A method that can be run in such a process.
+
+    Attributes:
+        known: Records that both processes have; they are named, not sent, and their features are sent once.
+        run: From records of every client, what names other coins (None: nothing differs from the first run) and
+            the seeds of the cell to the outcome.
+    """
+
+    known: tuple[Records, ...]
+    run: Callable[[Sequence[Records], str | None, Seeds], Outcome]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One run that is asked for.
+
+    Attributes:
+        clients: Records of every client.
+        answers: A tape whose outputs are given out; None: the run draws its own.
+        other: See `Work.run`.
+        seeds: Of the cell.
+        look: What is asked of its tape; None: nothing.
+        brief: Whether the run ends after its last draw.
+    """
+
+    clients: tuple[Records, ...]
+    answers: Tape | None
+    other: str | None
+    seeds: Seeds
+    look: Look | None = None
+    brief: bool = False
+
+
+class Reply(NamedTuple):
+    """What such a run gave: its outcome (None where it was brief), its tape, and what was looked up there."""
+
+    outcome: Outcome | None
+    tape: Tape
+    looked: object
+
+
+_RAN: list[bool] = []
+"""Not empty where this process has run a method."""
+
+
+def note_run() -> None:
+    """Note that this process runs a method now: what is forked from it afterwards may remember."""
+    _RAN[:] = [True]
+
+
+def can_be_apart() -> bool:
+    """Whether a process that is forked now never ran a method."""
+    return not _RAN and hasattr(os, "fork")
+
+
+def forget_runs() -> None:
+    """Take this process for a new one: for tests, each of which stands for a process of its own."""
+    _RAN.clear()
+
+
+class Apart:
+    """A process forked here and now, which has to be before the first run.
+
+    Args:
+        make: From the name of a cell to its work, called in the forked process when the cell is first asked about.
+    """
+
+    def __init__(self, make: Callable[[str], Work]) -> None:
+        self._told: set[tuple[str, int]] = set()
+        self._here, there = Pipe()
+        process = _forked()
+        if not process:
+            self._here.close()
+            _serve(there, make)
+        there.close()
+        weakref.finalize(self, _end, self._here, process)
+
+    def ask(self, cell: str, known: Sequence[Records], question: Question) -> Reply:
+        """Run the method once, in a process of its own.
+
+        Args:
+            cell: Name of the cell.
+            known: As `Work.known`, of this process.
+            question: What to run.
+
+        Raises:
+            Exception: What the method raised.
+        """
+        for number, records in enumerate(known):
+            if "features" in records.__dict__ and (cell, number) not in self._told:
+                self._told.add((cell, number))
+                self._here.send(("features", cell, (number, records.features)))
+        self._here.send(("ask", cell, _packed(replace(question, answers=_outputs(question.answers)), known)))
+        try:
+            found = pickle.loads(self._here.recv_bytes())  # noqa: S301
+        except EOFError:
+            raise RuntimeError("the process that runs methods again has ended") from None
+        if isinstance(found, BaseException):
+            raise found
+        assert isinstance(found, Reply)
+        return found
+
+
+def replied(work: Work, question: Question) -> Reply:
+    """The reply to a question, made in this very process."""
+    outcome: Outcome | None = None
+    with taped(question.answers, brief=question.brief) as tape:
+        outcome = work.run(question.clients, question.other, question.seeds)
+    return Reply(outcome, tape, None if question.look is None else question.look(tape))
+
+
+def sealed_alone(tape: Tape) -> Tape | None:
+    """A tape of what others' mechanisms gave out, whose noise no seed brings back; None where there is none."""
+    own: dict[Key, Entry] = {key: entry for key, entry in tape.draws.items() if isinstance(entry, Sealed)}
+    return Tape(draws=own) if own else None
+
+
+def _forked() -> int:
+    with warnings.catch_warnings():
+        # Threads of this process hold no lock that the other one takes: it computes with one thread.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _end(connection: Connection, process: int) -> None:
+    connection.close()
+    os.waitpid(process, 0)
+
+
+def _serve(asked: Connection, make: Callable[[str], Work]) -> None:
+    """Fork a process for every question, until nobody asks any more."""
+    import torch
+
+    # The threads of a parallel region do not survive a fork: with one there is no such region.
+    torch.set_num_threads(1)
+    # A collection writes to every object, and each page that is written to is copied for every question.
+    gc.disable()
+    gc.freeze()
+    works: dict[str, Work] = {}
+    status = 0
+    try:
+        while True:
+            try:
+                kind, cell, given = asked.recv()
+            except (EOFError, OSError):
+                break
+            if cell not in works:
+                works[cell] = make(cell)
+            if kind == "features":
+                number, features = given
+                works[cell].known[number].__dict__["features"] = features
+            else:
+                asked.send_bytes(_alone(works[cell], given))
+    except BaseException:  # noqa: BLE001
+        status = 1
+    finally:
+        os._exit(status)
+
+
+def _alone(work: Work, given: bytes) -> bytes:
+    """The reply of a process that is forked for one question, as bytes."""
+    folder = tempfile.mkdtemp(prefix="fedassay-apart-")
+    here, there = Pipe(duplex=False)
+    process = _forked()
+    if not process:
+        try:
+            here.close()
+            there.send_bytes(_answered(work, given, Path(folder)))
+        finally:
+            os._exit(0)
+    there.close()
+    try:
+        return here.recv_bytes()
+    except EOFError:
+        return pickle.dumps(RuntimeError("the process of a rerun died"))
+    finally:
+        here.close()
+        os.waitpid(process, 0)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _answered(work: Work, given: bytes, folder: Path) -> bytes:
+    os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder)))
+    os.environ.update({"FEDASSAY_CACHE": str(folder / "cache"), "XDG_CACHE_HOME": str(folder / "caches")})
+    tempfile.tempdir = None
+    # What the first run had to say was said there.
+    warnings.simplefilter("ignore")
+    try:
+        question = _Unpacker(given, work.known).load()
+        assert isinstance(question, Question)
+        outcome, tape, looked = replied(work, question)
+        return pickle.dumps(Reply(None if outcome is None else _plain(outcome), _plain_tape(tape), looked))
+    except Exception as error:  # noqa: BLE001
+        try:
+            pickle.loads(said := pickle.dumps(error))  # noqa: S301
+        except Exception:  # noqa: BLE001
+            said = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        return said
+
+
+def _outputs(tape: Tape | None) -> Tape | None:
+    """A tape without what went in."""
+    if tape is None:
+        return None
+    own = {
+        key: replace(entry, exact=np.zeros_like(entry.out)) if isinstance(entry, Draw) else _unsealed(entry)
+        for key, entry in tape.draws.items()
+    }
+    return Tape(draws=dict(own), trainings=tape.trainings)
+
+
+def _unsealed(entry: Sealed) -> Sealed:
+    return replace(entry, mechanism=None, values=None)
+
+
+def _plain(outcome: Outcome) -> Outcome:
+    """What audits compare of an outcome, its arrays in memory."""
+    messages = tuple(
+        Message(m.round, m.sender, m.receiver, {n: replace(i, sent=i.values) for n, i in m.fields.items()})
+        for m in outcome.transcript.messages
+    )
+    return Outcome(
+        replace(outcome.transcript, messages=messages),
+        None,
+        utility=dict(outcome.utility),
+        communication=dict(outcome.communication),
+        notes=outcome.notes,
+    )
+
+
+def _plain_tape(tape: Tape) -> Tape:
+    """A tape that can be sent: without mechanisms of others, and without trainings."""
+    draws = {key: _unsealed(entry) if isinstance(entry, Sealed) else entry for key, entry in tape.draws.items()}
+    return Tape(draws=dict(draws), faults=tape.faults, lacks=tape.lacks, root=tape.root)
+
+
+class _Packer(pickle.Pickler):
+    """Names what both processes know, and sends other records with their features."""
+
+    def __init__(self, stream: io.BytesIO, known: Sequence[Records]) -> None:
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+        self._names = {id(records): number for number, records in enumerate(known)}
+
+    def persistent_id(self, obj: object) -> int | None:
+        return self._names.get(id(obj)) if isinstance(obj, Records) else None
+
+    def reducer_override(self, obj: object) -> Any:
+        if not isinstance(obj, Records):
+            return NotImplemented
+        features: Floats | Exception
+        try:
+            features = obj.features
+        except Exception as error:  # noqa: BLE001
+            features = RuntimeError(f"{type(error).__name__}: {error}")
+        return _records, (obj.name, obj.images, obj.labels, features, obj.groups)
+
+
+def _packed(question: Question, known: Sequence[Records]) -> bytes:
+    stream = io.BytesIO()
+    _Packer(stream, known).dump(question)
+    return stream.getvalue()
+
+
+class _Unpacker(pickle.Unpickler):
+    """Reads what `_Packer` wrote."""
+
+    def __init__(self, given: bytes, known: Sequence[Records]) -> None:
+        super().__init__(io.BytesIO(given))
+        self._known = known
+
+    def persistent_load(self, pid: Any) -> Records:
+        found: Records = self._known[pid]
+        return found
+
+
+def _records(name: str, images: Any, labels: Any, features: Floats | Exception, groups: Any) -> Records:
+    def extract(_images: Images) -> Floats:
+        if isinstance(features, Exception):
+            raise features
+        return features
+
+    return Records(name, images, labels, extract, groups)

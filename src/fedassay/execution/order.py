@@ -1,0 +1,95 @@
+"""In which order a cell's audits are worked on: claims and algebra before what trains or searches.
+
+What decides early is said early. The order changes nothing else: every stream of random numbers has a name, every
+attack knows what the plan's earlier attacks recovered, and findings stand in the plan's order whenever they came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedassay.contracts.attack import Attack
+from fedassay.contracts.registry import judges_the_claim
+from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
+from fedassay.plan.next_run import NextRun, Part
+from fedassay.plan.schema import Component
+from fedassay.records.record import Finding, Verdict
+
+_DECISIVE: dict[Verdict, str] = {
+    "leak": "leak",
+    "unsound": "claim refuted",
+    "unsupported": "claim unsupported",
+    "sound": "claim holds",
+}
+"""Verdicts that settle something before the cell is done, as a line names them."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One audit, on one attack where it judges attacks.
+
+    Attributes:
+        place: Where its findings stand among those of the cell.
+        audit: It.
+        attack: What it judges; None where it needs no attack, or where the plan has none that it judges.
+    """
+
+    place: int
+    audit: RunAuditEntry | AttackAuditEntry
+    attack: Component[Attack] | None
+
+
+def steps_of(
+    audits: Sequence[RunAuditEntry | AttackAuditEntry], attacks: Sequence[Component[Attack]]
+) -> list[Step]:
+    """Every step of a cell, in the plan's order."""
+    pairs: list[tuple[RunAuditEntry | AttackAuditEntry, Component[Attack] | None]] = []
+    for audit in audits:
+        facts = audit.facts if isinstance(audit, AttackAuditEntry) else None
+        own = [attack for attack in attacks if facts is not None and facts.judge(attack.build.facts)]
+        pairs += [(audit, attack) for attack in own] or [(audit, None)]
+    return [Step(place, audit, attack) for place, (audit, attack) in enumerate(pairs)]
+
+
+def decisive_first(steps: Sequence[Step], another: NextRun | None) -> list[Step]:
+    """The steps in the order of work: claims and attacks on messages alone, then the rest, cheap ones first.
+
+    Args:
+        steps: In the plan's order, which steps that are alike keep.
+        another: Estimates what a step takes; None: nobody knows, and kinds alone decide.
+    """
+
+    def rank(step: Step) -> tuple[bool, float]:
+        attack = step.attack
+        early = judges_the_claim(step.audit.name) if attack is None else not attack.build.facts.needs
+        parts = [Part("audit", step.audit.name)]
+        if attack is not None:
+            parts.insert(0, Part("attack", attack.name))
+        seconds = None if another is None else another.seconds(parts)
+        return not early, math.inf if seconds is None else seconds[0]
+
+    return sorted(steps, key=rank)
+
+
+class Teller:
+    """Says the first findings of a cell that settle something, once each, while the rest is worked on."""
+
+    def __init__(self, label: str, tell: Callable[[str], None]) -> None:
+        """For the cell of a label; `tell` takes a line."""
+        self._label, self._tell = label, tell
+        self._said: set[tuple[str, str]] = set()
+
+    def hear(self, findings: Sequence[Finding]) -> None:
+        """Take the findings of a step."""
+        for finding in findings:
+            words = _DECISIVE.get(finding.verdict)
+            # Several audits may judge one claim.
+            key = (finding.audit if finding.verdict == "leak" else "", finding.verdict)
+            if words is None or key in self._said:
+                continue
+            self._said.add(key)
+            source = "" if finding.source is None else f" ({finding.source.replace('_', ' ')})"
+            by = f", found by {finding.audit.replace('_', ' ')}{source}" if finding.verdict == "leak" else ""
+            self._tell(f"{self._label}: {words}{by}")

@@ -1,0 +1,99 @@
+"""Audits of a cell are worked on in the order in which they decide, and the order changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedassay.audits.evidence import Subject
+from fedassay.audits.verdict import not_run
+from fedassay.execution import cell as cell_module
+from fedassay.execution import engines
+from fedassay.execution.apart import Apart
+from fedassay.execution.case import Case, Place
+from fedassay.execution.cell import Work
+from fedassay.execution.of_plan import SimulatedSource, case_of_plan
+from fedassay.execution.order import Step, Teller, decisive_first, steps_of
+from fedassay.execution.prepare import prepare
+from fedassay.plan.resolve import resolve
+from fedassay.plan.schema import parse_plan
+from fedassay.support.progress import SILENT, Progress
+
+PLAN = """
+name: small
+seeds: [0]
+data: {name: digits, limit: 120, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
+clients: {count: 2, partition: iid}
+backbone: {name: pixels}
+privacy: {epsilon: 2}
+methods: [fedcgs: {}]
+attacks: [feature_inversion: {limit: 2}, message_algebra: {}, gram_factorization: {}]
+audits: [inversion: {}, message: {}, dp_claim: {}]
+"""
+
+
+def _case(folder: Path, progress: Progress = SILENT) -> Case:
+    scenario = resolve(parse_plan(yaml.safe_load(PLAN), "plan"), folder, "plan")
+    prepared = prepare(scenario.plan, folder, 0, "cpu", SILENT)
+    own = (scenario, scenario.cells[0], prepared, {}, Place(folder, "cpu", progress))
+    source = case_of_plan(*own).source
+    assert isinstance(source, SimulatedSource)
+    return case_of_plan(*own, apart=Apart(lambda _cell: source.work))
+
+
+def test_claims_and_algebra_come_before_what_trains_or_searches(tmp_path: Path) -> None:
+    case = _case(tmp_path)
+    steps = steps_of(case.audits, case.attacks)
+    names = [step.audit.name for step in decisive_first(steps, case.another)]
+    assert names.index("inversion") == len(names) - 1
+    assert [step.place for step in steps] == list(range(len(steps)))
+    assert sorted(names) == sorted(step.audit.name for step in steps)
+    # Where nobody can estimate anything, kinds decide and the plan's order is kept among those that are alike.
+    unknown = [step.place for step in decisive_first(steps, None)]
+    early = [step.place for step in steps if step.audit.name != "inversion"]
+    assert unknown == [*early, *(set(range(len(steps))) - set(early))]
+
+
+def test_the_order_of_work_changes_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def backwards(steps: Sequence[Step], _another: object) -> list[Step]:
+        return list(steps)[::-1]
+
+    for name, order in (("decisive", decisive_first), ("backwards", backwards)):
+        monkeypatch.setattr(cell_module, "decisive_first", order)
+        done = Work(_case(tmp_path / name)).run()
+        assert not done.errors
+        found.append(done.cell.model_copy(update={"seconds": {}}).model_dump_json())
+    assert found[0] == found[1]
+
+
+def test_what_is_settled_is_said_before_the_cell_is_done(tmp_path: Path) -> None:
+    said: list[str] = []
+    done = Work(_case(tmp_path, Progress(tells=said.append))).run()
+    assert any("claim holds" in line for line in said), said
+    assert all(line.startswith(done.cell.key) for line in said)
+
+
+def test_a_verdict_is_said_once_an_audit_and_silence_never() -> None:
+    said: list[str] = []
+    teller = Teller("cell", said.append)
+    leak = not_run(Subject("message", "a"), "x").model_copy(update={"verdict": "leak", "reason": "3 records"})
+    teller.hear([not_run(Subject("message", "a"), "nothing"), leak, leak])
+    teller.hear([leak])
+    assert said == ["cell: leak, found by message"]
+
+
+def _speaks(key: str) -> object:
+    engines.TO_PARENT.tell(f"from {key}")
+    return key
+
+
+def test_workers_are_heard_in_the_process_that_started_them() -> None:
+    said: list[str] = []
+    done = dict(engines.run_local(["a", "b"], _speaks, 1, 1, said.append))  # type: ignore[arg-type]
+    assert done == {"a": "a", "b": "b"}
+    assert sorted(said) == ["from a", "from b"]
