@@ -4,7 +4,8 @@
 
 Part one: messages of other kinds, which are none of those that an inference may name, 200 of them. Part two: the
 messages of shipped methods as they declare themselves, renamed without kinds, with kinds declared wrongly at
-random, and all as `parameters`: how many fields are then attacked as what they are, and the attacks that find a leak.
+random, and all as `parameters`: how many fields are then attacked as what they are, and which attacks
+find a leak.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class Kept:
     def _with_kinds(self) -> tuple[Message, ...]:
         """The messages, undeclared parameters of clients of the kinds that their arrays tell."""
         messages = tuple(self.messages)
-        told = {
+        told: dict[tuple[str, FieldKind], FieldKind | None] = {
             (each.field, each.declared): each.read_as
             for each in infer_kinds(Transcript("", self.classes, messages))
             if each.field not in self.declared and each.declared == "parameters" and not each.reading.transposed

@@ -5,8 +5,8 @@ alone. But arrays say what they are: a Gram matrix is symmetric and semidefinite
 eigenvalue is a multiple one, class sums lie in its range and give whole numbers of records, ridge weights give
 class sums when multiplied with it, mixtures have weights that sum to one, gradients of few records have their
 rank. `infer_kinds` reads every form of message that clients send by itself. What the arrays do not tell is said,
-with the kinds that remain. A declaration that exact arithmetic contradicts is said and not followed: an adversary reads the
-arrays, whatever a manifest calls them.
+with the kinds that remain. A declaration that exact arithmetic contradicts is said and not followed: an
+adversary reads the arrays, whatever a manifest calls them.
 """
 
 from __future__ import annotations
