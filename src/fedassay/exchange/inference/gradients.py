@@ -4,8 +4,8 @@ The gradient of a layer is dW = sum_i d_i x_i^T and db = sum_i d_i over the reco
 inputs and d_i what comes back. So fewer records than units and inputs leave dW of a rank below both, with db in
 its range; trained weights have no reason for either. Of a softmax head the d_i add up to 0 over classes (Zhao et
 al., "iDLG", 2020, section 3), and so do the rows of dW and the entries of db. The same holds of what steps of
-gradient descent change. Units or inputs that are off throughout make rows or columns of 0, as pruning does of weights: they
-are left out before ranks are compared.
+gradient descent change. Units or inputs that are off throughout make rows or columns of 0, as pruning does of
+weights: they are left out before ranks are compared.
 """
 
 from __future__ import annotations
