@@ -77,7 +77,7 @@ class Answer:
     Attributes:
         answer: Yes, no, or not yet.
         policy: Name of the policy.
-        sentences: At most three, the worst harm first.
+        sentences: At most three, the worst harm first; and which declared kinds the arrays contradict.
         leak: The worst harm of what was asked for; None where none was found.
         untested: Attacks that apply and were not conclusive; empty where all were.
         missed: What the weakest audit without a leak may have missed; empty where something leaks.
@@ -181,7 +181,7 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
     return Answer(
         answer=word,
         policy=decision.policy,
-        sentences=said,
+        sentences=(*said, *_doubt(record)),
         leak=next(iter(leaks(cells)), None),
         untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
         missed=_missed(subject),
@@ -193,6 +193,19 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         sweeps=sweeps(decision),
         decision=decision,
     )
+
+
+def _doubt(record: RunRecord) -> Iterator[str]:
+    """Which captured fields are not what they declare."""
+    about = record.plan.get("transcript") if isinstance(record.plan, dict) else None
+    said = about.get("inferred") if isinstance(about, dict) else None
+    wrong = [each for each in said or () if isinstance(each, dict) and each.get("status") == "contradicts"]
+    if wrong:
+        first, more = wrong[0], f", and {len(wrong) - 1} more fields" if len(wrong) > 1 else ""
+        yield (
+            f"Warning: {first['field']} declares {first['declared']}, but its arrays are {first['read_as']}{more}"
+            "; the attacks read what the arrays are."
+        )
 
 
 def _subject(decision: Decision) -> Option | None:
@@ -376,8 +389,8 @@ def _next(record: RunRecord, decision: Decision, subject: Option | None) -> Next
         what = "Capture the same records a second time: only that measures the noise."
         return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
     if captured and subject is not None and not any(cell.coverage for cell in subject.group.cells):
-        what = "Say what each field is (kinds), or let fields be read as what their arrays are."
-        return NextStep(what, "fedassay audit TRANSCRIPT --infer")
+        what = "Say what each field is (kinds), record the model that the server sent, or give candidates."
+        return NextStep(what, "fedassay audit TRANSCRIPT --gallery FOLDER")
     step = next((step for step in decision.steps if step.changes), None) or next(iter(decision.steps), None)
     if step is None:
         return NextStep("See every rule of the policy.", every)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedassay.api.attacks import latex
     from fedassay.api.calls import audit, check, compare, load, read_plan, run, runs
     from fedassay.api.comparison import Comparison
+    from fedassay.api.functions import FunctionAudit, audit_function
     from fedassay.api.run import Run
     from fedassay.plan.schema import Plan
     from fedassay.recorders.plain import Declared, Recorder, record
@@ -38,6 +39,7 @@ __all__ = [
     "DataError",
     "Declared",
     "FedassayError",
+    "FunctionAudit",
     "MissingExtraError",
     "Plan",
     "PlanError",
@@ -46,6 +48,7 @@ __all__ = [
     "Run",
     "__version__",
     "audit",
+    "audit_function",
     "check",
     "compare",
     "latex",
@@ -59,6 +62,7 @@ __all__ = [
 _PLACES = {
     **dict.fromkeys(("audit", "check", "compare", "load", "read_plan", "run", "runs"), "api.calls"),
     "Comparison": "api.comparison",
+    **dict.fromkeys(("FunctionAudit", "audit_function"), "api.functions"),
     "latex": "api.attacks",
     "Run": "api.run",
     "Plan": "plan.schema",

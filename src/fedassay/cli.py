@@ -223,8 +223,9 @@ def run(
     help="Folder of candidates that may be in the messages: images (with --plan), or gallery.npz of features.",
 )
 @click.option(
-    "--infer", is_flag=True, help="Read fields that declare no kind as what their arrays are, and say why."
+    "--trust-declared", is_flag=True, help="Read fields as what they declare, and not as what their arrays are."
 )
+@click.option("--infer", is_flag=True, help="Accepted, and without effect: kinds are inferred always.")
 @click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
 @click.option(
     "--minutes",
@@ -245,6 +246,7 @@ def audit(
     plan: Path | None,
     again: tuple[Path, ...],
     gallery: Path | None,
+    trust_declared: bool,
     infer: bool,
     output: Path | None,
     minutes: float,
@@ -266,6 +268,8 @@ def audit(
     # It imports torch: a wrong path is told of before.
     from fedassay.execution.captured import AuditOptions, audit_transcript
 
+    if infer:
+        say("--infer has no effect: kinds are inferred always, unless --trust-declared is given", err=True)
     options = AuditOptions(
         device=device,
         force=force,
@@ -273,7 +277,7 @@ def audit(
         quiet=quiet,
         command=_command(),
         again=again,
-        infer=infer,
+        trust_declared=trust_declared,
         gallery=gallery,
         minutes=minutes,
     )

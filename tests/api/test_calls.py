@@ -183,17 +183,17 @@ def test_recorded_messages_are_audited(tmp_path: Path) -> None:
     assert run.recommend().policy == "messages"
 
 
-def test_kinds_that_nobody_declared_are_inferred_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_kinds_that_nobody_declared_are_inferred_unless_declarations_are_trusted(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     with fedassay.record(tmp_path / "captured", classes=10, undeclared="other") as recorder:
         for client in range(2):
             features = np.maximum(rng.normal(size=(8, 32)), 0)
             recorder.sent(client, {"m": features.T @ features})
-    asked, unasked = (
-        fedassay.audit(tmp_path / "captured", tmp_path / str(infer), infer=infer, progress=False)
-        for infer in (True, False)
+    looked, trusted = (
+        fedassay.audit(tmp_path / "captured", tmp_path / str(trust), trust_declared=trust, progress=False)
+        for trust in (False, True)
     )
-    kinds = [{row.kind for row in run.record.cells[0].ledger} for run in (asked, unasked)]
+    kinds = [{row.kind for row in run.record.cells[0].ledger} for run in (looked, trusted)]
     assert kinds == [{"second_moment"}, {"other"}]
 
 

@@ -94,6 +94,7 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         replay=rerun,
         redraw=rerun,
         repeat=rerun,
+        reseeded=rerun,
         privacy=task.privacy,
         bounds=6,
         similarity=QuickSimilarity(None, "not asked for"),

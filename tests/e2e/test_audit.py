@@ -72,9 +72,9 @@ def _save(
 
 
 def _audit(
-    folder: Path, plan: Path | None = None, again: tuple[Path, ...] = (), *, infer: bool = False
+    folder: Path, plan: Path | None = None, again: tuple[Path, ...] = (), *, trust: bool = False
 ) -> RunRecord:
-    options = AuditOptions(quiet=True, force=True, again=again, infer=infer)
+    options = AuditOptions(quiet=True, force=True, again=again, trust_declared=trust)
     out, record = audit_transcript(folder, plan, folder.parent / "out", options)
     assert load_record(out) == record
     assert (out / "report.html").is_file()
@@ -102,15 +102,15 @@ def test_exact_sums_give_their_records_away(tmp_path: Path) -> None:
 
 
 def test_undeclared_fields_are_read_by_their_algebra_and_the_record_says_why(tmp_path: Path) -> None:
-    """Without kinds nothing applies; inferred, the same records come back as from declared ones."""
+    """Declarations trusted, nothing applies; else the same records come back as from declared ones."""
 
     def renamed(fields: dict[str, MessageField]) -> dict[str, MessageField]:
         return {f"t{place}": replace(fields[name], kind="other") for place, name in enumerate(sorted(fields))}
 
     folder = _save(tmp_path / "in", [renamed(_sums(6, seed=0)), renamed(_sums(20, seed=1))])
-    blind = _audit(folder)
+    blind = _audit(folder, trust=True)
     assert {finding.verdict for finding in blind.cells[0].findings} == {"not_run"}
-    record = _audit(folder, infer=True)
+    record = _audit(folder)
     assert _found(record)["gram_factorization"].reason.startswith("26 of 26")
     said = {each["field"]: each for each in record.plan["transcript"]["inferred"]}
     assert {name: each["kind"] for name, each in said.items()} == {
@@ -304,8 +304,31 @@ def test_the_first_screen_says_what_was_found(
     shown = CliRunner().invoke(cli, ["audit", str(folder), "-o", str(out)]).output
     answer = next(line for line in shown.splitlines() if line.startswith(("✖", "?", "✔")))
     assert answer.startswith(first)
-    assert anywhere in shown
+    assert anywhere in " ".join(shown.split())
     assert check_record(load_record(out), load_policy(policy_file(SHIPPED))).exit_code == code
+
+
+def test_a_wrong_declaration_is_a_warning_on_the_first_screen_and_hides_nothing(tmp_path: Path) -> None:
+    def wrong(fields: dict[str, MessageField]) -> dict[str, MessageField]:
+        return {name: replace(item, kind="parameters") for name, item in fields.items()}
+
+    folder = _save(tmp_path / "in", [wrong(_sums(6, seed=0)), wrong(_sums(20, seed=1))])
+    shown = CliRunner().invoke(cli, ["audit", str(folder), "-o", str(tmp_path / "screen")]).output
+    assert "Warning: sums declares parameters, but its arrays are class_sums" in " ".join(shown.split())
+    record = _audit(folder)
+    finding = _found(record)["gram_factorization"]
+    assert finding.reason.startswith("26 of 26")
+    assert finding.reading == "inferred"
+    assert any("moment as second_moment" in each for each in finding.assumptions)
+    assert any("sums declares parameters" in note for note in record.cells[0].notes)
+
+
+def test_silence_says_what_was_looked_at_and_what_would_make_an_attack_possible(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).normal(size=(7, 9))
+    record = _audit(_save(tmp_path / "in", [{"w": MessageField(weights, "parameters", exact())}]))
+    looked, possible = record.cells[0].notes[:2]
+    assert looked.startswith("No attack could read these messages. Looked at: w (7, 9), parameters")
+    assert all(word in possible for word in ("kinds=", "recorder.sent('server'", "--gallery", "--again"))
 
 
 def test_a_claim_over_an_exact_field_is_unsupported(tmp_path: Path) -> None:

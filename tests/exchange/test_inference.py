@@ -194,14 +194,15 @@ def test_noise_tables_are_never_told_to_be_statistics(seed: int) -> None:
     assert _kinds([{"b": each} for each in symmetric])["b"] is None
 
 
-def test_what_contradicts_its_declaration_is_said_and_left() -> None:
+def test_what_contradicts_its_declaration_is_said_and_not_followed() -> None:
     messages = [{"a": sums, "b": gram} for _, sums, gram in (_sums(12, seed) for seed in range(3))]
     found = _found(messages, a="class_means", b="second_moment")
     assert found["a"].status == "contradicts"
     assert found["a"].text.startswith("a declares class_means, but its arrays are class_sums")
     assert found["b"].status == "agrees"
     transcript = _transcript(messages, a="class_means", b="second_moment")
-    assert with_inferred(transcript, tuple(found.values())) == transcript
+    read = with_inferred(transcript, tuple(found.values())).messages[0].fields
+    assert {name: item.kind for name, item in read.items()} == {"a": "class_sums", "b": "second_moment"}
 
 
 def test_noise_hides_the_algebra_and_that_is_said() -> None:
@@ -220,3 +221,63 @@ def test_more_forms_than_are_read_are_said() -> None:
     found = infer_kinds(_transcript([{f"b{place}": np.eye(3)} for place in range(40)]))
     assert len(found) == 40
     assert sum("forms of messages" in each.text for each in found) == 24
+
+
+def _backpropagated(records: int, seed: int, *, dtype: type = np.float32) -> Arrays:
+    """The gradient of a network of one hidden layer, rectified, by a batch."""
+    rng = np.random.default_rng(seed)
+    inputs, labels = rng.random((records, 30)), rng.integers(0, CLASSES, records)
+    first, last = rng.normal(size=(40, 30)) / 5, rng.normal(size=(CLASSES, 40)) / 6
+    hidden = np.maximum(inputs @ first.T, 0)
+    powers = np.exp(hidden @ last.T)
+    errors = powers / powers.sum(axis=1, keepdims=True) - np.eye(CLASSES)[labels]
+    back = (errors @ last) * (hidden > 0)
+    arrays = {"a": back.T @ inputs, "b": back.sum(axis=0), "c": errors.T @ hidden, "d": errors.sum(axis=0)}
+    return {name: values.astype(dtype) for name, values in arrays.items()}
+
+
+@pytest.mark.parametrize("records", [1, 5, 20])
+@pytest.mark.parametrize("declared", ["parameters", "other", "head", "features"])
+def test_gradients_of_few_records_are_told_whatever_they_declare(records: int, declared: FieldKind) -> None:
+    messages = [_backpropagated(records, seed) for seed in range(3)]
+    found = _found(messages, **dict.fromkeys("abcd", declared))
+    assert {each.read_as for each in found.values()} == {"gradient"}
+    assert f"has rank {records}" in found["a"].text
+
+
+def test_a_gradient_of_many_records_is_tried_as_one_and_said_to_be_unsure() -> None:
+    found = _found([_backpropagated(400, seed) for seed in range(2)])
+    assert {each.reading.kinds for each in found.values()} == {("gradient", "parameters")}
+    assert {each.read_as for each in found.values()} == {"gradient"}
+    assert "is tried as gradient" in found["a"].text
+
+
+def test_layers_of_a_shuffled_gradient_are_put_in_their_order() -> None:
+    arrays = _backpropagated(5, 0)
+    shuffled = [{name: arrays[name] for name in "dbca"}]
+    transcript = _transcript(shuffled)
+    read = with_inferred(transcript, infer_kinds(transcript))
+    assert list(read.messages[0].fields) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("pruned", [False, True])
+def test_weights_are_no_gradient(seed: int, pruned: bool) -> None:
+    """Nor are pruned ones, whose rows of 0 lower the rank, nor a head whose rows add up to 0."""
+    rng = np.random.default_rng(seed)
+    first, last = rng.normal(size=(40, 30)) / 5, rng.normal(size=(CLASSES, 40)) / 6
+    offsets, end = rng.normal(size=40), rng.normal(size=CLASSES)
+    if pruned:
+        first[rng.random(40) < 0.5], offsets[(first == 0).all(axis=1)] = 0, 0
+    network = {"a": first, "b": offsets, "c": last, "d": end}
+    assert {each.read_as for each in _found([network], **dict.fromkeys("abcd", "parameters")).values()} == {None}
+    centred = {"c": last - last.mean(axis=0), "d": end - end.mean()}
+    assert {each.read_as for each in _found([centred], **dict.fromkeys("cd", "head")).values()} == {None}
+
+
+def test_second_moments_of_an_optimiser_are_no_gradient() -> None:
+    """They are as small as one, of a network's shapes, and never negative."""
+    rng = np.random.default_rng(0)
+    shapes = {"a": (40, 30), "b": (40,), "c": (CLASSES, 40), "d": (CLASSES,)}
+    arrays = {name: 1e-5 * rng.random(shape) for name, shape in shapes.items()}
+    assert {each.read_as for each in _found([arrays], **dict.fromkeys("abcd", "parameters")).values()} == {None}

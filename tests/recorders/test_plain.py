@@ -146,3 +146,43 @@ def test_the_most_records_of_a_person_go_into_the_transcript(tmp_path: Path) -> 
     assert load_transcript(tmp_path / "sent").most_records == 7
     with pytest.raises(PlanError, match="most_records: given 0; allowed: 1 or more"):
         fedassay.record(tmp_path / "other", classes=2, most_records=0)
+
+
+def _backpropagated(records: int, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The weights of a network of one rectified layer, and its gradient by a batch."""
+    rng = np.random.default_rng(seed)
+    inputs, labels = rng.random((records, 64)), rng.integers(0, 10, records)
+    first, last = rng.normal(size=(128, 64)) / 8, rng.normal(size=(10, 128)) / 11
+    hidden = np.maximum(inputs @ first.T, 0)
+    powers = np.exp(hidden @ last.T)
+    errors = powers / powers.sum(axis=1, keepdims=True) - np.eye(10)[labels]
+    back = (errors @ last) * (hidden > 0)
+    model = {"w": first, "b": np.zeros(128), "v": last, "c": np.zeros(10)}
+    change = {"w": back.T @ inputs, "b": back.sum(axis=0), "v": errors.T @ hidden, "c": errors.sum(axis=0)}
+    return model, change
+
+
+def _images_of(folder: Path) -> int:
+    run = fedassay.audit(folder, folder.parent / "out", progress=False)
+    found = next(each for each in run.record.cells[0].findings if each.source == "layer_inputs")
+    assert found.verdict == "leak"
+    return int(found.reason.split()[0])
+
+
+def test_gradients_of_which_nothing_was_said_give_their_images(tmp_path: Path) -> None:
+    with fedassay.record(tmp_path / "captured", classes=10) as recorder:
+        recorder.sent(0, _backpropagated(5, 0)[1])
+    assert {item.kind for item in load_transcript(tmp_path / "captured").messages[0].fields.values()} == {
+        "gradient"
+    }
+    assert _images_of(tmp_path / "captured") == 5
+
+
+def test_weights_are_read_against_the_model_that_the_server_sent(tmp_path: Path) -> None:
+    model, change = _backpropagated(4, 1)
+    with fedassay.record(tmp_path / "captured", classes=10) as recorder:
+        recorder.sent("server", model, receiver=0)
+        recorder.sent(0, {name: model[name] - 0.1 * change[name] for name in model})
+    sent = load_transcript(tmp_path / "captured").messages
+    assert [{item.kind for item in message.fields.values()} for message in sent] == [{"parameters"}] * 2
+    assert _images_of(tmp_path / "captured") == 4

@@ -87,7 +87,8 @@ def audit(
     *,
     plan: Where | Mapping[str, Any] | None = None,
     again: Sequence[Where] = (),
-    infer: bool = False,
+    trust_declared: bool = False,
+    infer: bool = True,
     base: Where | None = None,
     minutes: float = limits.CAPTURED_MINUTES,
     device: Device = "auto",
@@ -103,7 +104,8 @@ def audit(
         plan: Gives the attacker's images and the backbone: a file, or the same as a mapping. None: attacks that
             learn are not run.
         again: The same messages captured again, of the same records: they measure the noise.
-        infer: Read fields that declare no kind as what their arrays are, and say why.
+        trust_declared: Read fields as what they declare, and not as what their arrays are.
+        infer: Accepted and without effect: kinds are inferred always, unless `trust_declared`.
         base: As in `run`.
         minutes: Refuse messages whose attacks are estimated to take longer.
         device: As in `run`.
@@ -129,7 +131,7 @@ def audit(
         quiet=not progress,
         minutes=minutes,
         again=tuple(Path(other) for other in again),
-        infer=infer,
+        trust_declared=trust_declared,
     )
     adversary: Path | Scenario | None = None
     if isinstance(plan, Mapping):

@@ -132,6 +132,10 @@ def public(note: str = "") -> Release:
     return Release(mechanism="public", note=note)
 
 
+BEFORE_ANSWERS = "computed by the server, before the answers of the round"
+"""Note on what a server sends for clients to start from; it is no function of what they answer."""
+
+
 @lru_cache(maxsize=256)
 def derived(note: str = "") -> Release:
     """A field computed from what this transcript already holds."""

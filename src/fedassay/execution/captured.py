@@ -26,6 +26,7 @@ from fedassay.execution import runfolder
 from fedassay.execution.basis import basis_of_messages, key_of_digests
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
+from fedassay.execution.kinds_read import with_readings
 from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.workplace import workplace, write_run
@@ -53,7 +54,7 @@ _WORTH_SAYING = 30.0
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """How to audit; none of it changes the result, but `infer`, and `redact` leaves the private part of it out."""
+    """How to audit; `trust_declared` alone changes the result, and `redact` leaves the private part out."""
 
     device: str = "auto"
     force: bool = False
@@ -64,8 +65,8 @@ class AuditOptions:
     """Estimated minutes of attacks on the messages above which nothing is started."""
     again: tuple[Path, ...] = ()
     """Transcripts of the same messages captured again, of the same records: they measure the noise."""
-    infer: bool = False
-    """Whether fields that declare no kind are read as what their arrays are."""
+    trust_declared: bool = False
+    """Whether fields are read as what they declare, and not as what their arrays are."""
     gallery: Path | None = None
     """Folder of candidates that may be in the messages."""
 
@@ -91,7 +92,7 @@ def audit_transcript(
     """
     started = datetime.now(UTC)
     sent = load_transcript(folder)
-    inferred = infer_kinds(sent) if options.infer else ()
+    inferred = () if options.trust_declared else infer_kinds(sent)
     transcript = with_inferred(sent, inferred)
     _check_cost(transcript, folder, options)
     again = tuple(with_inferred(other, inferred) for other in _captured_again(sent, folder, options.again))
@@ -120,7 +121,7 @@ def audit_transcript(
         resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         if gallery is not None:
             resolved["candidates"] = {"folder": encodable(str(options.gallery)), "count": len(gallery)}
-        if options.infer:
+        if not options.trust_declared:
             resolved["transcript"]["inferred"] = [_said(each) for each in inferred]
         key = key_of_digests() if options.redact else None
         if key is not None:
@@ -132,11 +133,12 @@ def audit_transcript(
         ):
             done = Work(case).run()
             runfolder.drop_scratch(work, case.key)
+            cell = with_readings(done.cell, transcript, inferred)
             record = RunRecord(
                 plan=resolved,
                 environment=describe(device, options.command, started),
                 data={} if prepared is None else {"plan": prepared.facts},
-                cells=(done.cell,),
+                cells=(cell,),
                 errors=done.errors,
             )
             record = redact(record) if options.redact else record
@@ -150,6 +152,7 @@ def _said(inferred: Inferred) -> dict[str, Any]:
         "field": encodable(inferred.field),
         "declared": inferred.declared,
         "kind": inferred.reading.kind,
+        "read_as": inferred.read_as or inferred.declared,
         "candidates": list(inferred.reading.kinds),
         "status": inferred.status,
         "messages": inferred.messages,

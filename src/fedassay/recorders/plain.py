@@ -6,9 +6,9 @@
 
 A message is a mapping of names to arrays: NumPy arrays, PyTorch tensors (a `state_dict`), numbers; or a list of
 arrays, which are named by their place. What an array means (`kinds`) and how it is protected (`declared`) is said
-by its name; what is not declared counts as exact model parameters, a function of the records that no mechanism
-protects. A wrong declaration never ends a training: the transcript says what was wrong, and the array is audited
-without its kind.
+by its name. What is not declared counts as exact, a function of the records that no mechanism protects, and of
+the kind that its own algebra tells (`fedassay.exchange.inference`), else as model parameters. A wrong declaration
+never ends a training: the transcript says what was wrong, and the array is audited without its kind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.release import Claim, NoClaim, Release, derived, exact
+from fedassay.exchange.inference.infer import infer_kinds
+from fedassay.exchange.release import BEFORE_ANSWERS, Claim, NoClaim, Release, derived, exact
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import (
     AGGREGATE,
@@ -40,6 +41,8 @@ from fedassay.support.text import shown
 
 _OF_LABELS = ("labels", "class_ids", "class_counts")
 """Kinds whose exact values follow from the labels alone."""
+
+_BY_ARRAYS = "not declared, so taken to be exact, and of the kind that its arrays tell"
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,16 @@ class Kept:
             number: Its round.
         """
         fields = {}
+        answered = any(each.round == number and each.sender != SERVER for each in self.messages)
+        down = "computed by the server" if answered else BEFORE_ANSWERS
         for name, array, default in values:
             if array.dtype.kind in "fc" and not np.isfinite(array).all():
                 self.notes[f"{name} of {sender} in round {number} held NaN or infinity and was left out"] = None
                 continue
             about = self.declared.get(name)
             if sender == SERVER:
-                fields[name] = MessageField(array, "other", derived("computed by the server"))
+                # Its model is what clients' updates are read against.
+                fields[name] = MessageField(array, _downwards(default), derived(down))
             elif about is None:
                 fields[name] = MessageField(array, default, exact(note="not declared, so taken to be exact"))
             else:
@@ -117,9 +123,29 @@ class Kept:
         """
         if not self.messages:
             raise DataError(f"{folder}: no message of a client was recorded, so there is no transcript to write")
-        messages, notes = tuple(self.messages), tuple(self.notes)
+        messages, notes = self._with_kinds(), tuple(self.notes)
         Transcript(method, self.classes, messages, claim, notes, most_records=self.most_records).save(folder)
         return folder
+
+    def _with_kinds(self) -> tuple[Message, ...]:
+        """The messages, undeclared parameters of clients of the kinds that their arrays tell."""
+        messages = tuple(self.messages)
+        told: dict[tuple[str, FieldKind], FieldKind | None] = {
+            (each.field, each.declared): each.read_as
+            for each in infer_kinds(Transcript("", self.classes, messages))
+            if each.field not in self.declared and each.declared == "parameters" and not each.reading.transposed
+        }
+
+        def of_kind(name: str, item: MessageField) -> MessageField:
+            kind = told.get((name, item.kind))
+            return item if kind is None else replace(item, kind=kind, release=exact(note=_BY_ARRAYS))
+
+        def as_told(message: Message) -> Message:
+            fields = {name: of_kind(name, item) for name, item in message.fields.items()}
+            changed = replace(message, fields=fields)
+            return message if message.sender == SERVER or shape_problem(changed, self.classes) else changed
+
+        return tuple(map(as_told, messages))
 
     def resume(self, folder: Path) -> None:
         """Go on with the transcript that a folder holds, if it holds one."""
@@ -218,7 +244,7 @@ def record(
         declared: The same with how they are protected, for those that are.
         method: The system and its version.
         claim: What is claimed about the clients' messages.
-        undeclared: The kind of arrays of which nothing is said; `other` leaves it to `fedassay.audit(infer=True)`.
+        undeclared: The kind of arrays of which nothing is said; `fedassay.audit` reads it as what its arrays are.
         most_records: The most records that one person has at one client: a claim for records is then held against
             that person. None: not known.
 
@@ -253,6 +279,11 @@ def record(
         raise DataError(f"{path}: holds a transcript already; allowed: another folder")
     kept = Kept(classes, said, most_records=most_records)
     return Recorder(path, method, NoClaim() if claim is None else claim, undeclared, kept)
+
+
+def _downwards(kind: FieldKind) -> FieldKind:
+    """The kind of an array that the server sends: its model, or nothing that attacks read."""
+    return "parameters" if kind == "parameters" else "other"
 
 
 def _party(name: str | int) -> str:

@@ -104,9 +104,10 @@ def forms_of(transcript: Transcript) -> list[Form]:
         if message.sender != SERVER and message.fields:
             found.setdefault(tuple(sorted(message.fields)), []).append(dict(message.fields))
     forms = []
-    for names, held in found.items():
+    for held in found.values():
         seen = [fields for fields in held if _holds_something(fields)][:_MESSAGES] or held[:1]
-        sheets = {name: Sheet(name, tuple(fields[name] for fields in seen)) for name in names}
+        # In the order of the first message: layers stand in that of the network.
+        sheets = {name: Sheet(name, tuple(fields[name] for fields in seen)) for name in held[0]}
         forms.append(Form(sheets, len(held)))
     return forms
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from conftest import MakeContext, MakeTask
 
 from fedassay.audits.claim.ledger_claim import accounted_for
 from fedassay.audits.claim.tape.measured import as_believed, unbelieved
@@ -19,6 +18,8 @@ from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.support.types import Floats
 
 CLASSES, WIDTH, SCALE = 10, 16, 40.0
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 Source = Callable[[MethodInput, tuple[int, ...]], Floats]
 
 
