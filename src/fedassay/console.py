@@ -167,7 +167,7 @@ def time_of(plan: Path) -> str:
     from fedassay.plan.rates import in_words
     from fedassay.plan.resolve import load_scenario
 
-    seconds = estimate(load_scenario(plan)).seconds
+    seconds = estimate(load_scenario(plan), "cpu").seconds
     return "nobody can say how long a run takes" if seconds is None else f"a run takes about {in_words(seconds)}"
 
 

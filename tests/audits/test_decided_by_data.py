@@ -210,7 +210,7 @@ def _decided(record: RunRecord) -> dict[str, Any]:
         found[path.stem] = (
             outcome.exit_code,
             [(item.rule, item.cell, item.state) for item in outcome.judgements],
-            (told.answer, harm, [(row.answer, row.name, row.epsilon, row.brief) for row in told.rows]),
+            (told.answer, harm, [(row.answer, row.name, row.asked.bare, row.brief) for row in told.rows]),
             [[change.key for change in finding.remedy.changes] for finding in _findings(record) if finding.remedy],
         )
     return found

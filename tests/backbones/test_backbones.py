@@ -266,7 +266,11 @@ class TestFeaturesThroughTheCache:
             r"backbone\.input_size: 0 given; allowed: 1 or more",
         ),
         ("small_cnn", {"weights": "random", "input_size": 1}, r"backbone\.input_size: 1 is not a size"),
-        ("cifar_resnet20", {}, r"backbone\.weights: nothing given; cifar_resnet20 takes random, the path of a"),
+        (
+            "cifar_resnet20",
+            {},
+            r"backbone\.weights: nothing given; cifar_resnet20 takes cifar10, random, the path of a",
+        ),
         ("cifar_resnet20", {"weights": "public"}, r"backbone\.weights: 'public' given"),
         (
             "resnet18",

@@ -56,5 +56,5 @@ def test_the_data_root(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_root("sets", folders / "plan") == folders / "plan" / "sets"
     assert data_root("/sets", folders / "plan") == Path("/sets")
     monkeypatch.delenv("FEDASSAY_DATA")
-    with pytest.raises(PlanError, match="FEDASSAY_DATA"):
-        data_root(None, folders / "plan")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folders / "own"))
+    assert data_root(None, folders / "plan") == folders / "own" / "fedassay-data"

@@ -72,6 +72,7 @@ def test_every_option_that_names_an_output_is_of_that_type() -> None:
     assert named == {
         ("run", "--output"),
         ("audit", "--output"),
+        ("view", "--output"),
         ("report", "--output"),
         ("compare", "--output"),
         ("check", "--sarif"),

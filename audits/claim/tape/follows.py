@@ -348,6 +348,8 @@ def _moved(source: Records, chosen: NDArray[np.int64], seed: int) -> Callable[[o
 
     def features(_images: object) -> NDArray[np.float32]:
         own = source.features[chosen]
+        if not len(own):
+            return own
         noise = Seeds(0).numpy("tape", "features", seed).standard_normal(own.shape)
         spread = float(np.sqrt(np.mean(own.astype(np.float64) ** 2))) or 1.0
         return np.asarray(own + spread * noise, dtype=own.dtype)

@@ -77,17 +77,15 @@ def cell_of(record: RunRecord, method: str | None, epsilon: float | None) -> Cel
     Raises:
         PlanError: There is none, or several.
     """
-    found = [
-        cell
-        for cell in record.cells
-        if method in {None, cell.label, cell.method} and epsilon in {None, cell.epsilon}
-    ]
-    releases = {(cell.label, cell.epsilon): cell for cell in reversed(found)}
-    if len(releases) != 1:
-        held = ", ".join(sorted({f"{cell.label} at {cell.epsilon:g}" for cell in record.cells}))
-        what = "no release is" if not releases else f"{len(releases)} releases are"
-        raise PlanError(f"attacks: {what} meant; allowed: method and epsilon of one of {held}")
-    return next(iter(releases.values()))
+    from fedassay.reports.decision.decision import asked_for
+    from fedassay.reports.words.groups import groups
+    from fedassay.reports.words.sentences import listed, who
+
+    found = asked_for(record, method, epsilon)
+    if len(found) != 1:
+        held = listed((who(group) for group in groups(record)), limit=12)
+        raise PlanError(f"attacks: {len(found)} releases are meant; allowed: method and epsilon of one of {held}")
+    return found[0].cells[0]
 
 
 def table(cell: CellRecord) -> pandas.DataFrame:

@@ -194,6 +194,7 @@ class Plots:
             MissingExtraError: matplotlib or pandas is not installed.
         """
         from fedassay.api.attacks import cell_of, draw, table
+        from fedassay.reports.words.groups import cell_name
 
         cell = cell_of(self.record, method, epsilon)
         rows = table(cell)
@@ -201,8 +202,7 @@ class Plots:
             raise DataError(
                 f"plot.attacks: no attack was run on {cell.label}; allowed: a plan with `attacks: standard`"
             )
-        title = f"Attacks on {cell.label}, ε = {cell.epsilon:g}".replace("inf", "∞")
-        return draw(rows, title, _axes(ax, "plot.attacks"))
+        return draw(rows, f"Attacks on {cell_name(cell)}", _axes(ax, "plot.attacks"))
 
 
 def _axes(ax: Axes | None, what: str) -> Axes:

@@ -95,11 +95,13 @@ class Lines:
     Attributes:
         tell: Takes a line that says which steps are going on and how far they are.
         every: Seconds between two lines; the first comes after as many.
+        aloud: Whether lines that are said at once are told as well: a log that nobody watches does without.
         clock: Gives the time in seconds.
     """
 
     tell: Callable[[str], None]
     every: float = 60.0
+    aloud: bool = True
     clock: Callable[[], float] = field(default=lambda: time.monotonic(), repr=False)
     _tasks: dict[int, _Task] = field(default_factory=dict, repr=False)
     _told: float = field(default=0.0, repr=False)
@@ -127,7 +129,8 @@ class Lines:
 
     def print(self, line: str) -> None:
         """Tell a line at once."""
-        self.tell(line)
+        if self.aloud:
+            self.tell(line)
 
     def _words(self, task: _Task) -> str:
         """`cells 3 of 12, 2:10 left`; no time before a tenth is done."""
@@ -178,7 +181,7 @@ def _shown(quiet: bool) -> Iterator[Progress]:
         with _bars() as bars:
             yield Progress(bars)
     else:
-        yield Progress(Lines(lambda line: say(f"fedassay: {line}", err=True)))
+        yield Progress(Lines(lambda line: say(f"fedassay: {line}", err=True), aloud=False))
 
 
 def in_notebook() -> bool:

@@ -112,7 +112,7 @@ def test_honest_strangers_are_measured(source: Source, make_task: MakeTask, make
         Stranger(1.0, _fixed),
         Stranger(left_out=1),
     ],
-    ids=repr,
+    ids=lambda each: f"{each.share}-{each.source.__name__}-{each.whose}-{each.left_out}",
 )
 def test_too_little_noise_of_strangers_disproves(
     stranger: Stranger, make_task: MakeTask, make_context: MakeContext
