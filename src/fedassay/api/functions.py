@@ -109,7 +109,7 @@ def audit_function(
     folder = Path(output)
     with record(folder / "message", classes=classes, method=getattr(fn, "__name__", "a function")) as recorder:
         recorder.sent(0, first)
-    run = audit(folder / "message", folder / "audit", progress=False)
+    run = audit(folder / "message", folder / "audit", device="cpu", progress=False)
 
     def sample(data: Array, count: int) -> NDArray[np.float64]:
         rows = [_row(fn(data.copy())) for _ in range(count)]
