@@ -234,11 +234,11 @@ def test_a_cell_that_memory_does_not_suffice_for_says_so_and_is_tried_again(
     hook = f"""
 import fedassay.execution.cell as cell_work
 attack = cell_work.Work._attack
-def greedy(self, seen):
+def greedy(self, *given):
     if 'second' in self.case.entry.label:
         with self.stages('greedy'):
             {_NO_MEMORY[library]}
-    return attack(self, seen)
+    return attack(self, *given)
 cell_work.Work._attack = greedy
 """
     done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
