@@ -10,6 +10,7 @@ What is not kept apart: files outside of the two folders, the network and the cl
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import os
@@ -114,9 +115,12 @@ class Apart:
         self._here, there = Pipe()
         process = _forked()
         if not process:
-            self._here.close()
+            # Whoever holds a copy of another one's connection would keep it from hearing of its end.
+            for connection in (self._here, *_OPEN):
+                connection.close()
             _serve(there, make)
         there.close()
+        _OPEN.add(self._here)
         weakref.finalize(self, _end, self._here, process)
 
     def ask(self, cell: str, known: Sequence[Records], question: Question) -> Reply:
@@ -173,7 +177,13 @@ def _forked() -> int:
         return os.fork()
 
 
+_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+"""This process's ends of the connections to those that it forked."""
+
+
 def _end(connection: Connection, process: int) -> None:
+    with contextlib.suppress(OSError):
+        connection.send(None)
     connection.close()
     os.waitpid(process, 0)
 
@@ -192,9 +202,12 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> None:
     try:
         while True:
             try:
-                kind, cell, given = asked.recv()
+                asking = asked.recv()
             except (EOFError, OSError):
                 break
+            if asking is None:
+                break
+            kind, cell, given = asking
             if cell not in works:
                 works[cell] = make(cell)
             if kind == "features":
