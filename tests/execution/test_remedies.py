@@ -87,7 +87,16 @@ def test_nothing_is_proposed_where_nobody_knows_how_many() -> None:
     run = next_run(0.05)
     assert run.remedy(None) is None
     assert run.remedy(Obstacle(kind="control_missed")) is None
-    assert run.remedy(Obstacle(kind="records_missing", role="clients", held=3, needed=9)) is None
+    assert run.remedy(Obstacle(kind="records_missing", role="clients", held=9, needed=9)) is None
+
+
+def test_where_clients_are_missing_the_advice_is_more_of_them() -> None:
+    run = next_run(0.05)
+    remedy = run.remedy(missing("clients", 3, 9).obstacle)
+    assert remedy is not None
+    assert [(change.key, change.after) for change in remedy.changes] == [("clients.count", 9)]
+    assert would_decide(missing("clients", 3, 9), run) == "6 more clients (clients.count, now 3)"
+    assert would_decide(missing("clients", 3, 9)) == "6 more clients (clients.count)"
 
 
 def test_the_advice_followed_changes_the_state(tmp_path: Path) -> None:

@@ -170,12 +170,17 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
 
 
 def _records_missing(obstacle: Obstacle, another: NextRun | None) -> str:
-    """So many more records of a role, with its key in the plan."""
+    """So many more records of a role, or clients, with their key in the plan."""
     role = next((role for role in _ROLES if role == obstacle.role), None)
-    where = f"data.split.{obstacle.role}" if role is None or another is None else another.share(role)
+    if obstacle.role == "clients":
+        what, where = "clients", "clients.count"
+    else:
+        what, where = f"records of the {obstacle.role} role", f"data.split.{obstacle.role}"
+    if another is not None and (role is not None or obstacle.role == "clients"):
+        where = another.clients() if role is None else another.share(role)
     if obstacle.held is None or obstacle.needed is None:
-        return f"more records of the {obstacle.role} role ({where})"
-    return f"{obstacle.needed - obstacle.held:,} more records of the {obstacle.role} role ({where})"
+        return f"more {what} ({where})"
+    return f"{obstacle.needed - obstacle.held:,} more {what} ({where})"
 
 
 def with_remedies(findings: Sequence[Finding], another: NextRun | None) -> list[Finding]:

@@ -98,6 +98,10 @@ class NextRun:
         count = "" if self.sizes is None else f", {getattr(self.sizes, role):,} records"
         return f"data.split.{role}, now {'a tenth of the other shares' if share is None else f'{share:g}'}{count}"
 
+    def clients(self) -> str:
+        """The key of the number of clients, with its present value."""
+        return f"clients.count, now {self.scenario.plan.clients.count:,}"
+
     def remedy(self, obstacle: Obstacle | None) -> Remedy | None:
         """The change of the plan that gives an audit the records that it lacks; None where none is known to.
 
@@ -107,6 +111,9 @@ class NextRun:
         if obstacle is None or obstacle.kind != "records_missing" or self.sizes is None:
             return None
         held, needed = obstacle.held, obstacle.needed
+        if obstacle.role == "clients" and held is not None and needed is not None and needed > held:
+            count = self.scenario.plan.clients.count
+            return Remedy(changes=(Change(key="clients.count", before=count, after=count + needed - held),))
         split = self.scenario.plan.data.split
         given = {role: getattr(split, role) for role in ("private", "attacker", "public", "test", "control")}
         if obstacle.role not in given or held is None or needed is None or needed <= held:
