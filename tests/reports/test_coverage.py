@@ -113,7 +113,7 @@ def test_an_audit_that_does_not_apply_is_not_demanded(build_cell: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [{"nothing": 0.1}, {"membership": 0.0}, {"membership": math.inf}])
 def test_limits_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="allowed|finite number"):
+    with pytest.raises(ValueError, match=r"allowed|finite number"):
         Policy(name="p", limit_of_detection=wrong)
 
 
