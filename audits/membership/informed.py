@@ -22,20 +22,27 @@ from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 
 
-def informed_findings(context: AuditContext, *, trials: int, releases: int) -> list[Finding]:
+def informed_findings(context: AuditContext, *, trials: int, releases: int, canaries: int = 0) -> list[Finding]:
     """What the informed adversary shows about a context's outcome; no finding where it was not asked for.
 
     Args:
         context: The outcome, the records and the method.
         trials: Of `differencing`.
         releases: On either side, of the other two.
+        canaries: Records planted into a private training: where there are any, they ask what a noised statistic
+            would be asked, of a method that has none.
     """
     claim = context.outcome.transcript.claim
     if isinstance(claim, PrivacyClaim):
         if not releases:
             return []
         if not context.outcome.mechanisms:
-            reason = "the method names no noised statistic that could be released by itself"
+            if canaries:
+                return []
+            reason = (
+                "the method names no noised statistic that could be released by itself; membership's `canaries` "
+                "plants records into its training instead"
+            )
             return [not_run(membership("informed", "worst_case"), reason)]
         return [
             _guarded("worst_case", lambda: worst_case(context, claim, releases)),

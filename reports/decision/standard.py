@@ -11,7 +11,7 @@ from fedassay.reports.gate.policy import Policy, load_policy
 
 
 def standard_policy(record: RunRecord) -> Policy:
-    """`strict` for a run of a plan, `messages` for captured messages, of which less can be known."""
+    """The policy that a plan names, else `strict`; `messages` for captured ones, of which less can be known."""
     return load_policy(
         Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{standard_name(record)}.yaml"
     )
@@ -19,8 +19,11 @@ def standard_policy(record: RunRecord) -> Policy:
 
 def standard_name(record: RunRecord) -> str:
     """Name of the shipped policy that fits a run."""
-    captured = isinstance(record.plan, dict) and "transcript" in record.plan
-    return "messages" if captured else "strict"
+    if not isinstance(record.plan, dict):
+        return "strict"
+    if "transcript" in record.plan:
+        return "messages"
+    return record.plan.get("policy") or "strict"
 
 
 def decision_on(record: RunRecord) -> dict[str, str]:

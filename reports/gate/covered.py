@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from fedassay.contracts.registry import attack_facts, audit_facts
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.gate.policy import EPSILON_LIMIT
 from fedassay.reports.words.harms import obstacle_of
 from fedassay.reports.words.numbers import significant
 from fedassay.reports.words.sentences import missed_clause, open_clause
@@ -91,6 +92,8 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
 def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iterator[Judgement]:
     """Where an audit is silent, it would have found a leak as small as the policy wants it found."""
     for audit, bound in bounds.items():
+        if audit == EPSILON_LIMIT:
+            continue
         rule = f"limit_of_detection {audit}"
         if not applies(cell, audit):
             yield Judgement(rule, name, "pass", f"{audit} does not apply to what is sent")
@@ -101,10 +104,12 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
                 rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits"
             )
         for finding in findings:
-            yield _limited(rule, name, finding, bound, cell.asked)
+            yield _limited(rule, name, finding, bound, bounds.get(EPSILON_LIMIT), cell.asked)
 
 
-def _limited(rule: str, name: str, finding: Finding, bound: float, asked: Epsilon) -> Judgement:
+def _limited(
+    rule: str, name: str, finding: Finding, share: float, epsilon: float | None, asked: Epsilon
+) -> Judgement:
     where = ", ".join(part for part in (finding.audit, finding.source, finding.selection) if part)
     if finding.verdict in ("inconclusive", "not_run"):
         words = f"{where} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
@@ -120,8 +125,11 @@ def _limited(rule: str, name: str, finding: Finding, bound: float, asked: Epsilo
     if limit.metric == "shift":
         words = f"{where} bounds no share of the records, but how much closer all would have to be: {limit.words}"
         return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
+    bound = epsilon if limit.metric == "epsilon" else share
     of = f"epsilon; {asked.kind.words}" if limit.metric == "epsilon" else limit.metric
     smallest = f"{where}: the smallest leak that would have been found is {significant(limit.value)} ({of})"
+    if bound is None:
+        return Judgement(rule, name, "pass", f"{smallest}; the policy bounds no limit that is an epsilon")
     if limit.value > bound:
         words = f"{smallest}, above the bound of {significant(bound)}; more records would lower it"
         return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")

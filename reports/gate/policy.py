@@ -34,6 +34,9 @@ def demanded_audits() -> tuple[str, ...]:
     return tuple(every_audit())
 
 
+EPSILON_LIMIT = "epsilon"
+"""The key of the bound on limits of detection that are an epsilon: the others are shares, and of another kind."""
+
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """A SHA-256, in hexadecimal."""
 
@@ -122,7 +125,8 @@ class Policy(Frozen):
             `complete`: each of them must have been conclusive. `any`: no rule but the one that always holds: a
             cell in which nothing concluded does not pass.
         limit_of_detection: By audit, the largest leak that it may have missed: where it found none, the smallest
-            leak that it would have found must be at most that; above it the policy cannot decide.
+            leak that it would have found must be at most that; above it the policy cannot decide. These bounds are
+            shares; `epsilon` bounds what the same audits may have missed where that is an epsilon.
         forbidden_verdicts: Verdicts that no cell and no finding may have.
         requires: What the run must be; age and signer are looked at by `fedassay check` alone.
     """
@@ -160,7 +164,7 @@ class Policy(Frozen):
     @field_validator("limit_of_detection")
     @classmethod
     def _known_limits(cls, bounds: dict[str, float]) -> dict[str, float]:
-        known = demanded_audits() if bounds else ()
+        known = (*demanded_audits(), EPSILON_LIMIT) if bounds else ()
         for name, bound in bounds.items():
             if name not in known:
                 raise ValueError(f"given the audit {name!r}; allowed: {', '.join(known)}")
@@ -201,7 +205,7 @@ def policy_schema() -> dict[str, Any]:
         schema["properties"][side]["propertyNames"] = {"enum": list(bounded_metrics())}
     names = [{"enum": list(demanded_audits())}, {"type": "string", "pattern": "^other:"}]
     schema["properties"]["must_conclude"]["items"] = {"anyOf": names}
-    schema["properties"]["limit_of_detection"]["propertyNames"] = {"enum": list(demanded_audits())}
+    schema["properties"]["limit_of_detection"]["propertyNames"] = {"enum": [*demanded_audits(), EPSILON_LIMIT]}
     return {"$schema": DescribedSchema.schema_dialect, **schema}
 
 

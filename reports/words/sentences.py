@@ -235,6 +235,12 @@ def strength(finding: Finding) -> tuple[int, float, int]:
     return 3, -limit.value, place
 
 
+_FALSE_ALARMS = {"tpr_at_10pct": "10", "tpr_at_1pct": "1", "tpr_at_0.1pct": "0.1"}
+"""True-positive rates, with the percentage of false alarms that each is at."""
+_OFTEN = ("worst_record", "worst_person_told", "worst_client_told")
+"""Metrics that are the share of runs in which one unit is told."""
+
+
 def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     """What a finding without a leak may have missed, empty where it would have found the least there is."""
     sought, limit = _SOUGHT[kind_sought(finding)], finding.limit
@@ -252,6 +258,12 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
         return f"{sought} that show no more than ε = {short(limit.value)} ({of}) may have been missed"
     if limit.metric in ("messages", "records") and limit.value <= 1:
         return ""
+    if limit.metric in _FALSE_ALARMS:
+        told = f"fewer than {short(100 * limit.value)} % of the {_THINGS[limit.of or 'record']} are told"
+        return f"{sought} may have been missed where {told}, at {_FALSE_ALARMS[limit.metric]} % false alarms"
+    if limit.metric in _OFTEN:
+        often = f"told in fewer than {short(100 * limit.value)} % of the runs"
+        return f"{sought} may have been missed where a {limit.of or 'record'} is {often}"
     return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"
 
 

@@ -140,3 +140,15 @@ def test_no_bare_tick_where_an_attack_that_applies_was_not_conclusive(
     whole = run_of(bare.model_copy(update={"coverage": (row("message_algebra", "conclusive"),)}))
     assert strip(whole)[0].verdict == "no_leak_found"
     assert not_fully_tested(whole.cells) == ""
+
+
+@pytest.mark.parametrize(("bounds", "code"), [({}, 0), ({"epsilon": 4.0}, 0), ({"epsilon": 3.0}, 2)])
+def test_a_limit_that_is_an_epsilon_is_not_held_to_a_share(
+    build_cell: Any, bounds: dict[str, float], code: int
+) -> None:
+    """An informed adversary's limit of epsilon 3.35 was above a bound of 0.25 of the members, whatever it was."""
+    limit = Limit(metric="epsilon", value=3.35, n=4000, words="epsilon 3.35")
+    finding = found("membership", "no_leak_found").model_copy(update={"limit": limit})
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,))
+    outcome = check_record(run_of(cell), Policy(name="p", limit_of_detection={"membership": 0.25, **bounds}))
+    assert outcome.exit_code == code

@@ -98,7 +98,7 @@ def test_a_claim_that_no_audit_judged_is_still_held_against_the_ledger(build_cel
             (("share", 0.1), ("shift", 0.2)),
             "of a few records may have been missed, and of all where",
         ),
-        ((("worst_record", 0.25),), "of fewer than 0.25 worst record may"),
+        ((("worst_record", 0.25),), "where a record is told in fewer than 25 % of the runs"),
     ],
 )
 def test_what_was_missed_is_by_the_weakest_limit(build_cell: Any, limits: Any, said: str) -> None:

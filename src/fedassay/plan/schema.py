@@ -267,6 +267,9 @@ class Plan(Parameters):
     audits: tuple[dict[str, dict[str, Any]], ...] = ()
     """What is judged; an audit that judges results of attacks needs an attack that gives such results. `standard`:
     every installed audit that has an attack of the plan to judge, or needs none; in a list as in `attacks`."""
+    policy: Literal["strict", "demonstration", "research"] | None = None
+    """The shipped policy that the answer is by where no other is named. `null`: `strict`. `demonstration` is for
+    embedded data, which are too small for it: it moves limits of detection alone."""
     resources: Resources = Resources()
     """What a cell may take of the machine, or of a cluster's machines."""
     scaled: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False)
