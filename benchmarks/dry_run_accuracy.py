@@ -63,6 +63,7 @@ PLANS = {
     "persons": Small("persons.yaml"),
     "gradient_inversion": Small("attacks/gradient_inversion.yaml"),
     "quickstart": Small("quickstart.yaml"),
+    "photographs": Small("photographs.yaml"),
     "own_images": Small(""),
 }
 

@@ -1,6 +1,6 @@
-"""The standard battery on the quickstart's plan: `attacks: standard, audits: standard`, empty cache, two jobs.
+"""The standard battery on the plan photographs's plan: `attacks: standard, audits: standard`, empty cache, two jobs.
 
-    python benchmarks/standard_battery.py            methods and epsilons of the shipped quickstart, two jobs
+    python benchmarks/standard_battery.py            methods and epsilons of configs/photographs.yaml, two jobs
     python benchmarks/standard_battery.py --full     with one job as well: what two jobs compute twice
 
 Elapsed seconds say something on two free cores alone. Beside them stand the processor seconds of both processes
@@ -24,12 +24,12 @@ import yaml
 from fedassay.records.record import RunRecord, load_record
 
 SECONDS, MIB, TWO_JOBS = 900, 2048, 1.8
-QUICKSTART = Path(__file__).resolve().parents[1] / "configs" / "quickstart.yaml"
+PLAN = Path(__file__).resolve().parents[1] / "configs" / "photographs.yaml"
 
 
 def plan() -> str:
-    """The quickstart with every attack and every audit."""
-    shipped = yaml.safe_load(QUICKSTART.read_text(encoding="utf-8"))
+    """The plan photographs with every attack and every audit."""
+    shipped = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
     return yaml.safe_dump(
         {**shipped, "attacks": [{"standard": {}}], "audits": [{"standard": {}}]}, sort_keys=False
     )
@@ -78,7 +78,7 @@ def run(full: bool = False, repeats: int = 1) -> measure.Row:
     with tempfile.TemporaryDirectory() as name:
         two, record = battery(Path(name), 2)
         row: measure.Row = {
-            "row": "`attacks: standard, audits: standard` on the quickstart, `--jobs 2`",
+            "row": "`attacks: standard, audits: standard` on the plan photographs, `--jobs 2`",
             "ratio": round(SECONDS / two.timing.elapsed, 2),
             "target": f"under {SECONDS} s and {MIB} MiB",
             "met": two.timing.elapsed < SECONDS and two.peak_mib < MIB,

@@ -176,7 +176,7 @@ class MembershipAudit(Parameters):
         if "named" in result.artifacts:
             # What knows everything but one record is asked once, beside the attack that scores one at a time.
             return findings
-        findings += informed_findings(context, trials=self.trials, releases=self.releases, canaries=self.canaries)
+        findings += informed_findings(context, trials=self.trials, releases=self.releases)
         if self.canaries:
             findings.append(canary_finding(context, self.canaries))
         if self.records:

@@ -22,28 +22,19 @@ from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 
 
-def informed_findings(context: AuditContext, *, trials: int, releases: int, canaries: int = 0) -> list[Finding]:
+def informed_findings(context: AuditContext, *, trials: int, releases: int) -> list[Finding]:
     """What the informed adversary shows about a context's outcome; no finding where it was not asked for.
 
     Args:
         context: The outcome, the records and the method.
         trials: Of `differencing`.
         releases: On either side, of the other two.
-        canaries: Records planted into a private training: where there are any, they ask what a noised statistic
-            would be asked, of a method that has none.
     """
     claim = context.outcome.transcript.claim
     if isinstance(claim, PrivacyClaim):
-        if not releases:
+        # A training that is private step by step names no statistic; dp_claim's canaries ask this of it.
+        if not releases or not context.outcome.mechanisms:
             return []
-        if not context.outcome.mechanisms:
-            if canaries:
-                return []
-            reason = (
-                "the method names no noised statistic that could be released by itself; membership's `canaries` "
-                "plants records into its training instead"
-            )
-            return [not_run(membership("informed", "worst_case"), reason)]
         return [
             _guarded("worst_case", lambda: worst_case(context, claim, releases)),
             _guarded("real_records", lambda: real_records(context, claim, releases)),

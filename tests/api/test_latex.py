@@ -12,7 +12,7 @@ from fedassay.records.record import load_record
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 
 
-@pytest.mark.parametrize("name", ["quickstart", "captured"])
+@pytest.mark.parametrize("name", ["photographs", "captured"])
 def test_one_row_a_cell_with_intervals(name: str) -> None:
     record = load_record(GALLERY / name)
     lines = latex(record).splitlines()
@@ -26,7 +26,7 @@ def test_one_row_a_cell_with_intervals(name: str) -> None:
 
 
 def test_names_are_text_and_no_commands() -> None:
-    record = load_record(GALLERY / "quickstart")
+    record = load_record(GALLERY / "photographs")
     cell = record.cells[0].model_copy(update={"label": "50%_of {a}\\input & ~^$#"})
     table = latex(record.model_copy(update={"cells": (cell, *record.cells[1:])}))
     assert r"50\%\_of \{a\}\textbackslash{}input \& \textasciitilde{}\textasciicircum{}\$\#" in table

@@ -12,7 +12,7 @@ import pytest
 import fedassay
 from fedassay.api.tracking import flat, metrics, taken, value
 
-RUN = Path(__file__).resolve().parents[2] / "docs" / "gallery" / "quickstart"
+RUN = Path(__file__).resolve().parents[2] / "docs" / "gallery" / "photographs"
 
 
 @pytest.fixture(scope="module")

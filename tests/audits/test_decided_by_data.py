@@ -220,7 +220,7 @@ def _findings(record: RunRecord) -> list[Finding]:
     return [finding for cell in record.cells for finding in cell.findings]
 
 
-@pytest.mark.parametrize("name", ["small", "quickstart", "closed_forms", "claims", "sweep", "captured", "wrong"])
+@pytest.mark.parametrize("name", ["small", "photographs", "closed_forms", "claims", "sweep", "captured", "wrong"])
 def test_decisions_ranks_and_exit_codes_hang_on_no_sentence(name: str, record: RunRecord) -> None:
     held = record if name == "small" else load_record(ROOT / "docs" / "gallery" / name)
     assert _decided(_scrambled(held)) == _decided(held)

@@ -178,12 +178,12 @@ def test_the_level_of_a_sweep_is_held_for_its_cells(tmp_path: Path) -> None:
     assert module.of_plan.bounds_in(load_scenario(tmp_path / "tests.yaml", ())) == own
 
 
-def test_the_standard_battery_is_the_quickstart_with_everything(tmp_path: Path) -> None:
+def test_the_standard_battery_is_a_shipped_plan_with_everything(tmp_path: Path) -> None:
     from fedassay.plan.resolve import load_scenario
 
     module = script("standard_battery")
     (tmp_path / "plan.yaml").write_text(module.plan())
-    scenario, shipped = (load_scenario(path, ()) for path in (tmp_path / "plan.yaml", module.QUICKSTART))
+    scenario, shipped = (load_scenario(path, ()) for path in (tmp_path / "plan.yaml", module.PLAN))
     assert [cell.key for cell in scenario.cells] == [cell.key for cell in shipped.cells]
     assert {"membership", "feature_inversion", "feature_diffusion"} <= {each.name for each in scenario.attacks}
     assert {"membership", "inversion", "memorization"} <= {each.name for each in scenario.audits}

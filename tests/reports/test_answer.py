@@ -28,7 +28,7 @@ from fedassay.support.errors import PlanError
 
 ROOT = Path(__file__).resolve().parents[2]
 KIND = " (record, add remove)"
-GALLERY = ("quickstart", "captured", "wrong", "closed_forms", "sweep", "claims")
+GALLERY = ("photographs", "captured", "wrong", "closed_forms", "sweep", "claims")
 LEAKS = Policy(name="leaks", forbidden_verdicts=("leak", "unsound"))
 
 
@@ -156,7 +156,7 @@ def test_the_word_follows_the_policy_and_the_record(build_cell: Any) -> None:
 
 
 def test_a_method_and_an_epsilon_can_be_asked_for_and_what_is_not_there_is_refused() -> None:
-    record = load_record(ROOT / "docs" / "gallery" / "quickstart")
+    record = load_record(ROOT / "docs" / "gallery" / "photographs")
     found = answer(record, method="fedpft", epsilon=8.0)
     assert [(row.name, row.asked.bare, row.of) for row in found.rows] == [
         ("fedpft", 8.0, "record, replace one same label")
@@ -215,12 +215,12 @@ def test_the_record_most_at_risk_is_said_where_an_audit_knows_it(build_cell: Any
 def test_the_next_plan_is_the_plan_with_the_change_and_can_be_run(tmp_path: Path) -> None:
     from fedassay.plan.resolve import load_scenario
 
-    run = ROOT / "docs" / "gallery" / "quickstart"
+    run = ROOT / "docs" / "gallery" / "photographs"
     found = answer(load_record(run))
     assert found.next.command == "fedassay next RUN > next.yaml && fedassay run next.yaml"
     plan = tmp_path / "next.yaml"
     plan.write_text(next_plan(run, None), encoding="utf-8")
-    before = {cell.privacy.epsilon for cell in load_scenario(ROOT / "configs" / "quickstart.yaml").cells}
+    before = {cell.privacy.epsilon for cell in load_scenario(ROOT / "configs" / "photographs.yaml").cells}
     after = {cell.privacy.epsilon for cell in load_scenario(plan).cells}
     assert after - before == {3.0}
     with pytest.raises(PlanError, match="captured messages, which have no plan"):

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM.find() is None, reason="no Chromium on this machine (apt-get install chromium)"
 )
 
-QUICKSTART = Path(__file__).parents[2] / "docs" / "gallery" / "quickstart"
+PHOTOGRAPHS = Path(__file__).parents[2] / "docs" / "gallery" / "photographs"
 SECTIONS = ["verdicts", "epsilons", "utility", "reconstruction", "attacks", "ledger", "basis"]
 FIRST_COLUMN = "[...document.querySelectorAll('#t-utility tbody')].map(b => b.rows[0].cells[{index}].dataset.sort)"
 OVERFLOW = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
@@ -154,7 +154,7 @@ FALLEN = """[...document.querySelectorAll('td .badge + sup')].filter(mark =>
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_footnote_stays_beside_its_verdict(browser: Any, width: int, tmp_path: Path) -> None:
-    browser.open(write_report(load_record(QUICKSTART), QUICKSTART, "html", tmp_path / "report.html"), width=width)
+    browser.open(write_report(load_record(PHOTOGRAPHS), PHOTOGRAPHS, "html", tmp_path / "report.html"), width=width)
     assert browser.evaluate("document.querySelectorAll('td .badge + sup').length") > 20
     assert browser.evaluate(FALLEN) == 0
 
@@ -211,10 +211,10 @@ def test_a_usual_run_is_printed_on_six_sheets(browser: Any, run: Path, record: R
     assert 1 < pages_of(tmp_path / "page.pdf") <= 6
 
 
-def test_the_quickstart_of_the_gallery_is_printed_on_six_sheets(browser: Any, tmp_path: Path) -> None:
-    record = load_record(QUICKSTART)
+def test_the_photographs_of_the_gallery_is_printed_on_six_sheets(browser: Any, tmp_path: Path) -> None:
+    record = load_record(PHOTOGRAPHS)
     assert len(record.cells) >= 13
-    browser.open(write_report(record, QUICKSTART, "html", tmp_path / "report.html"))
+    browser.open(write_report(record, PHOTOGRAPHS, "html", tmp_path / "report.html"))
     browser.pdf(tmp_path / "page.pdf")
     assert 1 < pages_of(tmp_path / "page.pdf") <= 6
 

@@ -192,7 +192,7 @@ def test_no_report_takes_a_reason_apart() -> None:
         assert "first_sentence" not in text, path
 
 
-@pytest.mark.parametrize("name", ["quickstart", "captured", "wrong", "closed_forms", "sweep", "claims"])
+@pytest.mark.parametrize("name", ["photographs", "captured", "wrong", "closed_forms", "sweep", "claims"])
 def test_every_leak_on_record_has_a_harm_and_a_clause(name: str) -> None:
     record: RunRecord = load_record(ROOT / "docs" / "gallery" / name)
     for leak in leaks(record.cells):
