@@ -92,7 +92,7 @@ def test_an_error_is_one_paragraph_with_the_next_step(
 
 
 def test_a_missing_policy_names_those_that_ship(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="these ship: strict, research and messages"):
+    with pytest.raises(PlanError, match="these ship: strict, demonstration, research and messages"):
         policy_file(tmp_path / "none.yaml")
 
 

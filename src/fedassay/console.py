@@ -232,7 +232,7 @@ def policy_file(path: Path) -> Path:
     named = Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{path.name}.yaml"
     if not path.exists() and len(path.parts) == 1 and not path.suffix and named.is_file():
         return named
-    return _file(path, "these ship: strict, research and messages (configs/policies/)")
+    return _file(path, "these ship: strict, demonstration, research and messages (configs/policies/)")
 
 
 def _file(path: Path, instead: str) -> Path:

@@ -309,5 +309,5 @@ def test_a_policy_goes_by_its_name() -> None:
     from fedassay.console import policy_file
 
     assert load_policy(policy_file(Path("strict"))).above_majority
-    with pytest.raises(PlanError, match="no such file; these ship: strict, research and messages"):
+    with pytest.raises(PlanError, match="no such file; these ship: strict, demonstration, research and messages"):
         policy_file(Path("lax"))
