@@ -34,7 +34,7 @@ from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.nets.inversion import Family, LeakyBackward, invert, schedule_named
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NotRunError, is_of_the_machine
 from fedassay.support.types import Floats, Parameters
 
 DIRECTIONS = "gram_directions"
@@ -226,5 +226,7 @@ def _differentiable(knowledge: Knowledge) -> Backbone:
             return backbone
     # How PyTorch says that an operation on the way has no derivative.
     except (RuntimeError, NotImplementedError) as error:
+        if is_of_the_machine(error):
+            raise
         reason = str(error).partition("\n")[0]
     raise NotRunError(f"backbone {backbone.name} is not differentiable: {reason}")

@@ -1,6 +1,6 @@
-"""A folder tree of PACS's layout from an npz at hand: for configs/papers/fedcgs_table2.yaml where PACS is not.
+"""A folder tree of PACS's layout from images at hand: for configs/papers/fedcgs_table2.yaml where PACS is not.
 
-    python benchmarks/domain_tree.py cifar10_subset.npz four_styles
+    python benchmarks/domain_tree.py four_styles [--data cifar10]
     fedassay run configs/papers/fedcgs_table2.yaml --scale 0.5 --set data.path=four_styles --set data.size=32 ...
 
 Seven classes in PACS's four domains, one style each: `photo` is the image as it is, `art_painting` smears it and
@@ -10,11 +10,12 @@ domains. That is the layout and the protocol of PACS, and none of its images.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import public_data
 from PIL import Image, ImageChops, ImageFilter, ImageOps
 
 CLASSES, EACH = 7, 80
@@ -46,19 +47,18 @@ STYLES: dict[str, Callable[[Image.Image], Image.Image]] = {
 }
 
 
-def write_tree(source: Path, target: Path, each: int = EACH) -> int:
+def write_tree(images: public_data.Images, labels: public_data.Labels, target: Path, each: int = EACH) -> int:
     """Write `target`/domain/class/image.png; how many images.
 
     Args:
-        source: An npz of colour images, `x_train` (n, H, W, 3) uint8 and `y_train` (n,).
+        images: In colour, (n, H, W, 3) uint8.
+        labels: Theirs, (n,).
         target: A folder, made where it is not there.
         each: Images of a class in a domain.
 
     Raises:
         ValueError: A class has too few images.
     """
-    with np.load(source, allow_pickle=False) as arrays:
-        images, labels = arrays["x_train"], arrays["y_train"]
     written = 0
     for label in range(CLASSES):
         rows = np.flatnonzero(labels == label)
@@ -73,5 +73,14 @@ def write_tree(source: Path, target: Path, each: int = EACH) -> int:
     return written
 
 
+def main() -> None:
+    """Write a tree."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("target", type=Path)
+    public_data.add_arguments(parser, weights=False)
+    given = parser.parse_args()
+    print(write_tree(*public_data.training(given.data), given.target))
+
+
 if __name__ == "__main__":
-    print(write_tree(Path(sys.argv[1]), Path(sys.argv[2])))
+    public_data.ended(main)

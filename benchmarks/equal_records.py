@@ -1,6 +1,6 @@
 """Whether a plan gives one record: ten runs at loads of 0 to 10, jobs 1 and 2, fast and backward clocks, kills.
 
-    python benchmarks/equal_records.py [--runs 10] [--ray]
+    python benchmarks/equal_records.py [--runs 10] [--ray] [--nice 0]
 
 Each run is a process of its own. While it works, as many busy processes as its number keep the machine from it.
 Every third run has clocks that go 100 times too fast, every fourth a clock that goes backwards. Every fifth is
@@ -52,22 +52,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--ray", action="store_true", help="one more run, by Ray")
+    parser.add_argument("--nice", type=int, default=0, help="niceness of the busy processes, on a shared machine")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         (home / "plan.yaml").write_text(PLAN)
-        found = [_row(home, number, "local") for number in range(given.runs)]
-        found += [_row(home, given.runs, "ray")] if given.ray else []
+        found = [_row(home, number, "local", given.nice) for number in range(given.runs)]
+        found += [_row(home, given.runs, "ray", given.nice)] if given.ray else []
     say(f"{len(found)} runs, {len(set(found))} records")
     sys.exit(len(set(found)) != 1)
 
 
-def _row(home: Path, number: int, engine: str) -> str:
+def _row(home: Path, number: int, engine: str, nice: int) -> str:
     load = number % 11
     jobs = 1 + number % 2
     clock = _FAST if number % 3 == 2 else _BACKWARDS if number % 4 == 3 else ""
     killed = number % 5 == 4 and engine == "local"
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
+    spinning = f"import os; os.nice({nice})\nwhile True: pass"
+    busy = [subprocess.Popen([sys.executable, "-c", spinning]) for _ in range(load)]
     started = time.monotonic()
     try:
         digest = _record(home, f"run{number}", clock, jobs, killed, engine)

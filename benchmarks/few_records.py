@@ -1,6 +1,6 @@
 """What components of few records give away: the tables of docs/few_records.md.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/few_records.py PART [--seeds 20] [--data cifar10]
+    python benchmarks/few_records.py PART [--seeds 20] [--data cifar10]
 
 Parts: `exact` (components of 2, 3, 4 and 8 records drawn at random, by family and type) and `mixtures` (the
 project's own EM: K components on 20, 60 and 200 records of a class; `--components` of those of 2 to 8 records are
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import public_data
 from gram_limits import CLASSES, EXACT, Pool, load
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
@@ -328,7 +329,7 @@ def exact_part(pool: Pool, given: argparse.Namespace) -> None:
                 trial = one_component(pool, size, seed, family, dtype)
                 yield trial, *timed(pool, trial.view, seed, family, given)
 
-        row(f"{given.data}, {size} records, {family}, {dtype}", pool, trials(), Told())
+        row(f"{public_data.called(given.data)}, {size} records, {family}, {dtype}", pool, trials(), Told())
 
 
 def timed(
@@ -359,7 +360,7 @@ def mixtures_part(pool: Pool, given: argparse.Namespace) -> None:
             else:
                 found = [_otherwise(pool, view, seed, family) for seed, view in enumerate(views)]
             taken = (time.process_time() - begun) / len(views)
-            name = f"{given.data}, K = {number} on {records} a class, {family}, float16"
+            name = f"{public_data.called(given.data)}, K = {number} on {records} a class, {family}, float16"
             row(name, pool, ((trial, each, taken) for trial, each in zip(trials, found, strict=True)), told)
 
 
@@ -376,7 +377,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("exact", "mixtures"))
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--data", default="cifar10", choices=("cifar10", "fashion_mnist"))
+    public_data.add_arguments(parser)
     parser.add_argument("--sweeps", type=int, default=40)
     parser.add_argument(
         "--own", type=int, default=8, help="components of the attacker's own that tell what to trust"
@@ -384,9 +385,9 @@ def main() -> None:
     parser.add_argument("--components", type=int, default=4, help="components of a mixture that are attacked")
     parser.add_argument("--families", nargs="+", default=["diag", "full", "spherical"])
     given = parser.parse_args()
-    pool = load(given.data, signed=False)
+    pool = load(given.data, given.weights, signed=False)
     (exact_part if given.part == "exact" else mixtures_part)(pool, given)
 
 
 if __name__ == "__main__":
-    main()
+    public_data.ended(main)

@@ -1,6 +1,6 @@
 """Set-level reconstruction, membership and partial reconstruction in a chain: the table of docs/few_records.md.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/few_records_chain.py [--seeds 20] [--data cifar10]
+    python benchmarks/few_records_chain.py [--seeds 20] [--data cifar10]
 
 SqueezeNet's features at 64 pixels, as in few_records.py. Each seed is one class of a client, whose mixture with
 diagonal covariances the project's own EM fits. Candidates are samples of the mixture and what `few_records`
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import public_data
 from few_records import OWN, Matrix, Trial, law_of, mixture, names, searched, thinned
 from gram_limits import CLASSES, Pool, load
 from numpy.typing import NDArray
@@ -115,10 +116,10 @@ def main() -> None:
     """Print a line for each number of components and records."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--data", default="cifar10", choices=("cifar10", "fashion_mnist"))
+    public_data.add_arguments(parser)
     parser.add_argument("--sweeps", type=int, default=20)
     given = parser.parse_args()
-    pool = load(given.data, signed=False)
+    pool = load(given.data, given.weights, signed=False)
     known = Known(law_of(pool), population_of(pool.features[:OWN], pool.labels[:OWN], CLASSES))
     for records, number in ((20, 10), (60, 10), (60, 50)):
         arms = {name: Arm() for name in ("kept", "all candidates", "nearest candidates", "other records' release")}
@@ -133,7 +134,7 @@ def main() -> None:
             order = np.argsort(distances(whole, pool, trial.rows), kind="stable")
             arms["nearest candidates"].add(whole[order[: len(kept)]], pool, trial)
             arms["other records' release"].add(foreign, pool, trial)
-        print(f"{given.data}, K = {number} on {records} a class, {given.seeds} seeds")
+        print(f"{public_data.called(given.data)}, K = {number} on {records} a class, {given.seeds} seeds")
         for name, arm in arms.items():
             print(f"  {name}: {arm.words()}", flush=True)
 
@@ -148,4 +149,4 @@ def others_of(pool: Pool, trial: Trial, records: int, number: int, seed: int) ->
 
 
 if __name__ == "__main__":
-    main()
+    public_data.ended(main)

@@ -1,6 +1,6 @@
 """What declared noise leaves of components of one and two records: the table of docs/few_records.md.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/few_records_noise.py [--seeds 20] [--data cifar10]
+    python benchmarks/few_records_noise.py [--seeds 20] [--data cifar10]
 
 The attack under noise is maximum a posteriori: the values of all records of a component at once, under the noise
 that is declared on their sums and sums of squares and the attacker's law of their class, by descent from several
@@ -17,6 +17,7 @@ import argparse
 import time
 
 import numpy as np
+import public_data
 import torch
 from few_records import OWN, Matrix
 from gram_limits import CLASSES, Pool, load
@@ -96,9 +97,9 @@ def main() -> None:
     """Print a line for each number of records and epsilon."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--data", default="cifar10", choices=("cifar10", "fashion_mnist"))
+    public_data.add_arguments(parser)
     given = parser.parse_args()
-    pool = load(given.data, signed=False)
+    pool = load(given.data, given.weights, signed=False)
     lengths = np.linalg.norm(pool.features, axis=1, keepdims=True)
     pool = Pool(pool.features / np.maximum(lengths, 1.0), pool.labels)
     known = law(pool)
@@ -112,14 +113,15 @@ def main() -> None:
             taken = (time.process_time() - begun) / (4 * given.seeds)
             errors = [float(np.median(rows[:, column])) for column in (0, 4, 2)]
             print(
-                f"{given.data}, {size} records, epsilon {epsilon:g}, {given.seeds} seeds: error {errors[0]:.3f}, "
-                f"class mean {errors[1]:.3f}, noised mean {errors[2]:.3f}; named {named.value:.3f} "
-                f"[{named.low:.3f}, {named.high:.3f}], by the noised mean {mean.value:.3f} "
-                f"[{mean.low:.3f}, {mean.high:.3f}], chance {size / size_of:.3f}, the claim allows {allowed:.3f}; "
+                f"{public_data.called(given.data)}, {size} records, epsilon {epsilon:g}, {given.seeds} seeds: "
+                f"error {errors[0]:.3f}, class mean {errors[1]:.3f}, noised mean {errors[2]:.3f}; "
+                f"named {named.value:.3f} [{named.low:.3f}, {named.high:.3f}], "
+                f"by the noised mean {mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}], "
+                f"chance {size / size_of:.3f}, the claim allows {allowed:.3f}; "
                 f"{taken:.1f} s a component",
                 flush=True,
             )
 
 
 if __name__ == "__main__":
-    main()
+    public_data.ended(main)

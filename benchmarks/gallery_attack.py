@@ -1,6 +1,6 @@
 """Who of a gallery is in a message: the tables of docs/gallery_attack.md, one JSON object a line.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/gallery_attack.py PART [--data cifar10] [--draws 10]
+    python benchmarks/gallery_attack.py PART [--data cifar10] [--draws 10]
 
 Parts: `methods` (every method, per client and aggregated, in every type), `large` (12,000 candidates),
 `coverage` (share of the members that the gallery holds), `likeness` (the gallery re-encoded, resized or cropped),
@@ -12,10 +12,9 @@ Features are those of SqueezeNet at 64 pixels; they are kept under --cache. Inte
 from __future__ import annotations
 
 import argparse
-import gzip
+import hashlib
 import io
 import json
-import os
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import public_data
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -31,8 +31,7 @@ from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.ceiling import highest_auc
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.roc import auc
-from fedassay.backbones import build
-from fedassay.backbones.base import Backbone, BackboneRequest
+from fedassay.backbones.base import Backbone
 from fedassay.backbones.precomputed import precomputed
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, visible
@@ -81,28 +80,17 @@ METHODS: dict[str, Callable[[Any], Method]] = {
 class Pool:
     """Images, labels and features of a data set."""
 
-    def __init__(self, name: str, cache: Path, most: int, members: int) -> None:
+    def __init__(self, data: str, weights: str, cache: Path, most: int, members: int) -> None:
         self.members = members
-        self.images, self.labels = _images(name, most)
-        self.backbone = build(
-            BackboneRequest(
-                "squeezenet1_1",
-                str(Path(os.environ["FEDASSAY_WEIGHTS"]) / "squeezenet1_1_imagenet_features.pt"),
-                64,
-                self.images.shape[1:],
-                CLASSES,
-                None,
-                0,
-                "cpu",
-                Path(),
-            )
-        )
-        kept = cache / f"linear-{name}-{len(self.images)}.features.npy"
+        self.images, self.labels = _images(data, most)
+        self.backbone = public_data.backbone("squeezenet1_1", weights, public_data.SIZE, self.images, CLASSES)
+        of = hashlib.sha256(self.images.tobytes() + self.backbone.fingerprint.encode()).hexdigest()[:16]
+        kept = cache / f"linear-{of}.features.npy"
         if not kept.exists():
             np.save(kept, self.backbone.extract(self.images))
         self.features = np.load(kept)
         every = ImageSet(self.images, self.labels, tuple("0123456789"), features=self.features)
-        self.known: Backbone = precomputed(every, name, "cpu")
+        self.known: Backbone = precomputed(every, public_data.called(data), "cpu")
 
     def records(self, name: str, rows: NDArray[np.int64], features: Any = None) -> Records:
         """Records at some rows, with features of their own where these are given."""
@@ -110,24 +98,14 @@ class Pool:
         return Records(name, self.images[rows], self.labels[rows], lambda _: own)
 
 
-def _images(name: str, most: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    data = Path(os.environ["FEDASSAY_DATA"])
-    if name == "cifar10":
-        held = np.load(data / "cifar10_subset.npz")
-        images = np.concatenate([held["x_train"], held["x_test"]])
-        labels = np.concatenate([held["y_train"], held["y_test"]])
-        return images[:most], labels.astype(np.int64).ravel()[:most]
-
-    def read(start: str) -> NDArray[np.uint8]:
-        path = next(path for path in (data / "FashionMNIST" / "raw").iterdir() if path.name.startswith(start))
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-        sides = [int.from_bytes(content[4 + 4 * i : 8 + 4 * i], "big") for i in range(content[3])]
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(sides)
-
-    images = np.concatenate([read("train-images"), read("t10k-images")])[:most, ..., None]
-    labels = np.concatenate([read("train-labels"), read("t10k-labels")])[:most]
-    return images, labels.astype(np.int64)
+def _images(data: str, most: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Training images, and behind them test images: at most so many, in their order."""
+    both = public_data.loaded(data)
+    parts = [both.train] if both.test is None else [both.train, both.test]
+    return (
+        np.concatenate([part.images for part in parts])[:most],
+        np.concatenate([part.labels for part in parts])[:most],
+    )
 
 
 def drawn(pool: Pool, draw: int, sizes: Sequence[int]) -> list[NDArray[np.int64]]:
@@ -438,14 +416,14 @@ def main() -> None:
     """Measure a part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--data", choices=("cifar10", "fashion_mnist"), default="cifar10")
+    public_data.add_arguments(parser)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--images", type=int, default=14_500)
     parser.add_argument("--members", type=int, default=750, help="Members, and as many others")
     parser.add_argument("--cache", type=Path, default=Path("/tmp"))
     given = parser.parse_args()
-    PARTS[given.part](Pool(given.data, given.cache, given.images, given.members), given.draws)
+    PARTS[given.part](Pool(given.data, given.weights, given.cache, given.images, given.members), given.draws)
 
 
 if __name__ == "__main__":
-    main()
+    public_data.ended(main)

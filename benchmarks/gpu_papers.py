@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_papers.py steps                      names, in the order of value
     python benchmarks/gpu_papers.py dry-run [--full]           sizes, memory, bytes, minutes; needs no card
-    python benchmarks/gpu_papers.py pack FOLDER                the images as small archives, from FEDASSAY_DATA
+    python benchmarks/gpu_papers.py pack FOLDER                the images as small archives, fetched where need be
     python benchmarks/gpu_papers.py plan STEP FOLDER [--full]  a step's plan, for the images packed into FOLDER
     python benchmarks/gpu_papers.py results FOLDER             what the records in FOLDER say, one line a finding
 
@@ -14,10 +14,8 @@ which it was.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import math
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -26,15 +24,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import public_data
 import yaml
-from numpy.typing import NDArray
 
-CIFAR, FASHION, TRUNK = "cifar10_small.npz", "fashion_mnist.npz", "squeezenet1_1_imagenet_features.pt"
+from fedassay.backbones.weights import published_url
+from fedassay.data.images import LoadedData
+from fedassay.support.weights import hub_file
+
+CIFAR, FASHION, TRUNK = "cifar10.npz", "fashion_mnist.npz", "squeezenet1_1.pt"
+"""As they are called once they are packed."""
 CIFAR_TRAIN, CIFAR_TEST, FASHION_TEST = 6000, 1000, 2000
 """Images taken along; of Fashion-MNIST all 60,000 for training."""
 FASHION_TRAIN = 60_000
-PACKED = {CIFAR: 19_802_525, FASHION: 27_345_778, TRUNK: 2_906_701}
-"""Bytes of the archives, as packed once."""
+PACKED = {CIFAR: 19_802_525, FASHION: 27_345_778, TRUNK: 4_958_716}
+"""Bytes of the archives, as packed once, and of the weights, as torchvision says (4.729 MiB)."""
 CARRIED = 56 * 2**20
 """Bytes that they may have: with the code, 64 MiB are carried to a card."""
 RECORD = 4 * 2**20
@@ -107,7 +110,7 @@ def reconstruction(data: Plan, backbone: Plan, size: Size) -> Plan:
 
 
 def cifar_reconstruction(size: Size) -> Plan:
-    """Tables 6 and 7 of Beitollahi et al. 2024 on the CIFAR-10 subset, SqueezeNet in the place of ResNet-50."""
+    """Tables 6 and 7 of Beitollahi et al. 2024 on some of CIFAR-10, SqueezeNet in the place of ResNet-50."""
     data = {"name": "npz", "path": CIFAR, "split": {"private": 0.1, "attacker": 0.9}}
     return reconstruction(data, {"name": "squeezenet1_1", "weights": TRUNK, "input_size": 64}, size)
 
@@ -219,7 +222,7 @@ def cost_of_feddiff(records: int, clients: int, drawn: float, *, private: bool) 
 
 STEPS: dict[str, Step] = {
     "cifar_reconstruction": Step(
-        "FedPFT, tables 6 and 7, CIFAR-10 subset", cifar_reconstruction, (CIFAR, TRUNK),
+        "FedPFT, tables 6 and 7, some of CIFAR-10", cifar_reconstruction, (CIFAR, TRUNK),
         cost_of_reconstruction((32, 32, 3), 512, CIFAR_TRAIN // 10),
     ),
     "fashion_reconstruction": Step(
@@ -267,40 +270,39 @@ def dry_run(size: Size) -> list[dict[str, Any]]:
     return rows
 
 
-def idx(path: Path) -> NDArray[np.uint8]:
-    """An array of Fashion-MNIST's own archives."""
-    with gzip.open(path) as file:
-        raw = file.read()
-    dimensions = raw[3]
-    shape = np.frombuffer(raw, ">u4", dimensions, 4)
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-
-
-def pack(folder: Path, data: Path, weights: Path | None) -> dict[str, int]:
+def pack(folder: Path, cifar: LoadedData, fashion: LoadedData, trunk: Path) -> dict[str, int]:
     """Writes the archives; bytes of each file.
 
+    Args:
+        folder: Made where it is not there.
+        cifar: 32x32 colour images, `CIFAR_TRAIN` and `CIFAR_TEST` of which are taken along.
+        fashion: 28x28 grey images, `FASHION_TRAIN` and `FASHION_TEST` of which are.
+        trunk: A state dict of SqueezeNet's.
+
     Raises:
-        SystemExit: A file is not there.
+        SystemExit: A data set has no test images, or the archives are too large.
     """
-    raw = data / "FashionMNIST" / "raw"
-    needed = [data / "cifar10_subset.npz", *(raw / f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k")
-              for kind in ("images-idx3", "labels-idx1"))]  # fmt: skip
-    trunk = (weights or data) / TRUNK
-    missing = [str(path) for path in (*needed, trunk) if not path.is_file()]
-    if missing:
-        raise SystemExit(f"FEDASSAY_DATA, FEDASSAY_WEIGHTS: not there: {', '.join(missing)}")
     folder.mkdir(parents=True, exist_ok=True)
-    with np.load(needed[0]) as kept:
-        few = {"x_train": CIFAR_TRAIN, "y_train": CIFAR_TRAIN, "x_test": CIFAR_TEST, "y_test": CIFAR_TEST}
-        np.savez_compressed(folder / CIFAR, allow_pickle=False, **{key: kept[key][:n] for key, n in few.items()})
-    train, labels, test, truth = (idx(path) for path in needed[1:])
-    np.savez_compressed(folder / FASHION, allow_pickle=False, x_train=train, y_train=labels.astype(np.int64),
-                        x_test=test[:FASHION_TEST], y_test=truth[:FASHION_TEST].astype(np.int64))  # fmt: skip
+    for name, data, train, test in (
+        (CIFAR, cifar, CIFAR_TRAIN, CIFAR_TEST),
+        (FASHION, fashion, FASHION_TRAIN, FASHION_TEST),
+    ):
+        if data.test is None:
+            raise SystemExit(f"{data.source}: has no test images")
+        np.savez_compressed(folder / name, allow_pickle=False,
+                            x_train=data.train.images[:train], y_train=data.train.labels[:train],
+                            x_test=data.test.images[:test], y_test=data.test.labels[:test])  # fmt: skip
     shutil.copyfile(trunk, folder / TRUNK)
     sizes = {name: (folder / name).stat().st_size for name in (CIFAR, FASHION, TRUNK)}
     if sum(sizes.values()) > CARRIED:
         raise SystemExit(f"packed: {sum(sizes.values())} bytes; allowed: {CARRIED}")
     return sizes
+
+
+def weights_file(weights: str) -> Path:
+    """SqueezeNet's weights as torchvision publishes them, fetched where they are not there; or a file."""
+    url = published_url("squeezenet1_1", weights)
+    return Path(weights) if url is None else hub_file(url)
 
 
 def results(folder: Path) -> list[str]:
@@ -319,11 +321,12 @@ def results(folder: Path) -> list[str]:
     return lines
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=("steps", "dry-run", "pack", "plan", "results"))
     parser.add_argument("given", nargs="*")
     parser.add_argument("--full", action="store_true")
+    public_data.add_arguments(parser)
     given = parser.parse_args()
     size = FULL if given.full else LEASE
     match given.what, given.given:
@@ -336,18 +339,15 @@ def main() -> int:
             )
             print()
         case "pack", [folder]:
-            data, weights = os.environ.get("FEDASSAY_DATA"), os.environ.get("FEDASSAY_WEIGHTS")
-            if not data:
-                raise SystemExit("FEDASSAY_DATA: not set; it names the folder of the data sets")
-            print(json.dumps(pack(Path(folder), Path(data), Path(weights) if weights else None), indent=1))
+            cifar, fashion = (public_data.loaded(each) for each in (given.data, "fashion_mnist"))
+            print(json.dumps(pack(Path(folder), cifar, fashion, weights_file(given.weights)), indent=1))
         case "plan", [name, folder] if name in STEPS:
             print(yaml.safe_dump(plan_of(name, size, Path(folder)), sort_keys=False), end="")
         case "results", [folder]:
             print("\n".join(results(Path(folder))))
         case _:
             parser.error(f"{given.what} {' '.join(given.given)}: see above")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    public_data.ended(main)

@@ -2,7 +2,7 @@
 # The papers' experiments on a GPU, in the order of value: each step short, and skipped once it is done.
 #
 #   benchmarks/gpu_papers.sh --dry-run [--full]    steps, sizes, memory on the card, minutes; needs no card
-#   benchmarks/gpu_papers.sh --pack                the images as small archives under $OUTPUT/data, from FEDASSAY_DATA
+#   benchmarks/gpu_papers.sh --pack                the images as small archives under $OUTPUT/data, fetched where need be
 #   benchmarks/gpu_papers.sh [--full] [STEP]...    every step, or those named
 #
 # OUTPUT (runs/gpu_papers) is where plans, runs and results go; one folder a step. A step that is stopped goes on from

@@ -1,6 +1,6 @@
 """Where Gram factorization works and where it stops, on FedCGS messages of real CIFAR-10 images.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/gram_factorization_sweep.py [--parts size zeros ...]
+    python benchmarks/gram_factorization_sweep.py [--parts size zeros ...] [--data cifar10]
 
 Sweeps the number of records a client, the share of exact zeros (by input size and backbone), the transport,
 what is hidden, the number of clients summed up, and privacy noise; prints a Markdown table a part, or JSON
@@ -16,14 +16,12 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
+import public_data
 
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.message.truth import match
-from fedassay.backbones import build
-from fedassay.backbones.base import BackboneRequest
 from fedassay.contracts.attack import Knowledge
 from fedassay.data.records import Records
 from fedassay.exchange.gram import Matrix
@@ -35,7 +33,6 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_features, release_shared_sums, shared_sums
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.privacy.tape import FreeNoise
-from fedassay.support.paths import find
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -47,7 +44,8 @@ SCALE = 128.0
 
 ALL = "all but the sum over clients"
 
-WEIGHTS = {"squeezenet1_1": "squeezenet1_1_imagenet_features.pt", "cifar_resnet20": "cifar10_resnet20.pt"}
+WEIGHTS = {"squeezenet1_1": "imagenet", "cifar_resnet20": "cifar10"}
+"""Of the backbones, by the names that plans have for them."""
 
 
 @dataclass(frozen=True)
@@ -199,23 +197,10 @@ def _message(client: Records, case: Case, rng: np.random.Generator) -> Message:
     return Message(0, client.name, SERVER, fields)
 
 
-def load(backbone: str, input_size: int | None) -> Records:
+def load(data: str, weights: dict[str, str], backbone: str, input_size: int | None) -> Records:
     """The pool's records under a backbone."""
-    with np.load(find("cifar10_subset.npz", Path.cwd()), allow_pickle=False) as archive:
-        images, labels = archive["x_train"][: 2 * POOL], archive["y_train"][: 2 * POOL].astype(np.int64)
-    made = build(
-        BackboneRequest(
-            name=backbone,
-            weights=str(find(WEIGHTS[backbone], Path.cwd()).resolve()),
-            input_size=input_size,
-            image_shape=(32, 32, 3),
-            classes=10,
-            public=None,
-            seed=0,
-            device="cpu",
-            base=Path.cwd(),
-        )
-    )
+    images, labels = public_data.training(data, 2 * POOL)
+    made = public_data.backbone(backbone, weights[backbone], input_size, images, 10)
     features = made.features(images) / np.float32(SCALE)
     return Records("pool", images, labels, lambda _images: features)
 
@@ -246,14 +231,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
+    public_data.add_arguments(parser, weights=False)
+    for name, word in WEIGHTS.items():
+        parser.add_argument(f"--{name}", default=word, metavar="NAME|FILE", help="weights of this backbone")
     given = parser.parse_args()
+    weights = {name: str(getattr(given, name)) for name in WEIGHTS}
     kept: dict[tuple[str, int | None], Records] = {}
     for part in given.parts:
         rows = []
         for case in cases(part):
             key = (case.backbone, case.input_size)
             if key not in kept:
-                kept[key] = load(*key)
+                kept[key] = load(given.data, weights, *key)
             rows.append(measure(case, kept[key]))
         print(
             json.dumps([asdict(row) for row in rows]) if given.json else f"\n### {part}\n\n{table(rows)}",
@@ -264,4 +253,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    public_data.ended(main)

@@ -1,6 +1,6 @@
 """What Gram matrices give away, with intervals: the tables of docs/gram_factorization.md.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/gram_limits.py PART [--seeds 20] [--data cifar10]
+    python benchmarks/gram_limits.py PART [--seeds 20] [--data cifar10] [--weights imagenet]
 
 Parts: `share` (records with a relative error below 1e-3, by client size, type and hidden counts), `ratio` (more
 records than features), `phase` (zeros and n / d on synthetic features, against the counting bound), `dense`
@@ -15,16 +15,15 @@ after `--limit` seconds of processor time of a row; one that ended so says "limi
 from __future__ import annotations
 
 import argparse
-import gzip
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import public_data
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
@@ -33,8 +32,6 @@ from fedassay.audits.message.certificates import WRONG, Recovered, fit
 from fedassay.audits.message.certified import CLIENTS, recovered
 from fedassay.audits.stats.persons import share_interval
 from fedassay.audits.stats.typed_intervals import Bounded, interval
-from fedassay.backbones import build
-from fedassay.backbones.base import BackboneRequest
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.data.records import Records
 from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
@@ -44,7 +41,6 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_features, release_shared_sums
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.privacy.tape import FreeNoise
-from fedassay.support.paths import data_root, find
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -55,6 +51,9 @@ CLASSES = 10
 EXACT = 1e-3
 SCALE = 128.0
 """Features are divided by it: the squares of SqueezeNet's do not fit into float16."""
+
+MOST = 8000
+"""Training images that are taken."""
 
 HELD = 6400
 """Images of the attacker's; clients are drawn from the others."""
@@ -423,40 +422,16 @@ PARTS: dict[str, Callable[[Pool, Asked], None]] = {
 }
 
 
-def load(data: str, *, signed: bool) -> Pool:
+def load(data: str, weights: str, *, signed: bool) -> Pool:
     """SqueezeNet's features at 64 pixels; `signed`: those before its last rectifiers."""
-    images, labels = dict(_images(data_root(None, Path.cwd()), data))["all"]
-    made = build(
-        BackboneRequest(
-            name="squeezenet1_1",
-            weights=str(find("squeezenet1_1_imagenet_features.pt", Path.cwd()).resolve()),
-            input_size=64,
-            image_shape=tuple(images.shape[1:]),
-            classes=CLASSES,
-            public=None,
-            seed=0,
-            device="cpu",
-            base=Path.cwd(),
-        )
-    )
+    images, labels = public_data.training(data, MOST)
+    made = public_data.backbone("squeezenet1_1", weights, public_data.SIZE, images, CLASSES)
     if signed:
         from torch import nn
 
         last = [part for part in made.module.modules() if hasattr(part, "expand1x1_activation")][-1]
         last.expand1x1_activation = last.expand3x3_activation = nn.Identity()
     return Pool(made.features(images).astype(np.float64) / SCALE, labels)
-
-
-def _images(folder: Path, data: str) -> Iterator[tuple[str, tuple[Any, Labels]]]:
-    if data == "cifar10":
-        with np.load(folder / "cifar10_subset.npz", allow_pickle=False) as archive:
-            yield "all", (archive["x_train"][:8000], archive["y_train"][:8000].astype(np.int64))
-        return
-    raw = folder / "FashionMNIST" / "raw"
-    with gzip.open(raw / "train-images-idx3-ubyte.gz") as file:
-        images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28, 1)[:8000]
-    with gzip.open(raw / "train-labels-idx1-ubyte.gz") as file:
-        yield "all", (images, np.frombuffer(file.read(), np.uint8, offset=8)[:8000].astype(np.int64))
 
 
 def main() -> None:
@@ -469,7 +444,7 @@ def main() -> None:
     parser.add_argument("--zeros", type=float, nargs="+", default=[0.9, 0.8, 0.7, 0.6, 0.5])
     parser.add_argument("--over", type=float, nargs="+")
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128])
-    parser.add_argument("--data", choices=("cifar10", "fashion_mnist"), default="cifar10")
+    public_data.add_arguments(parser)
     given = parser.parse_args()
     over = None if given.over is None else tuple(given.over)
     asked = Asked(
@@ -484,11 +459,12 @@ def main() -> None:
     pool = (
         Pool(np.zeros((0, 1)), np.zeros(0, np.int64))
         if given.part == "phase"
-        else load(given.data, signed=given.part == "dense")
+        else load(given.data, given.weights, signed=given.part == "dense")
     )
-    print(f"\n### {given.part}, {given.data}: case | clients | below 1e-3 | 95 % | below .1 | median | s\n")
+    columns = "case | clients | below 1e-3 | 95 % | below .1 | median | s"
+    print(f"\n### {given.part}, {public_data.called(given.data)}: {columns}\n")
     PARTS[given.part](pool, asked)
 
 
 if __name__ == "__main__":
-    main()
+    public_data.ended(main)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
-
 import numpy as np
+import public_data
 from numpy.typing import NDArray
 
 from fedassay.support.errors import DataError
-from fedassay.support.paths import find
 
 Images = NDArray[np.uint8]
 
@@ -17,14 +14,19 @@ Images = NDArray[np.uint8]
 def load(queries: int, gallery: int) -> tuple[Images, Images, str]:
     """Query and gallery images, and what they are.
 
-    The CIFAR-10 subset where `cifar10_subset.npz` is found (as plans find files: here, or in the folder that
-    FEDASSAY_DATA names), test images against training images; else seeded synthetic ones with a photograph's
-    spectrum.
+    CIFAR-10's test images against its training images where they lie in the folder of data sets (nothing is
+    fetched here); else seeded synthetic ones with a photograph's spectrum.
     """
-    with suppress(DataError), np.load(find("cifar10_subset.npz", Path.cwd())) as file:
-        return file["x_test"][:queries], file["x_train"][:gallery], "CIFAR-10 subset"
-    images = synthetic(queries + gallery)
-    return images[:queries], images[queries:], "synthetic, 1/f spectrum (cifar10_subset.npz not found)"
+    try:
+        images, _ = public_data.in_two("cifar10", gallery, queries, download=False)
+    except DataError:
+        images = synthetic(queries + gallery)
+        return (
+            images[:queries],
+            images[queries:],
+            "synthetic, 1/f spectrum (no cifar10 among the data sets)",
+        )
+    return images[gallery:], images[:gallery], "CIFAR-10"
 
 
 def synthetic(number: int) -> Images:

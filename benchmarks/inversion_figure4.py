@@ -1,6 +1,6 @@
 """Figure 4 of Guan et al. 2025 on CIFAR-10: what four records of one class show through FedCGS's message.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/inversion_figure4.py OUT.png [--family NAME]
+    python benchmarks/inversion_figure4.py OUT.png [--family NAME] [--data cifar10] [--weights imagenet]
 
 One client holds the first four training images of a class. Rows of the picture: the images; inverted from their
 raw features; from the features that `gram_factorization` recovers from the client's second moment and class sum in
@@ -13,41 +13,21 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+import public_data
 from PIL import Image
 
 from fedassay.attacks.feature_inversion import DIRECTIONS, FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
-from fedassay.backbones import build
-from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.contracts.attack import Knowledge
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.similarity.psnr import psnr
-from fedassay.support.paths import find
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Images
 
 RECORDS, CLASSES, ENLARGED = 4, 10, 4
-
-
-def backbone() -> Backbone:
-    weights = find("squeezenet1_1_imagenet_features.pt", Path.cwd())
-    return build(
-        BackboneRequest(
-            name="squeezenet1_1",
-            weights=str(weights.resolve()),
-            input_size=64,
-            image_shape=(32, 32, 3),
-            classes=CLASSES,
-            public=None,
-            seed=0,
-            device="cpu",
-            base=Path.cwd(),
-        )
-    )
 
 
 def views(features: np.ndarray, label: int) -> tuple[View, View]:
@@ -71,11 +51,11 @@ def main() -> None:
     parser.add_argument("--family", choices=["spectrum", "pixels", "deep_image_prior"], default="spectrum")
     parser.add_argument("--label", type=int, choices=range(CLASSES), default=1)
     parser.add_argument("--steps", type=int, default=150)
+    public_data.add_arguments(parser)
     given = parser.parse_args()
-    data = find("cifar10_subset.npz", Path.cwd())
-    with np.load(data, allow_pickle=False) as archive:
-        images: Images = archive["x_train"][np.flatnonzero(archive["y_train"] == given.label)[:RECORDS]]
-    network = backbone()
+    every, labels = public_data.training(given.data)
+    images = every[np.flatnonzero(labels == given.label)[:RECORDS]]
+    network = public_data.backbone("squeezenet1_1", given.weights, public_data.SIZE, images, CLASSES)
     features = network.extract(images).astype(np.float64)
     message, raw = views(features, given.label)
 
@@ -103,4 +83,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    public_data.ended(main)

@@ -1,29 +1,28 @@
 """What public maps of features cost and protect: the table of docs/closed_forms.md.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/public_maps.py PART [--seeds 8]
+    python benchmarks/public_maps.py PART [--seeds 8] [--data cifar10] [--weights imagenet]
 
-SqueezeNet 1.1 at 64 pixels, CIFAR-10 subset, features over 128. `accuracy`: heads of 5,600 records at 10 clients
-on 2,500 test records, with Clopper-Pearson intervals. `attack`: the Gram attack with 6,400 own images on clients
-whose records count as one class; errors relative to a record's distance from its client's mean: median over
-records, its bootstrap interval over clients, the share below 1e-3, the medians of a random rotation and of the
-nearest own feature. Bandwidths are in median distances between features.
+SqueezeNet 1.1 at 64 pixels, 12,000 training and 2,500 test images, features over 128. `accuracy`: heads of 5,600
+records at 10 clients on the test records, with Clopper-Pearson intervals. `attack`: the Gram attack with 6,400 own
+images on clients whose records count as one class; errors relative to a record's distance from its client's mean:
+median over records, its bootstrap interval over clients, the share below 1e-3, the medians of a random rotation
+and of the nearest own feature. Bandwidths are in median distances between features.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import public_data
 from gram_limits import CLASSES, HELD, SCALE, _nearest, _turned, errors
 from numpy.typing import NDArray
 
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.stats.intervals import clopper_pearson
-from fedassay.backbones import build
-from fedassay.backbones.base import Backbone, BackboneRequest
+from fedassay.backbones.base import Backbone
 from fedassay.contracts.attack import Knowledge
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
@@ -32,11 +31,13 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.methods.closed_forms.fed3r import Fed3R
 from fedassay.methods.closed_forms.gh_ofl import GHOFL
-from fedassay.support.paths import find
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
 Matrix = NDArray[np.float64]
+
+TRAIN, TEST = 12_000, 2500
+"""Images that are taken."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,10 @@ def _rows(images: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.ascontiguousarray(images.reshape(len(images), 4)).view("<u4").ravel().astype(np.int64)
 
 
-def load() -> Table:
+def load(data: str, weights: str) -> Table:
     """Training images first, then test images."""
-    with np.load(find("cifar10_subset.npz", Path.cwd())) as archive:
-        images = np.concatenate([archive["x_train"], archive["x_test"]])
-        labels = np.concatenate([archive["y_train"], archive["y_test"]]).astype(np.int64)
-    weights = find("squeezenet1_1_imagenet_features.pt", Path.cwd())
-    request = BackboneRequest(
-        "squeezenet1_1", str(weights.resolve()), 64, images.shape[1:], CLASSES, None, 0, "cpu", Path.cwd()
-    )
-    made = build(request)
+    images, labels = public_data.in_two(data, TRAIN, TEST)
+    made = public_data.backbone("squeezenet1_1", weights, public_data.SIZE, images, CLASSES)
     return Table((made.features(images) / SCALE).astype(np.float32), labels, made)
 
 
@@ -101,9 +96,9 @@ def methods(
 def accuracy(table: Table, seeds: int) -> None:
     """Of the heads, at two epsilons."""
     del seeds
-    rows = np.arange(HELD, 12_000)
+    rows = np.arange(HELD, TRAIN)
     clients = tuple(table.records(f"client/{i}", part) for i, part in enumerate(np.array_split(rows, 10)))
-    test = table.records("test", np.arange(12_000, len(table.labels)))
+    test = table.records("test", np.arange(TRAIN, len(table.labels)))
     for name, method in methods(table, (512, 2048), (1, 3, 10), {"head": "lda"}).items():
         line = f"| {name} |"
         for epsilon in (float("inf"), 8.0):
@@ -123,7 +118,7 @@ def attack(table: Table, seeds: int) -> None:
             found, turned, nearest = [], [], []
             for seed in range(seeds):
                 rng = np.random.default_rng(seed)
-                rows = HELD + rng.choice(12_000 - HELD, size, replace=False)
+                rows = HELD + rng.choice(TRAIN - HELD, size, replace=False)
                 client = table.records("client/0", np.sort(rows), labelled=False)
                 seen = view(method.run(replace(task(table, (client,), own, np.inf, 0))).transcript, ThreatModel())
                 result = GramFactorization(trust=1e9).run(seen, known)
@@ -158,9 +153,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("part", choices=("accuracy", "attack"))
     parser.add_argument("--seeds", type=int, default=8)
+    public_data.add_arguments(parser)
     given = parser.parse_args()
-    {"accuracy": accuracy, "attack": attack}[given.part](load(), given.seeds)
+    {"accuracy": accuracy, "attack": attack}[given.part](load(given.data, given.weights), given.seeds)
 
 
 if __name__ == "__main__":
-    main()
+    public_data.ended(main)

@@ -1,6 +1,6 @@
 """Time to quality of the reconstruction attack: processor seconds until SSIM is within 1 % of its final value.
 
-    FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/time_to_quality.py
+    python benchmarks/time_to_quality.py
     ... python benchmarks/time_to_quality.py --full --plan configs/attacks/feature_diffusion.yaml
 
 Raw features of private images of a plan, Fashion-MNIST if none is named. The attacker's model is trained from the

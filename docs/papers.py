@@ -18,7 +18,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -33,6 +33,8 @@ ORDER = ("fedpft", "fedcgs", "fedlog", "feddiff")
 _START, _END = "<!-- made by docs/papers.py: {} -->\n", "<!-- end of what docs/papers.py makes -->\n"
 _WIDTH = 115
 _MISSING = object()
+_FILES = (".npz", ".pt", ".pth", ".safetensors")
+"""Endings of files of one's own, for data and weights."""
 
 CHANCE = 0.15
 """Accuracy on ten classes and a few hundred test images that luck alone may give."""
@@ -232,7 +234,7 @@ def digest(record: RunRecord, measured: str) -> dict[str, Any]:
     """What the page says of a run."""
     plan: Mapping[str, Any] = record.plan
     command = [str(part) for part in record.environment.get("command", [])]
-    given = [_without_folders(after) for part, after in pairwise(command) if part == "--set"]
+    given = [_unnamed(after) for part, after in pairwise(command) if part == "--set"]
     figures: dict[str, list[float]] = {}
     several = {cell.label for cell in record.cells for other in record.cells if _apart(cell, other)}
     for cell in record.cells:
@@ -257,10 +259,11 @@ def _apart(cell: CellRecord, other: CellRecord) -> bool:
     return cell.label == other.label and cell.epsilon != other.epsilon
 
 
-def _without_folders(assignment: str) -> str:
-    """`data.path=/somewhere/file.npz` as `data.path=file.npz`."""
+def _unnamed(assignment: str) -> str:
+    """`data.path=/somewhere/mine.npz` as `data.path=FILE.npz`: whoever reads the page has not that file."""
     key, _, value = assignment.partition("=")
-    return f"{key}={value.rpartition('/')[2]}"
+    path = PurePath(value)
+    return f"{key}={f'FILE{path.suffix}' if path.suffix in _FILES else path.name}"
 
 
 def _figure(cell: CellRecord, measured: str) -> float | None:

@@ -193,7 +193,7 @@ def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
         shown=_shown(risk, ours, told, corrected),
         leak=f"a {unit} is told better than {allows}",
         harm=Harm(
-            kind="members",
+            kind="attributes" if risk.selection == "property" else "members",
             of=unit,
             count=told,
             total=count,

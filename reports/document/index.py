@@ -112,6 +112,7 @@ def page(found: list[Entry], folder: Path, beside: Path) -> str:
         entries=found,
         prefix=prefix,
         counts=list(zip(MARKS, counted, strict=True)),
+        unread=sum(entry.answer is None for entry in found),
     )
 
 

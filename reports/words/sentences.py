@@ -56,6 +56,9 @@ _THINGS: dict[Thing, str] = {
     "release": "releases",
 }
 
+_MOST_EXPOSED = frozenset({"worst_record", "worst_person_told", "worst_client_told"})
+"""Metrics that are shares of runs in which the unit most at risk is told."""
+
 _SOUGHT: dict[HarmKind, str] = {
     "pictures": "rebuilt images",
     "exact": "exact features or records",
@@ -163,14 +166,26 @@ def _members(harm: Harm, _finding: Finding) -> str:
     if harm.of == "training_record":
         return "training images can be told from images that the generator never saw"
     words = f"an attacker tells which {_THINGS[harm.of]} took part better than by chance"
+    if harm.metric in _MOST_EXPOSED:
+        return f"{words} ({_told(harm)})"
     if harm.value is not None and harm.metric:
-        guess = f", {short(0.5)} is guessing" if "auc" in harm.metric or harm.metric == "worst_record" else ""
+        guess = f", {short(0.5)} is guessing" if "auc" in harm.metric else ""
         name = "AUC" if "auc" in harm.metric else harm.metric.replace("_", " ")
         words += f" ({name} {significant(harm.value)}{guess})"
     return words
 
 
+def _told(harm: Harm) -> str:
+    """How many units are told, and how often the one that is told most."""
+    many = f"{harm.count:,} of {harm.total:,} are; " if harm.count is not None and harm.total is not None else ""
+    often = "" if harm.value is None else f" in {short(100 * harm.value)} % of runs, {short(50)} % is guessing"
+    return f"{many}the most exposed is told{often}"
+
+
 def _attributes(harm: Harm, _finding: Finding) -> str:
+    if harm.metric in _MOST_EXPOSED:
+        like = f"an attacker tells what the records of {_THINGS[harm.of]} are like"
+        return f"{like} better than by chance ({_told(harm)})"
     whose = f"{_of(harm.count, harm.total, alone='single')} {_THINGS[harm.of]}"
     return f"labels or attributes of {whose} follow {_from(harm)}"
 

@@ -60,6 +60,9 @@ def test_a_property_is_told_from_messages_without_noise(make: Make, method: Meth
     context = replace(context, rerun=loud.rerun)
     found = property_finding(context, property_of(context, 3, None, 0.5), 80)
     assert found.verdict == "leak", found.reason
+    # What a client's records are like, which says nothing of who takes part.
+    assert found.harm is not None
+    assert found.harm.kind == "attributes"
     assert found.metrics["auc_swaps"].low > 0.9  # type: ignore[operator]
     assert found.metrics["observed"].value > 0.05  # type: ignore[operator]
     assert found.controls.positive is not None

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedassay.data import DataRequest, load
+from fedassay.support.errors import DataError
 
 _FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -237,9 +238,8 @@ def test_a_folder_tree_of_pacs_layout_is_read_as_pacs(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), 4)
     images = rng.integers(0, 256, (len(labels), 16, 16, 3), dtype=np.uint8)
-    np.savez(tmp_path / "own.npz", x_train=images, y_train=labels)
     module = script("domain_tree")
-    assert module.write_tree(tmp_path / "own.npz", tmp_path / "tree", 1) == 28
+    assert module.write_tree(images, labels, tmp_path / "tree", 1) == 28
     request = DataRequest("pacs", None, tmp_path / "tree", None, 0, tmp_path)
     data = load(request).train
     assert data.domain_names == ("art_painting", "cartoon", "photo", "sketch")
@@ -250,7 +250,65 @@ def test_a_folder_tree_of_pacs_layout_is_read_as_pacs(tmp_path: Path) -> None:
     assert np.array_equal(photos, images[[4 * label + 2 for label in range(7)]])
     assert len(np.unique(data.images.reshape(28, -1), axis=0)) == 28
     with pytest.raises(ValueError, match="class 0: 4 images given; needed: 8"):
-        module.write_tree(tmp_path / "own.npz", tmp_path / "more", 2)
+        module.write_tree(images, labels, tmp_path / "more", 2)
+
+
+def test_benchmarks_take_a_public_data_set_by_its_name_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = script("public_data")
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8), np.arange(12) % 3
+    own = tmp_path / "mine.npz"
+    np.savez(own, x_train=images[:8], y_train=labels[:8], x_test=images[8:], y_test=labels[8:])
+    both = module.in_two(str(own), 5, 3)
+    assert np.array_equal(both[0], np.concatenate([images[:5], images[8:11]]))
+    assert both[1].tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    with pytest.raises(DataError, match="mine has 8 training and 4 test images; needed: 9 and 3"):
+        module.in_two(str(own), 9, 3)
+    digits, truth = module.training("digits", 7)
+    assert digits.shape == (7, 8, 8, 1)
+    assert len(truth) == 7
+    assert [module.called(each) for each in (str(own), "cifar10")] == ["mine", "cifar10"]
+    # What is not there is fetched; without a network the sentence says which file goes where.
+    monkeypatch.setenv("FEDASSAY_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(SystemExit, match=r"cifar-10-python\.tar\.gz: not under FEDASSAY_DATA"):
+        module.ended(lambda: module.training("cifar10", download=False))
+    # The searches do without.
+    queries, gallery, source = script("images32").load(3, 5)
+    assert (len(queries), len(gallery)) == (3, 5)
+    assert source.startswith("synthetic")
+
+
+def test_nothing_names_a_file_that_no_stranger_has(shared_data: Path, shared_weights: Path) -> None:
+    """But tests, which say why they are skipped elsewhere."""
+    private = [
+        path.name
+        for folder in (shared_data, shared_weights)
+        for path in folder.iterdir()
+        if path.suffix in (".npz", ".pt")
+    ]
+    assert private
+    root = _FOLDER.parent
+    found = [
+        f"{path.relative_to(root)}: {name}"
+        for folder in (
+            "attacks",
+            "audits",
+            "benchmarks",
+            "configs",
+            "docs",
+            "examples",
+            "methods",
+            "reports",
+            "src",
+        )
+        for path in (root / folder).rglob("*")
+        if path.suffix in (".py", ".md", ".yaml", ".sh", ".toml", ".ipynb", ".json", ".txt")
+        for name in private
+        if name in path.read_text(encoding="utf-8")
+    ]
+    assert found == []
 
 
 def test_no_benchmark_looks_for_data_beside_the_checkout() -> None:

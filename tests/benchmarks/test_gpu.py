@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import json
 import os
@@ -18,6 +17,7 @@ import pytest
 import torch
 import yaml
 
+from fedassay.data.images import ImageSet, LoadedData
 from fedassay.plan.resolve import load_scenario
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -166,49 +166,41 @@ def test_the_dry_run_of_the_papers_steps_fits_a_card_and_half_an_hour(monkeypatc
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
-    """Folders laid out as FEDASSAY_DATA is, with a few images."""
-    rng, raw = np.random.default_rng(0), tmp_path / "data" / "FashionMNIST" / "raw"
-    raw.mkdir(parents=True)
-    for part, count in (("train", 300), ("t10k", 50)):
-        for kind, shape in (("images-idx3", (count, 28, 28)), ("labels-idx1", (count,))):
-            values = rng.integers(0, 256 if len(shape) == 3 else 10, shape).astype(np.uint8)
-            header = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes()
-            with gzip.open(raw / f"{part}-{kind}-ubyte.gz", "wb") as file:
-                file.write(header + values.tobytes())
-    pixels = rng.integers(0, 256, (200, 32, 32, 3)).astype(np.uint8)
-    labels = np.arange(200) % 10
-    np.savez(
-        tmp_path / "data" / "cifar10_subset.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels
-    )
-    (tmp_path / "data" / "squeezenet1_1_imagenet_features.pt").write_bytes(b"weights")
-    return tmp_path / "data"
+def packed(tmp_path: Path) -> tuple[Path, dict[str, int], LoadedData]:
+    """A folder with a few images packed, its files' sizes, and the grey ones."""
+    rng = np.random.default_rng(0)
+
+    def some(count: int, shape: tuple[int, ...]) -> ImageSet:
+        pixels = rng.integers(0, 256, (count, *shape)).astype(np.uint8)
+        return ImageSet(pixels, np.arange(count) % 10, tuple("0123456789"))
+
+    cifar = LoadedData(some(200, (32, 32, 3)), some(40, (32, 32, 3)), "colour")
+    fashion = LoadedData(some(300, (28, 28, 1)), some(50, (28, 28, 1)), "grey")
+    (tmp_path / "weights").write_bytes(b"weights")
+    sizes = script("gpu_papers").pack(tmp_path / "packed", cifar, fashion, tmp_path / "weights")
+    return tmp_path / "packed", sizes, fashion
 
 
 @pytest.mark.parametrize("size", ["LEASE", "FULL"])
-def test_every_steps_plan_is_one_that_can_be_run(size: str, images: Path, tmp_path: Path) -> None:
-    papers = script("gpu_papers")
-    sizes = papers.pack(tmp_path / "packed", images, None)
+def test_every_steps_plan_is_one_that_can_be_run(
+    size: str, packed: tuple[Path, dict[str, int], LoadedData], tmp_path: Path
+) -> None:
+    papers, (folder, sizes, fashion) = script("gpu_papers"), packed
     assert set(sizes) == {papers.CIFAR, papers.FASHION, papers.TRUNK}
     for name, step in papers.STEPS.items():
         assert set(step.files) <= set(sizes)
-        (tmp_path / "plan.yaml").write_text(
-            yaml.safe_dump(papers.plan_of(name, getattr(papers, size), tmp_path / "packed"))
-        )
+        (tmp_path / "plan.yaml").write_text(yaml.safe_dump(papers.plan_of(name, getattr(papers, size), folder)))
         scenario = load_scenario(tmp_path / "plan.yaml")
         assert scenario.plan.name == name
         assert Path(scenario.plan.data.path or "").is_file()
         assert len(scenario.cells) == (2 if "reconstruction" in name else 1)
-    with np.load(tmp_path / "packed" / papers.FASHION, allow_pickle=False) as kept:
-        assert kept["x_train"].shape == (300, 28, 28)
-        with gzip.open(images / "FashionMNIST" / "raw" / "train-images-idx3-ubyte.gz") as file:
-            assert file.read()[16:] == kept["x_train"].tobytes()
+    with np.load(folder / papers.FASHION, allow_pickle=False) as kept:
+        assert kept["x_train"].tobytes() == fashion.train.images.tobytes()
+    assert (folder / papers.TRUNK).read_bytes() == b"weights"
 
 
-def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"not there: .*cifar10_subset\.npz"):
-        script("gpu_papers").pack(tmp_path / "packed", tmp_path, None)
-    assert not (tmp_path / "packed").exists()
+def test_weights_of_ones_own_are_packed_in_the_place_of_published_ones(tmp_path: Path) -> None:
+    assert script("gpu_papers").weights_file(str(tmp_path / "mine.pt")) == tmp_path / "mine.pt"
 
 
 def test_results_are_a_line_for_every_accuracy_and_finding(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import socket
 import urllib.error
 import zipfile
@@ -91,6 +93,19 @@ def test_what_may_not_be_fetched_says_so(
     with pytest.raises(DataError, match="--offline"):
         load(_request("pneumoniamnist"))
     assert not folder.exists()
+
+
+def test_a_home_that_cannot_be_written_is_named_with_what_to_set(
+    folder: Path, xrays: dict[str, NDArray[np.uint8]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of an account of a service; whoever runs the tests may be allowed everything, so the call refuses."""
+
+    def refuses(path: Path, **_given: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(downloads, "make_folder", refuses)
+    with pytest.raises(DataError, match=r"fedassay-data cannot be written \(Permission denied\); FEDASSAY_DATA"):
+        load(_request("pneumoniamnist"))
 
 
 def test_a_damaged_copy_is_named(folder: Path, xrays: dict[str, NDArray[np.uint8]]) -> None:

@@ -131,6 +131,46 @@ def test_a_cell_whose_worker_always_dies_says_so_and_the_others_are_there(
     assert comparable(tmp_path / "out") == unbroken
 
 
+CLAIMS = "audits=[message: {}, dp_claim: {reruns: 200, replays: 8}]"
+
+
+@pytest.fixture(scope="module")
+def claimed(plan: Path, comparable: Comparable) -> dict[str, Any]:
+    """The record of an undisturbed run whose claims are asked about, in processes that are forked for that."""
+    out = plan.parent / "claimed"
+    workers(plan, out, "", "--set", CLAIMS)
+    return comparable(out)
+
+
+def _killed_beneath(flags: Path, which: str) -> str:
+    """In a worker, the process of the third question of a cell is killed, or the one that forks such processes."""
+    return f"""
+import multiprocessing, os, signal
+if '--multiprocessing-fork' in __import__('sys').orig_argv:
+    import fedassay.execution.apart as apart
+    answered, count = apart._answered, []
+    def counted(work, given, folder):
+        # Each question is a process: they count in a file.
+        with open({str(flags)!r}, 'a') as file:
+            file.write('x')
+        if os.path.getsize({str(flags)!r}) == 3:
+            os.kill({"os.getppid()" if which == "server" else "os.getpid()"}, signal.SIGKILL)
+        return answered(work, given, folder)
+    apart._answered = counted
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["question", "server"])
+def test_a_forked_child_that_is_killed_changes_no_answer(
+    plan: Path, claimed: dict[str, Any], tmp_path: Path, comparable: Comparable, which: str
+) -> None:
+    hook = _killed_beneath(tmp_path / "asked", which)
+    workers(plan, tmp_path / "out", hook, "--set", CLAIMS)
+    assert (tmp_path / "asked").stat().st_size > 3  # it was killed, and others were asked after it
+    assert comparable(tmp_path / "out") == claimed
+
+
 @pytest.mark.slow
 def test_ctrl_c_with_workers_is_one_line_and_resumable(
     plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -342,3 +343,17 @@ def test_an_output_that_is_a_file(tmp_path: Path) -> None:
     ):
         pass
     assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_run_folder_that_cannot_be_made_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was finished there, and nothing can be resumed."""
+
+    def refuses(path: Path, **_given: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(runfolder, "make_folder", refuses)
+    with (
+        pytest.raises(PlanError, match=r"^-o .*out: it cannot be made \(Permission denied\); allowed: another"),
+        runfolder.claim(tmp_path / "out", PLAN, resume=False, force=False),
+    ):
+        pass

@@ -42,7 +42,7 @@ METHODS: tuple[dict[str, Any], ...] = (
 )
 """Methods that compute in features, whose private form is quick on any data set."""
 
-# A folder under FEDASSAY_DATA for fashion_mnist and cifar10, which are not embedded.
+# fashion_mnist and cifar10 are not embedded: they are fetched on first use.
 DATA: dict[str, dict[str, Any]] = {
     "digits": {"data": {"name": "digits"}, "backbone": {"name": "pixels"}},
     "lfw": {"data": {"name": "lfw_subset"}, "backbone": {"name": "pixels", "input_size": 8}},
@@ -51,7 +51,7 @@ DATA: dict[str, dict[str, Any]] = {
         "backbone": {"name": "pixels", "input_size": 8},
     },
     "cifar10": {
-        "data": {"name": "npz", "path": "cifar10_subset.npz", "limit": 1500},
+        "data": {"name": "cifar10", "limit": 1500},
         "backbone": {"name": "pixels", "input_size": 8},
     },
 }

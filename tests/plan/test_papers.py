@@ -134,7 +134,7 @@ def test_a_digest_names_no_folder(papers: ModuleType) -> None:
     )
     assert papers.digest(record, "accuracy") == {
         "scale": 0.1,
-        "set": ["data.path=file.npz"],
+        "set": ["data.path=FILE.npz"],
         "records": 7,
         "clients": 5,
         "minutes": 1.0,

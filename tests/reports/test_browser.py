@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ import pytest
 from fedassay.records.record import RunRecord, load_record
 from fedassay.reports import write_report
 from fedassay.reports.document.compare import write_comparison
+from fedassay.reports.document.index import write_index
 
 
 def driver() -> ModuleType:
@@ -51,6 +53,15 @@ def report(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactor
 def compared(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shorter = record.model_copy(update={"cells": record.cells[:5]})
     return write_comparison([(run, record), (run, shorter)], tmp_path_factory.mktemp("page") / "compare.html")
+
+
+@pytest.fixture(scope="module")
+def indexed(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    shutil.copytree(run, folder / "a-name-that-somebody-made-long-enough-to-fill-a-phone")
+    (folder / "broken").mkdir()
+    (folder / "broken" / "record.json").write_text("{")
+    return write_index(folder)
 
 
 def complaints(browser: Any) -> list[dict[str, Any]]:
@@ -146,6 +157,21 @@ def test_no_horizontal_scroll_of_the_page(browser: Any, report: Path, compared: 
         assert browser.evaluate(OVERFLOW) is False
         browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
         assert browser.evaluate(OVERFLOW) is False
+
+
+HIDDEN = """[...document.querySelectorAll('#t-runs td')].filter(cell => {
+  const {left, right} = cell.getBoundingClientRect();
+  return left < 0 || right > document.documentElement.clientWidth;
+}).length"""
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_the_index_shows_every_cell_of_a_run(browser: Any, indexed: Path, width: int) -> None:
+    """The worst finding and the links are what it is for: on a phone they are not beyond the edge of a table."""
+    browser.open(indexed, width=width)
+    assert browser.evaluate("document.querySelectorAll('#t-runs td').length") == 7 * 2
+    assert browser.evaluate(OVERFLOW) is False
+    assert browser.evaluate(HIDDEN) == 0
 
 
 FALLEN = """[...document.querySelectorAll('td .badge + sup')].filter(mark =>

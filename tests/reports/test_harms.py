@@ -84,6 +84,27 @@ def test_harms_in_words(build_cell: Any) -> None:
     }
 
 
+def test_units_that_are_told_are_said_with_what_guessing_gives(build_cell: Any) -> None:
+    stated = {"of": "client", "count": 3, "total": 3, "metric": "worst_client_told", "value": 0.875}
+    said = []
+    for kind, hold in (("members", "records"), ("attributes", "property")):
+        given = Finding(
+            audit="membership",
+            verdict="leak",
+            reason="x",
+            source="clients",
+            selection=hold,
+            harm=Harm(kind=kind, mechanism="membership", **stated),
+        )
+        (found,) = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(given,))])
+        said.append(harm_clause(found))
+    told = "better than by chance (3 of 3 are; the most exposed is told in 87.5 % of runs, 50 % is guessing)"
+    assert said == [
+        f"an attacker tells which clients took part {told}",
+        f"an attacker tells what the records of clients are like {told}",
+    ]
+
+
 def claiming(build_cell: Any, verdict: str = "unsound", **given: Any) -> CellRecord:
     privacy = {"claimed": 2.0, "accounted": 0.926, "verdict": verdict, **given.pop("privacy", {})}
     cell = build_cell(None, "fedcgs", "fedcgs", 2.0, 0)

@@ -66,6 +66,14 @@ def test_the_page_says_the_answer_and_its_links_lead_there(
     assert "https://" not in text
 
 
+def test_runs_that_cannot_be_read_are_counted(folder: Path) -> None:
+    CliRunner().invoke(cli, ["view", str(folder)], standalone_mode=False)
+    assert "not readable: 1." in (folder / "index.html").read_text(encoding="utf-8")
+    shutil.rmtree(folder / "broken")
+    CliRunner().invoke(cli, ["view", str(folder)], standalone_mode=False)
+    assert "not readable" not in (folder / "index.html").read_text(encoding="utf-8")
+
+
 def test_a_run_folder_itself_has_a_page(folder: Path) -> None:
     done = CliRunner().invoke(cli, ["view", str(folder / "deep" / "second")], standalone_mode=False)
     assert done.exception is None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NotRunError, is_of_the_machine
 
 Question = Literal["noise", "sensitivity", "rest"]
 """`noise`: was it added. `sensitivity`: is it what was declared. `rest`: does everything else follow from the
@@ -60,6 +60,8 @@ class Fault:
 class Attempt:
     """A block that may fail, in code that is itself under test: `with attempt: ...`, then see `failure`.
 
+    Where the machine has no memory or no disk left, nothing was found out about that code: this is raised.
+
     Attributes:
         failure: What failed, in words; empty: nothing.
     """
@@ -71,7 +73,7 @@ class Attempt:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, NotRunError):
+        if not isinstance(error, Exception) or isinstance(error, NotRunError) or is_of_the_machine(error):
             return False
         self.failure = f"{type(error).__name__}: {error}"
         return True

@@ -6,6 +6,9 @@ run nor another question, nor its place in their order. Of the tape it gets what
 never what went in: a method that reads the recorder finds there what everybody sees.
 
 What is not kept apart: files outside of the two folders, the network and the clock.
+
+A process that is killed, as by a machine that runs out of memory, says nothing of the method: a question is asked
+once more, and then it is an error of memory, which no audit takes for an answer.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import tempfile
 import warnings
 import weakref
@@ -33,6 +37,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, taped
 from fedassay.support.devices import seed_draws
+from fedassay.support.errors import is_of_the_machine
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
@@ -112,16 +117,22 @@ class Apart:
 
     def __init__(self, make: Callable[[str], Work]) -> None:
         self._told: set[tuple[str, int]] = set()
+        self._status: int | None = None
         self._here, there = Pipe()
-        process = _forked()
-        if not process:
+        self._process = _forked()
+        if not self._process:
             # Whoever holds a copy of another one's connection would keep it from hearing of its end.
             for connection in (self._here, *_OPEN):
                 connection.close()
             _serve(there, make)
         there.close()
         _OPEN.add(self._here)
-        weakref.finalize(self, _end, self._here, process)
+        weakref.finalize(self, _end, self._here, self._process)
+
+    @property
+    def ended(self) -> bool:
+        """Whether that process was found to have ended: nothing can be asked any more."""
+        return self._status is not None
 
     def ask(self, cell: str, known: Sequence[Records], question: Question) -> Reply:
         """Run the method once, in a process of its own.
@@ -132,21 +143,31 @@ class Apart:
             question: What to run.
 
         Raises:
+            MemoryError: A process was killed, or found no memory.
             Exception: What the method raised.
         """
-        for number, records in enumerate(known):
-            if "features" in records.__dict__ and (cell, number) not in self._told:
-                self._told.add((cell, number))
-                self._here.send(("features", cell, (number, records.features)))
-        self._here.send(("ask", cell, _packed(replace(question, answers=_outputs(question.answers)), known)))
         try:
-            found = pickle.loads(self._here.recv_bytes())  # noqa: S301
-        except EOFError:
-            raise RuntimeError("the process that runs methods again has ended") from None
+            for number, records in enumerate(known):
+                if "features" in records.__dict__ and (cell, number) not in self._told:
+                    self._told.add((cell, number))
+                    self._here.send(("features", cell, (number, records.features)))
+            self._here.send(("ask", cell, _packed(replace(question, answers=_outputs(question.answers)), known)))
+            said = self._here.recv_bytes()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise self._gone() from None
+        found = pickle.loads(said)  # noqa: S301
         if isinstance(found, BaseException):
             raise found
         assert isinstance(found, Reply)
         return found
+
+    def _gone(self) -> Exception:
+        """What became of the process that nothing is heard from."""
+        if self._status is None:
+            _, self._status = os.waitpid(self._process, 0)
+        if _was_killed(self._status) or os.waitstatus_to_exitcode(self._status) == _NO_MEMORY:
+            return MemoryError("the process that runs methods again was killed, or found no memory")
+        return RuntimeError("the process that runs methods again has ended")
 
 
 def stir(seeds: Seeds) -> None:
@@ -185,7 +206,21 @@ def _end(connection: Connection, process: int) -> None:
     with contextlib.suppress(OSError):
         connection.send(None)
     connection.close()
-    os.waitpid(process, 0)
+    # It may have been seen to end before.
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process, 0)
+
+
+_NO_MEMORY = 3
+"""Exit code of a process that found no memory, or could not be forked."""
+
+_TRIES = 2
+"""How often a question is asked whose process is killed."""
+
+
+def _was_killed(status: int) -> bool:
+    """Whether a process was killed from outside, as by a machine without memory; a crash of its own is another."""
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def _serve(asked: Connection, make: Callable[[str], Work]) -> None:
@@ -215,14 +250,25 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> None:
                 works[cell].known[number].__dict__["features"] = features
             else:
                 asked.send_bytes(_alone(works[cell], given))
-    except BaseException:  # noqa: BLE001
-        status = 1
+    except BaseException as error:  # noqa: BLE001
+        status = _NO_MEMORY if is_of_the_machine(error) else 1
     finally:
         os._exit(status)
 
 
 def _alone(work: Work, given: bytes) -> bytes:
     """The reply of a process that is forked for one question, as bytes."""
+    for _ in range(_TRIES):
+        reply, status = _once(work, given)
+        if reply is not None:
+            return reply
+        if not _was_killed(status):
+            return pickle.dumps(RuntimeError("the process of a rerun died"))
+    return pickle.dumps(MemoryError("the process of a rerun was killed twice"))
+
+
+def _once(work: Work, given: bytes) -> tuple[bytes | None, int]:
+    """What one such process replied, None where it ended before; and how it ended."""
     folder = tempfile.mkdtemp(prefix="fedassay-apart-")
     here, there = Pipe(duplex=False)
     process = _forked()
@@ -233,14 +279,13 @@ def _alone(work: Work, given: bytes) -> bytes:
         finally:
             os._exit(0)
     there.close()
-    try:
-        return here.recv_bytes()
-    except EOFError:
-        return pickle.dumps(RuntimeError("the process of a rerun died"))
-    finally:
-        here.close()
-        os.waitpid(process, 0)
-        shutil.rmtree(folder, ignore_errors=True)
+    reply = None
+    with contextlib.suppress(EOFError):
+        reply = here.recv_bytes()
+    here.close()
+    _, status = os.waitpid(process, 0)
+    shutil.rmtree(folder, ignore_errors=True)
+    return reply, status
 
 
 def _answered(work: Work, given: bytes, folder: Path) -> bytes:

@@ -53,6 +53,9 @@ class Lines(Protocol):
 _lines: Lines | None = None
 """Of a worker: to the process that started it."""
 
+_in_ray = False
+"""Whether this process works on tasks of a Ray cluster."""
+
 _LISTENING = 0.5
 """Seconds between two looks at what workers say."""
 
@@ -178,6 +181,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def give_up() -> None:
+    """End this process where it is a worker: its state is broken, and its cell is tried in another one."""
+    if _lines is not None or _in_ray:
+        os._exit(1)
+
+
 def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources) -> Done:
     """Cells as tasks of a Ray cluster: the one that RAY_ADDRESS names, else one of `jobs` workers on this machine.
 
@@ -250,6 +259,8 @@ _TRIES = 2
 
 def work_in_ray(work: Work, key: str, variables: dict[str, str]) -> FinishedCell:
     """One task of the cluster; another machine of it does not know our environment."""
+    global _in_ray  # noqa: PLW0603  (a worker of the cluster remains one)
+    _in_ray = True
     os.environ.update(variables)
     return work(key)
 

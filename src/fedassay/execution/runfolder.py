@@ -76,7 +76,7 @@ def claim(
 
     Raises:
         PlanError: The folder holds a run, or something in the way of one that no run wrote; another process writes
-            to it; or the plan differs.
+            to it; it cannot be made; or the plan differs.
     """
     # Whoever ran out of memory may give cells more: resources are no part of it.
     # A digest of names that were left out would confirm guesses of them.
@@ -94,7 +94,10 @@ def claim(
             f"-o {folder}: --force replaces a run, and the folder holds {', '.join(held)} but no sign of a run "
             f"that wrote them; allowed: another folder, or move them away"
         )
-    make_folder(folder)
+    try:
+        make_folder(folder)
+    except PermissionError as error:
+        raise PlanError(f"-o {folder}: it cannot be made ({error.strerror}); allowed: another folder") from None
     refuse_unusual(folder / ".lock")
     lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:

@@ -200,7 +200,10 @@ def run_cell(
     """
     place = Place(folder, choose_device(device), progress)
     runfolder.renew_scratch(folder, key, numerics(place.device))
-    done = Work(_case(scenario, key, place, threads, secret, _apart(scenario, place, threads))).run()
+    apart = _apart(scenario, place, threads)
+    done = Work(_case(scenario, key, place, threads, secret, apart)).run()
+    if apart is not None and apart.ended:
+        engines.give_up()
     if not done.out_of_memory:
         runfolder.keep(folder, key, done)
         runfolder.drop_scratch(folder, key)

@@ -8,8 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fedassay.records.record import ErrorRecord
-from fedassay.support.atomic import OF_THE_DISK
-from fedassay.support.errors import FedassayError, first_line, is_of_a_library, is_out_of_memory, unexpected
+from fedassay.support.errors import (
+    OF_THE_DISK,
+    FedassayError,
+    first_line,
+    is_of_a_library,
+    is_out_of_memory,
+    unexpected,
+)
 from fedassay.support.progress import Progress
 from fedassay.support.text import cut, encodable
 

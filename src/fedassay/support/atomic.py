@@ -20,13 +20,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fedassay.support.errors import PlanError
+from fedassay.support.errors import OF_THE_DISK, PlanError
 
 SHARED = "FEDASSAY_SHARED"
 """Environment variable: 1 where others may read what is written."""
-
-OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-"""Errors that the next write would meet as well."""
 
 KINDS = {
     stat.S_IFLNK: "a link",

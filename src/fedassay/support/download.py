@@ -5,6 +5,7 @@ What has come so far waits beside the target as `.NAME.part`. With `FEDASSAY_OFF
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import logging
@@ -22,6 +23,7 @@ from urllib.parse import urlparse
 from fedassay.support.atomic import make_folder, named_on_error, refuse_unusual
 from fedassay.support.errors import DataError
 from fedassay.support.progress import current
+from fedassay.support.reading import shown_path
 
 OFFLINE = "FEDASSAY_OFFLINE"
 """Environment variable: 1 where nothing may be downloaded."""
@@ -30,6 +32,7 @@ MD5 = "md5:"
 """Before a digest that is no SHA-256."""
 
 _SCHEMES = ("https", "file")
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _TIMEOUT = 30.0
 _CHUNK = 2**20
 
@@ -51,16 +54,23 @@ def download(path: Path, urls: Sequence[str], digest: str) -> None:
             MD5 of a file that is published with no other, and that runs nothing when it is read.
 
     Raises:
-        DataError: Offline, or no address gives a file with this digest; the message says why.
+        DataError: Offline, the folder cannot be written, or no address gives a file with this digest; the message
+            says why.
         PlanError: Something stands at `path`, or where its parts are kept, that is no file.
     """
     if is_offline():
         raise DataError(f"--offline: it would be downloaded from {urls[0]}")
-    make_folder(path.parent, private=False)
     part = path.with_name(f".{path.name}.part")
-    refuse_unusual(path)
-    refuse_unusual(part)
-    handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        make_folder(path.parent, private=False)
+        refuse_unusual(path)
+        refuse_unusual(part)
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        said = f"{shown_path(path.parent)} cannot be written ({error.strerror})"
+        raise DataError(f"{said}; FEDASSAY_DATA (of weights, TORCH_HOME) names another folder") from None
     with os.fdopen(handle, "r+b") as stream:
         # Another process may be at the same file: it goes first, and its file is ours.
         fcntl.flock(stream, fcntl.LOCK_EX)

@@ -120,6 +120,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+"""How a disk says that it is full or read-only: the next write would meet it as well."""
+
+_OF_PROCESSES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE})
+"""How a system says that there are too many processes or open files."""
+
+
+def is_of_the_machine(error: BaseException) -> bool:
+    """Whether a machine that has no more of something is what an error is about, and not the code that met it."""
+    if isinstance(error, OSError) and error.errno in OF_THE_DISK | _OF_PROCESSES:
+        return True
+    return is_out_of_memory(error)
+
+
 def first_line(error: BaseException) -> str:
     """What an error says, on one line; its type where it says nothing."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -302,6 +305,32 @@ def test_a_failure_on_other_records_is_a_difference(
     _changed(_fails_on_some)(monkeypatch)
     failed = _failed(_asked(_context(CGS_SAME, make_task, make_context)))
     assert "cannot be sent" in failed["rest"].words
+
+
+NO_MORE = {
+    "memory": MemoryError("the process of a rerun was killed twice"),
+    "disk": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+    "processes": OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+}
+
+
+@pytest.mark.parametrize("name", NO_MORE)
+@pytest.mark.parametrize("question", ["replay", "redraw"])
+def test_a_machine_that_has_no_more_is_not_the_methods_failure(
+    name: str, question: str, make_task: MakeTask, make_context: MakeContext
+) -> None:
+    """Nothing was found out: the cell says so and is tried again, instead of an answer with less behind it."""
+    context = _context(CGS_SAME, make_task, make_context)
+    calls = iter(range(100))
+    asked = getattr(context, question)
+
+    def fails(*args: Any) -> Any:
+        if next(calls) == 1:
+            raise NO_MORE[name]
+        return asked(*args)
+
+    with pytest.raises((MemoryError, OSError), match=re.escape(str(NO_MORE[name]))):
+        _asked(replace(context, **{question: fails}))
 
 
 def test_numbers_of_records_that_leave_exactly_disprove(make_task: MakeTask, make_context: MakeContext) -> None:
