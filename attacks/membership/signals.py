@@ -88,9 +88,9 @@ def encoded(view: View, records: Records) -> Matrix:
 
 
 def message_signals(
-    view: View, sender: str, records: Records, people: Population, sizes: Ints | None
+    view: View, sender: str, records: Records, people: Population, sizes: Ints | None, spread: float = 0.0
 ) -> dict[str, Matrix]:
-    """Evidence in a sender's messages by kind, the mean over its messages.
+    """Evidence in a sender's messages by kind, the mean over its messages; `spread` as in `MembershipGame`.
 
     Raises:
         NotRunError: The candidates' features cannot be computed, or the messages say nothing of records.
@@ -99,7 +99,7 @@ def message_signals(
     found: dict[str, list[Matrix]] = {}
     for message in view.from_clients():
         if message.sender == sender:
-            of_message = evidence(message, features, records.labels, people, view.classes, sizes)
+            of_message = evidence(message, features, records.labels, people, view.classes, sizes, spread)
             for name, values in of_message.items():
                 found.setdefault(name, []).append(values)
     if not found:

@@ -82,6 +82,7 @@ def evidence(
     people: Population,
     classes: int,
     sizes: Ints | None,
+    spread: float = 0.0,
 ) -> dict[str, Matrix]:
     """Every kind of evidence that a message holds, by name, each of shape (n,).
 
@@ -92,11 +93,12 @@ def evidence(
         people: The population.
         classes: C.
         sizes: Records per class that the sender is known to have, shape (C,), where the message is silent.
+        spread: See `class_sum_ratio`.
     """
     found: dict[str, Matrix] = {}
     own = _sums(message, classes, features.shape[1], sizes)
     if own is not None:
-        found["class_sum"] = class_sum_ratio(*own, features, labels, people)
+        found["class_sum"] = class_sum_ratio(*own, features, labels, people, spread)
     mixtures, ids = message_mixtures(message), message.of_kind("class_ids")
     if mixtures is not None and ids is not None and mixtures.width == features.shape[1]:
         found["density"] = _density_ratio(mixtures, ids.astype(np.int64), features, labels, people)
@@ -110,7 +112,13 @@ def evidence(
 
 
 def class_sum_ratio(
-    counts: Matrix, sums: Matrix, variances: Matrix, features: Matrix, labels: Ints, people: Population
+    counts: Matrix,
+    sums: Matrix,
+    variances: Matrix,
+    features: Matrix,
+    labels: Ints,
+    people: Population,
+    spread: float = 0.0,
 ) -> Matrix:
     """Log-likelihood ratio of each candidate in the sum of its class, shape (n,).
 
@@ -121,6 +129,7 @@ def class_sum_ratio(
         features: Shape (n, d).
         labels: Shape (n,).
         people: The population.
+        spread: Variance of the record about its candidate, in units of Sigma; 0: the candidate is the record.
     """
     scores = np.zeros(len(features))
     for label in np.unique(labels):
@@ -134,7 +143,7 @@ def class_sum_ratio(
         # The class mean is itself estimated: n of it enter the sum.
         known = people.errors[label] * people.values
         without = n * people.values + n**2 * known + variances[label]
-        within = (n - 1) * people.values + (n - 1) ** 2 * known + variances[label]
+        within = (n - 1 + spread) * people.values + (n - 1) ** 2 * known + variances[label]
         scores[rows] = (total**2 / without - (total - steps) ** 2 / within + np.log(without / within)).sum(
             axis=1
         ) / 2

@@ -23,6 +23,7 @@ _BY_THREAT: dict[Threat, HarmKind] = {
     "regurgitation": "pictures",
     "data_reconstruction": "exact",
     "membership_inference": "members",
+    "attribute_inference": "attributes",
 }
 """What an audit looks for, by the first threat that it declares to test."""
 
