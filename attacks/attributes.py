@@ -104,6 +104,9 @@ def of_messages(view: View, group: Group, asked: Records, game: MembershipGame) 
     people = population_of(encoded(view, game.population), game.population.labels, view.classes)
     known = np.sum([game.sizes[name] for name in group.clients], axis=0)
     signals = message_signals(view, group.sender, asked, people, known, game.spread)
+    if game.spread and "class_sum" in signals:
+        # Of a record that is not known its mean is no record: only of sums is the law of such a one known.
+        signals = {"class_sum": signals["class_sum"]}
     return as_ratio(signals, people.means.shape[1])
 
 

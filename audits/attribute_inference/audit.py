@@ -38,7 +38,7 @@ from fedassay.audits.attribute_inference.completions import Sensitive, planted
 from fedassay.audits.attribute_inference.facts import ATTRIBUTES
 from fedassay.audits.attribute_inference.trials import Asked, Trials, asked, drawn, merged
 from fedassay.audits.evidence import OWN_RELEASE, Arms, Figures, Subject
-from fedassay.audits.exposure import dealt_clients, exposed_clients
+from fedassay.audits.exposure import MOST_RUNS, dealt_clients, exposed_clients, summed_only
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
@@ -61,7 +61,7 @@ class AttributeInference(Parameters):
     """One of `data.attributes`; `null`: the first. Ask about several with one entry each."""
     trials: int = Field(default=600, ge=8)
     """Records of clients at most that are asked about."""
-    control_records: int = Field(default=60, ge=8)
+    control_records: int = Field(default=120, ge=8)
     """Records that the positive control gives away, about."""
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
@@ -74,7 +74,7 @@ class AttributeInference(Parameters):
         sensitive = Sensitive.of(name, context.attacker, context.classes)
         unseen = context.test.without(*context.clients)
         if name not in unseen.attributes:
-            raise NotRunError(f"the test records do not hold the attribute {name}, so there are no strangers")
+            raise NotRunError("the test records do not hold the attribute, so there are no strangers")
         seeds = context.seeds.child("attribute_inference", name)
         trials = drawn(context.clients, unseen, seeds.numpy("trials"), self.trials)
         ours = asked(context.view, context.clients, trials, sensitive, context, seeds)
@@ -85,7 +85,7 @@ class AttributeInference(Parameters):
             own = error.why
         audited, silent = ours.audited, ours.silent
         arms = Arms(
-            audited.result(name, ours.source, silent, None if isinstance(own, str) else own.audited),
+            audited.result(ours.source, silent, None if isinstance(own, str) else own.audited),
             own if isinstance(own, str) else (own.audited.control(_released(sensitive), own_shape=True),),
             silent.control("strangers in the place of the clients' records"),
         )
@@ -97,7 +97,7 @@ class AttributeInference(Parameters):
         if not known:
             raise NotRunError("the plan names no sensitive attribute (data.attributes)")
         if self.attribute is not None and self.attribute not in known:
-            raise NotRunError(f"attribute: {self.attribute} given; data.attributes holds {', '.join(known)}")
+            raise NotRunError("audits.attribute_inference.attribute: given is none of data.attributes")
         return known[0] if self.attribute is None else self.attribute
 
     def _own(self, sensitive: Sensitive, unseen: Records, context: AttackedContext) -> Asked:
@@ -108,6 +108,8 @@ class AttributeInference(Parameters):
         """
         seeds = control_seeds(context, "attribute_inference", sensitive.name)
         dealt = dealt_clients(context, self.control_records)
+        if summed_only(context.view):
+            dealt = dealt[:MOST_RUNS]
         known, (strangers, *clients) = planted(sensitive, [unseen, *dealt], seeds.numpy("planted"))
         found = []
         for number, release in enumerate(exposed_clients(context, clients, f"attributes/{sensitive.name}")):
@@ -130,7 +132,11 @@ class AttributeInference(Parameters):
 
 
 def _released(sensitive: Sensitive) -> str:
-    words = {"label": "labels drawn anew", "columns": sensitive.name, "record": f"planted in the place of {sensitive.name}"}
-    return f"{OWN_RELEASE}; the attribute: {words[sensitive.carrier]}"
+    words = {
+        "label": "with labels drawn anew",
+        "columns": "and their own attribute",
+        "record": "and an attribute planted in the place of theirs",
+    }
+    return f"{OWN_RELEASE}, {words[sensitive.carrier]}"
 
 

@@ -72,12 +72,12 @@ class Sensitive:
             NotRunError: They do not hold it, are too few, or show one value or too many.
         """
         if name not in own.attributes:
-            raise NotRunError(f"the adversary's records do not hold the attribute {name}")
+            raise NotRunError("the adversary's records do not hold the attribute")
         truth = own.labels if name == LABEL else own.attributes[name]
         values = np.unique(truth)
         if not 2 <= len(values) <= MOST_VALUES:
             raise NotRunError(
-                f"the adversary's {len(own)} records show {len(values)} values of {name}; 2 to {MOST_VALUES} can be "
+                f"the adversary's {len(own)} records show {len(values)} values of the attribute; 2 to {MOST_VALUES} can be "
                 "asked about"
             )
         features = own.features.astype(np.float64)
@@ -93,7 +93,7 @@ class Sensitive:
         """What the adversary knows of each record."""
         known = {
             "label": "its features",
-            "columns": f"its label and its features but the {int(self.columns.sum())} column(s) of {self.name}",
+            "columns": f"its label and all features but {int(self.columns.sum())}, which are the attribute",
             "record": "its label",
         }[self.carrier]
         return f"the adversary knows of each record {known}, and {len(self.own)} records of its own as a whole"

@@ -112,11 +112,10 @@ class Guessed:
             "attribute_from_features": _share(from_features),
         }
 
-    def result(self, name: str, source: str, negative: Guessed, own: Guessed | None) -> Result:
+    def result(self, source: str, negative: Guessed, own: Guessed | None) -> Result:
         """The audited release, with the smallest leak that would have been found, for the ladder.
 
         Args:
-            name: Of the attribute.
             source: What was attacked.
             negative: Strangers in the place of the clients' records.
             own: Known leaks in the release's own shape; None where there are none.
@@ -135,8 +134,8 @@ class Guessed:
         return Result(
             self.test,
             self.shown,
-            leak=f"the message adds to what is known of {name}",
-            clear=f"the message adds nothing to what is known of {name}",
+            leak="the message adds to what is known of the attribute",
+            clear="the message adds nothing to what is known of the attribute",
             worse="the best guess without the message" if self.worse else "",
             limit=limit,
             harm=Harm(

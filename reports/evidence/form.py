@@ -159,7 +159,7 @@ def _recital() -> tuple[Line, ...]:
 def _models(release: Release) -> tuple[Line, ...]:
     return (
         from_findings(release, "", "Was membership inference tested?", looked_for("members", "named")),
-        from_findings(release, "", "Was attribute inference tested?", looked_for("attributes")),
+        from_findings(release, "", "Was attribute inference tested?", tests("attribute_inference")),
         from_findings(release, "", "Was model inversion tested?", tests("model_inversion")),
         from_findings(release, "", "Was reconstruction of training data tested?", tests("data_reconstruction")),
         from_findings(release, "", "Was regurgitation of training data tested?", tests("regurgitation")),
@@ -186,7 +186,13 @@ def _anonymisation(release: Release) -> tuple[Line, ...]:
             looked_for("named", "members"),
             looked_for("pictures", "exact"),
         ),
-        from_findings(release, "inference", "Can an attribute of a person be deduced?", looked_for("attributes")),
+        from_findings(
+            release,
+            "inference",
+            "Can an attribute of a person be deduced?",
+            tests("attribute_inference"),
+            looked_for("attributes"),
+        ),
     )
 
 
@@ -251,11 +257,11 @@ def looked_for(*kinds: HarmKind) -> Callable[[Finding], bool]:
 
 
 def tests(threat: Threat) -> Callable[[Finding], bool]:
-    """Whether a finding is of an audit that tests this threat, and looked for no attribute by it."""
+    """Whether a finding is of an audit that tests this threat; one that looks for properties of clients tests none."""
 
     def looks(finding: Finding) -> bool:
-        facts = audit_facts(finding.audit)
-        return facts is not None and threat in facts.threats and kind_sought(finding) != "attributes"
+        facts, own = audit_facts(finding.audit), threat == "attribute_inference"
+        return facts is not None and threat in facts.threats and (kind_sought(finding) == "attributes") == own
 
     return looks
 

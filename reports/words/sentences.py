@@ -171,6 +171,9 @@ def _members(harm: Harm, _finding: Finding) -> str:
 
 
 def _attributes(harm: Harm, _finding: Finding) -> str:
+    if harm.metric == "attribute_advantage" and harm.value is not None:
+        points = short(100 * harm.value)
+        return f"an attribute of single records is guessed {points} points more often {_from(harm)}"
     whose = f"{_of(harm.count, harm.total, alone='single')} {_THINGS[harm.of]}"
     return f"labels or attributes of {whose} follow {_from(harm)}"
 
