@@ -1,14 +1,14 @@
 """How well does a record fit a message with each value of an attribute?
 
-Attribute inference by a membership oracle (Yeom et al., "Privacy Risk in Machine Learning: Analyzing the Connection
-to Overfitting", CSF 2018, section 5): whoever knows a record but for one attribute completes it with every value,
-and asks of each completion how likely the message is if a client holds that one. Questions are those of a
-`MembershipGame`, whose candidates are the completions. Each gets a log-likelihood ratio, so that differences
+Attribute inference by a membership oracle (Yeom et al., "Privacy Risk in Machine Learning: Analyzing the
+Connection to Overfitting", CSF 2018, section 5): whoever knows a record but for one attribute completes it with
+every value, and asks of each completion how likely the message is if a client holds that one. Questions are those
+of a `MembershipGame`, whose candidates are the completions. Each gets a log-likelihood ratio, so that differences
 between the completions of one record add to the log-odds that somebody has without the message:
 
-- `messages`: the law of what is sent (`fedassay.attacks.membership.tracing`): a class sum with the completion among
-  its records against one without it, its density under a mixture, the range of a second moment, the nearest feature
-  that was sent. Declared noise is in the law.
+- `messages`: the law of what is sent (`fedassay.attacks.membership.tracing`): a class sum with the completion
+  among its records against one without it, its density under a mixture, the range of a second moment, the nearest
+  feature that was sent. Declared noise is in the law.
 - `model`: where nothing of that is sent, the log-probability of the completion's label under the sender's heads or
   networks, which fit what they were trained on better (Yeom et al. again).
 
@@ -73,7 +73,9 @@ class Attributes(Parameters):
         if game is None:
             raise NotRunError("no candidates: attributes are asked of known records of known clients")
         if game.population is None or len(game.population) < 2:
-            raise NotRunError("the adversary has no records of its own to know the others' law by", role="attacker")
+            raise NotRunError(
+                "the adversary has no records of its own to know the others' law by", role="attacker"
+            )
         clients = np.concatenate([[name] * len(asked) for name, asked in game.questions.items()]).astype(np.str_)
         notes: list[str] = []
         for source, score in (("messages", of_messages), ("model", of_models)):
@@ -87,10 +89,13 @@ class Attributes(Parameters):
                     notes.append(Note(f"{source}: {error}", source))
             if not np.isnan(values).all():
                 return AttackResult(
-                    NAME, scores={source: values}, artifacts={"clients": clients}, notes=tuple(dict.fromkeys(notes))
+                    NAME,
+                    scores={source: values},
+                    artifacts={"clients": clients},
+                    notes=tuple(dict.fromkeys(notes)),
                 )
         raise NotRunError(
-            "; ".join(dict.fromkeys(notes)) or "the view holds no statistics or classifiers that speak of single records"
+            "; ".join(dict.fromkeys(notes)) or "the view holds no statistics or classifiers of single records"
         )
 
 

@@ -1,4 +1,4 @@
-"""People of whom features, a class and an attribute are known to be bound in a stated way, as an audit gets them."""
+"""People whose features, class and attribute are bound in a way that is known, as an audit gets them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ CLASSES, WIDTH = 3, 64
 """As wide as the pixels of the digits that tasks are of."""
 
 
-def people(name: str, count: int, kind: Kind, rng: np.random.Generator, shift: float = 3.0, share: float = 0.5) -> Records:
-    """Gaussian features of three classes and a attribute `sick` that a `share` has.
+def people(
+    name: str, count: int, kind: Kind, rng: np.random.Generator, shift: float = 3.0, share: float = 0.5
+) -> Records:
+    """Gaussian features of three classes and an attribute `sick` that a `share` has.
 
     `shift`: the attribute moves the first feature. `column`: it is the first feature. `none`: nothing depends on
     it. `label`: the class is asked about, and classes overlap.

@@ -1,10 +1,10 @@
 """What does a client's message add to what an adversary knows of a person's attribute?
 
 The adversary knows that a record is a client's, and all of it but a sensitive attribute (`data.attributes`) and
-what carries that (`completions`): of a label the features, of a column the other columns and the label, of anything
-else, such as the sex of whom an image shows, the label. It has records of its own, of the same distribution, with
-their attributes, and guesses by Bayes' rule: once without the message and once with its likelihood. A leak takes
-both of (`judging`):
+what carries that (`completions`): of a label it knows the features, of a column the other columns and the label,
+of anything else, such as the sex of whom an image shows, the label. It has records of its own, of the same
+distribution, with their attributes, and guesses by Bayes' rule: once without the message and once with its
+likelihood. A leak takes both of (`judging`):
 
 - The guess with the message is right more often than the best one without it. What the adversary's own records
   teach, and what follows from the rest of a record, is population inference: anybody could have guessed it, and
@@ -36,7 +36,7 @@ from pydantic import Field
 
 from fedassay.audits.attribute_inference.completions import Sensitive, planted
 from fedassay.audits.attribute_inference.facts import ATTRIBUTES
-from fedassay.audits.attribute_inference.trials import Asked, Trials, asked, drawn, merged
+from fedassay.audits.attribute_inference.trials import FEWEST, Asked, Trials, asked, drawn, merged
 from fedassay.audits.evidence import OWN_RELEASE, Arms, Figures, Subject
 from fedassay.audits.exposure import MOST_RUNS, dealt_clients, exposed_clients, summed_only
 from fedassay.audits.simulation import control_seeds
@@ -117,7 +117,8 @@ class AttributeInference(Parameters):
             trials = drawn(owners, strangers, streams.numpy("trials"), self.control_records)
             found.append(asked(release.view, release.clients, trials, known, context, streams))
         if not found:
-            raise NotRunError("there are no control records of the clients' classes", role="control", held=0, needed=8)
+            words = "there are no control records of the clients' classes"
+            raise NotRunError(words, role="control", held=0, needed=FEWEST)
         return merged(found)
 
     def _assumptions(self, sensitive: Sensitive, trials: Trials) -> tuple[str, ...]:
@@ -125,8 +126,8 @@ class AttributeInference(Parameters):
         lines = (
             sensitive.words,
             "that a record is the client's is known; the client's other records are not",
-            "advantage: the smaller of the gains over the best guess without the message and over strangers of the "
-            "same labels; sign-flips of pairs, the larger p-value of both",
+            "advantage: the smaller of the gains over the best guess without the message and over strangers of "
+            "the same labels; sign-flips of pairs, the larger p-value of both",
         )
         return (*lines, "one record of each person is asked about") if persons else lines
 
@@ -138,5 +139,3 @@ def _released(sensitive: Sensitive) -> str:
         "record": "and an attribute planted in the place of theirs",
     }
     return f"{OWN_RELEASE}, {words[sensitive.carrier]}"
-
-

@@ -77,8 +77,8 @@ class Sensitive:
         values = np.unique(truth)
         if not 2 <= len(values) <= MOST_VALUES:
             raise NotRunError(
-                f"the adversary's {len(own)} records show {len(values)} values of the attribute; 2 to {MOST_VALUES} can be "
-                "asked about"
+                f"the adversary's {len(own)} records show {len(values)} values of the attribute; 2 to "
+                f"{MOST_VALUES} can be asked about"
             )
         features = own.features.astype(np.float64)
         columns = np.zeros(features.shape[1], np.bool_)
@@ -131,7 +131,7 @@ class Sensitive:
         scaled = people.vectors / np.sqrt(people.values)
         means = (people.means @ scaled).reshape(-1, len(self.values), scaled.shape[1])
         points = asked @ scaled
-        return -((points[:, None, :] - means[rows]) ** 2).sum(axis=2) / 2
+        return np.asarray(-((points[:, None, :] - means[rows]) ** 2).sum(axis=2) / 2)
 
     def _strata(self, labels: Ints) -> Ints:
         return np.zeros(len(labels), np.int64) if self.carrier == "label" else labels
@@ -193,9 +193,9 @@ def planted(
 ) -> tuple[Sensitive, list[Records]]:
     """The same with an attribute in the place of the real one that is known to be told by nothing but a message.
 
-    Labels are drawn anew, so that features tell nothing of them. Columns are what they are. Of anything else, which
-    features may tell or not, the side of the mean of their class takes the place, along the direction in which
-    records of a class differ most, as the adversary's own show it.
+    Labels are drawn anew, so that features tell nothing of them. Columns are what they are. Of anything else,
+    which features may tell or not, the side of the mean of their class takes the place, along the direction in
+    which records of a class differ most, as the adversary's own show it.
 
     Args:
         sensitive: The attribute.

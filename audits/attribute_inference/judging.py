@@ -87,8 +87,9 @@ class Guessed:
         """The figures that the verdict rests on."""
         ours, imputed, strangers = (float(part.mean()) for part in (self.ours, self.imputed, self.strangers))
         return (
-            f"{ours:.3g} of {len(self)} attributes are guessed rightly with the message, {imputed:.3g} without it, "
-            f"and {strangers:.3g} of strangers with it, {self.test.words}"
+            f"of {len(self)} attributes {100 * ours:.3g} % are guessed rightly with the message, "
+            f"{100 * imputed:.3g} % without it, and {100 * strangers:.3g} % of strangers' with it, "
+            f"{self.test.words}"
         )
 
     def control(self, release: str, *, own_shape: bool = False) -> Control:

@@ -62,7 +62,9 @@ def drawn(owners: Sequence[Records], unseen: Records, rng: np.random.Generator, 
     rows: list[tuple[list[Ints], list[Ints], list[Ints]]] = [([], [], []) for _ in owners]
     for label in np.unique(np.concatenate([owner.labels for owner in owners])):
         free = pool[unseen.labels[pool] == label]
-        own = [rng.permutation(held[owner.labels[held] == label]) for held, owner in zip(sizes, owners, strict=True)]
+        own = [
+            rng.permutation(held[owner.labels[held] == label]) for held, owner in zip(sizes, owners, strict=True)
+        ]
         wanted = np.array([int(np.ceil(share * len(each))) for each in own])
         scale = min(1.0, len(free) / max(1, 2 * int(wanted.sum())))
         for parts, each, count in zip(rows, own, wanted, strict=True):
@@ -79,7 +81,8 @@ def drawn(owners: Sequence[Records], unseen: Records, rng: np.random.Generator, 
     count = sum(map(len, found[0].values()))
     if count < FEWEST:
         raise NotRunError(
-            f"{count} records of clients have two strangers of their label each in the test role; {FEWEST} are needed",
+            f"{count} records of clients have two strangers of their label each in the test role; {FEWEST} are "
+            "needed",
             role="test",
             held=len(unseen),
             needed=len(unseen) + 2 * (FEWEST - count),
@@ -111,7 +114,12 @@ class Asked:
 
 
 def asked(
-    view: View, owners: Sequence[Records], trials: Trials, sensitive: Sensitive, context: AttackedContext, seeds: Seeds
+    view: View,
+    owners: Sequence[Records],
+    trials: Trials,
+    sensitive: Sensitive,
+    context: AttackedContext,
+    seeds: Seeds,
 ) -> Asked:
     """Guess the attribute of every trial with what is seen of a release, and without it.
 
@@ -177,7 +185,8 @@ def merged(parts: Sequence[Asked]) -> Asked:
 
     def one(guesses: Sequence[Guessed]) -> Guessed:
         first = guesses[0]
-        sides = [np.concatenate(side) for side in zip(*((g.ours, g.imputed, g.strangers) for g in guesses), strict=True)]
+        rows = [(each.ours, each.imputed, each.strangers) for each in guesses]
+        sides = [np.concatenate(side) for side in zip(*rows, strict=True)]
         return Guessed(sides[0], sides[1], sides[2], first.tests, first.seeds)
 
     features = np.concatenate([part.from_features for part in parts])

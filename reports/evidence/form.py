@@ -257,7 +257,7 @@ def looked_for(*kinds: HarmKind) -> Callable[[Finding], bool]:
 
 
 def tests(threat: Threat) -> Callable[[Finding], bool]:
-    """Whether a finding is of an audit that tests this threat; one that looks for properties of clients tests none."""
+    """Whether a finding is of an audit that tests this threat; properties of clients are none of persons."""
 
     def looks(finding: Finding) -> bool:
         facts, own = audit_facts(finding.audit), threat == "attribute_inference"

@@ -97,7 +97,9 @@ def test_the_scale_runs_from_nothing_to_everything_and_no_further(ends: tuple[fl
 
 def test_one_release_must_be_meant(run: fedassay.Run) -> None:
     both = r"m \(fedcgs\) without noise and m \(fedcgs\) at ε = 8"
-    with pytest.raises(fedassay.PlanError, match=f"2 releases are meant; allowed: method and epsilon of one of {both}"):
+    with pytest.raises(
+        fedassay.PlanError, match=f"2 releases are meant; allowed: method and epsilon of one of {both}"
+    ):
         run.attacks()
     with pytest.raises(fedassay.PlanError, match="given 'other'; allowed: m"):
         run.attacks("other")

@@ -64,7 +64,7 @@ def test_what_a_message_adds_is_found(make: Make, kind: str, method: Any) -> Non
 
 
 def test_the_advantage_is_what_arithmetic_says(make: Make) -> None:
-    """Of n records of a class, a sum tells how many have an attribute that parts them; the guess is the majority."""
+    """Of n records of a class, a sum tells how many have an attribute that parts them: guess the most."""
     n = 5
     finding = audited(make("shift", shift=12.0, clients=40, each=3 * n))
     majority = sum(math.comb(n, k) * max(k, n - k) for k in range(n + 1)) / (n * 2**n)
@@ -115,7 +115,7 @@ def test_noise_hides_it(make: Make) -> None:
 
 
 def test_a_message_that_teaches_of_people_in_general_is_no_leak() -> None:
-    """Better than imputation, and as good with strangers; or better than with strangers, and than no message not."""
+    """As good with strangers, though better than imputation; or as good as imputation, though better than them."""
     rng = np.random.default_rng(0)
     good, fair = ((rng.random(400) < share).astype(float) for share in (0.9, 0.6))
     others = rng.permutation(good)
@@ -205,7 +205,7 @@ def test_what_cannot_be_asked_is_said(make: Make) -> None:
     none = tuple(replace(each, attributes={}) for each in context.clients)
     with pytest.raises(NotRunError, match="names no sensitive attribute"):
         audit.assess(AttackResult("attributes"), replace(context, clients=none))
-    with pytest.raises(NotRunError, match="none of data.attributes"):
+    with pytest.raises(NotRunError, match=r"none of data\.attributes"):
         AttributeInference(attribute="age").assess(AttackResult("attributes"), context)
     with pytest.raises(NotRunError, match="1 values"):
         audit.assess(AttackResult("attributes"), replace(context, attacker=context.attacker.take(np.arange(1))))

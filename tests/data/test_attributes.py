@@ -30,9 +30,8 @@ def _saved(folder: Path, **arrays: Any) -> Path:
 
 
 def test_values_are_numbered_alike_in_both_sets(tmp_path: Path) -> None:
-    path = _saved(
-        tmp_path, x=_X[:8], y=_Y[:8], x_test=_X[8:], y_test=_Y[8:], sex=_SEX[:8], sex_test=_SEX[8:], age=np.arange(8)
-    )
+    sets = {"x": _X[:8], "y": _Y[:8], "x_test": _X[8:], "y_test": _Y[8:], "age": np.arange(8)}
+    path = _saved(tmp_path, **sets, sex=_SEX[:8], sex_test=_SEX[8:])
     data = _load("npz", path, "sex", "label")
     assert data.test is not None
     assert tuple(data.train.attributes) == ("sex", "label")
@@ -92,16 +91,16 @@ def test_what_is_no_attribute_is_refused(
     with pytest.raises(error, match=message):
         _load("npz", _saved(tmp_path, x=_X, y=_Y, **arrays), "sex")
     features = _saved(tmp_path, features=_RNG.normal(size=(12, 4)), labels=_Y, **arrays)
-    with pytest.raises((DataError, PlanError), match="data.attributes"):
+    with pytest.raises((DataError, PlanError), match=r"data\.attributes"):
         _load("precomputed_features", features, "sex", key="features")
 
 
 def test_a_data_set_that_knows_none_says_so() -> None:
-    with pytest.raises(PlanError, match="data.attributes: sex given, and .* has no such array"):
+    with pytest.raises(PlanError, match=r"data\.attributes: sex given, and .* has no such array"):
         load(DataRequest("digits", None, None, None, 0, Path(), attributes=("sex",)))
 
 
 def test_the_test_set_must_have_them_too(tmp_path: Path) -> None:
     path = _saved(tmp_path, x=_X[:8], y=_Y[:8], x_test=_X[8:], y_test=_Y[8:], sex=_SEX[:8])
-    with pytest.raises(PlanError, match="data.attributes: sex given"):
+    with pytest.raises(PlanError, match=r"data\.attributes: sex given"):
         _load("npz", path, "sex")

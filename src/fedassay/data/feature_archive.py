@@ -46,8 +46,9 @@ def with_features(data: LoadedData, path: Path, attributes: Sequence[str] = ()) 
         raise DataError(f"{data.source}: images are one pixel high; allowed: larger ones")
     with opened(path, attributes) as archive:
         check_rows(archive, data.source, len(data.train), None if data.test is None else len(data.test))
-        parts = [(part, each) for part, each in zip(_PARTS, (data.train, data.test), strict=True) if each is not None]
-        sets = with_attributes(archive, [part for part, _ in parts], [_joined(archive, *each) for each in parts])
+        sets = [_joined(archive, "", data.train)]
+        sets += [] if data.test is None else [_joined(archive, "test_", data.test)]
+        sets = with_attributes(archive, _PARTS[: len(sets)], sets)
         train, test = sets[0], sets[1] if len(sets) > 1 else None
         return LoadedData(train, test, f"{data.source}, features of {archive.where}")
 
@@ -203,8 +204,8 @@ def _values_of(archive: Archive, name: str, records: int) -> NDArray[Any]:
     header = archive.headers[name]
     if header.dtype.kind not in "iubU" or header.shape != (records,):
         raise DataError(
-            f"data.attributes: {archive.where}: {name} holds {header.dtype} {header.shape}; allowed: whole numbers "
-            f"or names ({records},)"
+            f"data.attributes: {archive.where}: {name} holds {header.dtype} {header.shape}; allowed: whole "
+            f"numbers or names ({records},)"
         )
     return archive.read(name)
 

@@ -52,9 +52,9 @@ def precomputed_features(request: DataRequest) -> LoadedData:
     `features` is (n, d) of floating-point numbers, `labels` (n,) whole numbers, which are numbered anew in
     ascending order. `images`, uint8 (n, height, width) or (n, height, width, channels), are what the features
     were computed of: attacks that reconstruct images need them, and without them say so and are not run. `groups`
-    (n,) are whole numbers: records of one number are one person's. The names of `attributes` are arrays (n,) of whole
-    numbers or names. `test_features`, `test_labels` (and so on) are
-    the official test set. Methods that train networks on images need images, those on frozen features do not.
+    (n,) are whole numbers: records of one number are one person's. The names of `attributes` are arrays (n,) of
+    whole numbers or names. `test_features`, `test_labels` (and so on) are the official test set. Methods that
+    train networks on images need images, those on frozen features do not.
 
     Raises:
         PlanError: No `data.features` is given, or a key that has no meaning here.

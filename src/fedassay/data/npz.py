@@ -86,8 +86,8 @@ def npz(request: DataRequest) -> LoadedData:
     comes from, for `clients.partition: domains` and `data.test_domain`. `groups: patient` takes an array `patient`
     of numbers or names, one for each training image, for the person that it is of; `patient_train` and
     `patient_test` beside `x_train` and `x_test`, and `train_patient`, `val_patient` and `test_patient` beside
-    MedMNIST's arrays, are taken as well. The names of `attributes` are arrays of the same form. Others are ignored. Nothing is unpickled, and sizes are checked
-    before anything is unpacked.
+    MedMNIST's arrays, are taken as well. The names of `attributes` are arrays of the same form. Other arrays are
+    ignored. Nothing is unpickled, and sizes are checked before anything is unpacked.
 
     Raises:
         PlanError: No path is given.
@@ -191,9 +191,7 @@ def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: D
     return Outline(data, (height, width, channels))
 
 
-def _one_each(
-    archive: Archive, array: str, records: list[dict[_Pair, int]], key: str
-) -> list[NDArray[np.int64]]:
+def _one_each(archive: Archive, array: str, records: list[dict[_Pair, int]], key: str) -> list[NDArray[np.int64]]:
     """Numbers of what an array names for the training images, and for the test images where one does.
 
     Args:

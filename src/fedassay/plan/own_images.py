@@ -11,7 +11,15 @@ from fedassay.data.domains import leave_out
 from fedassay.data.feature_archive import check_features, width_of
 from fedassay.data.groups import typical
 from fedassay.data.images import LoadedData, are_pictures
-from fedassay.data.loading import DataRequest, DataSize, check_request, check_usable, limited, only_classes, with_attributes
+from fedassay.data.loading import (
+    DataRequest,
+    DataSize,
+    check_request,
+    check_usable,
+    limited,
+    only_classes,
+    with_attributes,
+)
 from fedassay.data.official_roles import check_official
 from fedassay.data.outline import Outline
 from fedassay.data.partition import check_clients, check_persons
