@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedassay.attacks.attributes import Attributes
+from fedassay.attacks.attribute_likelihood import AttributeLikelihood
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.membership import MembershipGame, no_questions, visible
@@ -80,10 +80,17 @@ def context_of(
     whole = make_context(made, method, bounds=bounds)
     known = some("attacker", 900)
     whole = replace(whole, attacker=known, fresh=known, control=some("control", 150), classes=CLASSES)
-    whole = replace(whole, view=visible(whole.outcome, whole.view.threat))
-    run = Attributes().run if attack is None else attack
+    return by_likelihood(whole, attack)
+
+
+def by_likelihood(context: AuditContext, attack: Attack | None = None) -> AttackedContext:
+    """The same context, whose releases may be asked about attributes."""
+    run = AttributeLikelihood().run if attack is None else attack
 
     def ask(view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
-        return run(view, Knowledge(known, CLASSES, None, False, Seeds(0), "cpu", SILENT, game=game))
+        return run(
+            view, Knowledge(context.attacker, context.classes, None, False, Seeds(0), "cpu", SILENT, game=game)
+        )
 
-    return whole.attacked(ask, "test", no_questions())
+    context = replace(context, view=visible(context.outcome, context.view.threat))
+    return context.attacked(ask, "test", no_questions())

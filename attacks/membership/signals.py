@@ -9,13 +9,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.attacks.membership.tracing import Population, evidence
+from fedassay.attacks.membership.tracing import evidence
 from fedassay.contracts.membership import HeadScores
 from fedassay.data.records import Records
 from fedassay.exchange.message import FieldKind
 from fedassay.exchange.models import ScoringGenerator, label_logits
 from fedassay.exchange.transcript import AGGREGATE, SERVER
 from fedassay.exchange.view import View
+from fedassay.mixtures.population import Population
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints

@@ -110,15 +110,16 @@ class AttributeInference(Parameters):
         dealt = dealt_clients(context, self.control_records)
         if summed_only(context.view):
             dealt = dealt[:MOST_RUNS]
+        total, held = len(context.control), sum(map(len, dealt))
+        if held < FEWEST:
+            words = f"of {total} control records {held} can be given away, and {FEWEST} are needed"
+            raise NotRunError(words, role="control", held=total, needed=total + FEWEST - held)
         known, (strangers, *clients) = planted(sensitive, [unseen, *dealt], seeds.numpy("planted"))
         found = []
         for number, release in enumerate(exposed_clients(context, clients, f"attributes/{sensitive.name}")):
             owners, streams = [each for each in release.clients if len(each)], seeds.child(number)
             trials = drawn(owners, strangers, streams.numpy("trials"), self.control_records)
             found.append(asked(release.view, release.clients, trials, known, context, streams))
-        if not found:
-            words = "there are no control records of the clients' classes"
-            raise NotRunError(words, role="control", held=0, needed=FEWEST)
         return merged(found)
 
     def _assumptions(self, sensitive: Sensitive, trials: Trials) -> tuple[str, ...]:

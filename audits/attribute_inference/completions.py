@@ -25,10 +25,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.attacks.membership.tracing import Population, population_of
 from fedassay.data.feature_archive import stand_ins
 from fedassay.data.loading import LABEL
 from fedassay.data.records import Records, joined
+from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Bools, Ints
 

@@ -72,7 +72,7 @@ class Guessed:
         """Of whether both gains are above 0."""
         names = ("imputed", "strangers")
         p = [self._p(gains, name) for gains, name in zip(self.gains, names, strict=True)] if len(self) else [1.0]
-        return by_p_value(max(p), self.tests, ADVANTAGE.name)
+        return by_p_value(max(p), self.tests, "attribute_advantage")
 
     @cached_property
     def worse(self) -> bool:

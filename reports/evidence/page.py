@@ -12,7 +12,7 @@ from fedassay.records.record import Finding
 from fedassay.reports.document.html import render
 from fedassay.reports.document.markdown import escaped
 from fedassay.reports.document.plan_notes import name_of
-from fedassay.reports.evidence.form import Source, form, looked_for, tests
+from fedassay.reports.evidence.form import Source, form, looked_for, of_persons
 from fedassay.reports.evidence.lines import Line, Status, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import SCALE, Risk, risks
@@ -87,7 +87,7 @@ def pages(release: Release) -> Pages:
 
 def _tested(release: Release) -> tuple[Line, ...]:
     """What was looked for: every harm, the worst first, and attributes of persons."""
-    own = tests("attribute_inference")
+    own = of_persons()
 
     def looks(kind: HarmKind) -> Callable[[Finding], bool]:
         of_kind = looked_for(kind)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from people import CLASSES, context_of, people
 
-from fedassay.attacks.attributes import Attributes
+from fedassay.attacks.attribute_likelihood import AttributeLikelihood
 from fedassay.audits.attribute_inference.audit import AttributeInference
 from fedassay.audits.attribute_inference.completions import Sensitive, carrying, planted
 from fedassay.audits.attribute_inference.judging import Guessed
@@ -39,7 +39,7 @@ def make(make_task: Any, make_context: Any) -> Make:
 
 
 def audited(context: AttackedContext) -> Finding:
-    (finding,) = AttributeInference().assess(AttackResult("attributes"), context)
+    (finding,) = AttributeInference().assess(AttackResult("attribute_likelihood"), context)
     return finding
 
 
@@ -129,7 +129,7 @@ def test_a_message_that_teaches_of_people_in_general_is_no_leak() -> None:
 
 def _broken(change: Callable[[Any], Any]) -> Callable[[View, Knowledge], AttackResult]:
     def run(view: View, knowledge: Knowledge) -> AttackResult:
-        found = Attributes().run(view, knowledge)
+        found = AttributeLikelihood().run(view, knowledge)
         return replace(found, scores={name: change(scores) for name, scores in found.scores.items()})
 
     return run
@@ -201,16 +201,16 @@ def test_features_that_are_sent_tell_columns(make: Make) -> None:
 
 
 def test_what_cannot_be_asked_is_said(make: Make) -> None:
-    context, audit = make("shift"), AttributeInference()
+    context, audit, nothing = make("shift"), AttributeInference(), AttackResult("attribute_likelihood")
     none = tuple(replace(each, attributes={}) for each in context.clients)
     with pytest.raises(NotRunError, match="names no sensitive attribute"):
-        audit.assess(AttackResult("attributes"), replace(context, clients=none))
+        audit.assess(nothing, replace(context, clients=none))
     with pytest.raises(NotRunError, match=r"none of data\.attributes"):
-        AttributeInference(attribute="age").assess(AttackResult("attributes"), context)
+        AttributeInference(attribute="age").assess(nothing, context)
     with pytest.raises(NotRunError, match="1 values"):
-        audit.assess(AttackResult("attributes"), replace(context, attacker=context.attacker.take(np.arange(1))))
+        audit.assess(nothing, replace(context, attacker=context.attacker.take(np.arange(1))))
     with pytest.raises(NotRunError, match="two strangers") as caught:
-        audit.assess(AttackResult("attributes"), replace(context, test=context.test.take(np.arange(6))))
+        audit.assess(nothing, replace(context, test=context.test.take(np.arange(6))))
     assert caught.value.why.role == "test"
-    few = audit.assess(AttackResult("attributes"), replace(context, control=context.control.take(np.arange(0))))
+    few = audit.assess(nothing, replace(context, control=context.control.take(np.arange(0))))
     assert few[0].verdict == "inconclusive"

@@ -136,8 +136,8 @@ def test_the_rows_of_attributes_are_of_the_audit_that_tests_them(build_cell: Any
         kind="attributes", of="record", total=90, metric="attribute_advantage", value=0.25, mechanism="messages"
     )
     own = Finding(
-        audit="attribute_inference", attack="attributes", source="messages", selection="sex", verdict="leak",
-        reason="x", harm=harm,
+        audit="attribute_inference", attack="attribute_likelihood", source="messages", selection="sex",
+        verdict="leak", reason="x", harm=harm,
     )  # fmt: skip
     cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (histograms, own)})
     release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))

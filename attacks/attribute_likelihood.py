@@ -34,23 +34,23 @@ from fedassay.attacks.membership.signals import (
     message_signals,
     model_signals,
 )
-from fedassay.attacks.membership.tracing import population_of
 from fedassay.contracts.attack import AttackResult, Knowledge, Note
 from fedassay.contracts.facts import AttackFacts
 from fedassay.contracts.membership import MembershipGame
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
+from fedassay.mixtures.population import population_of
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
 
 Matrix = NDArray[np.float64]
 
-NAME = "attributes"
+NAME = "attribute_likelihood"
 
 
-@register("attack", "attributes")
-class Attributes(Parameters):
+@register("attack", "attribute_likelihood")
+class AttributeLikelihood(Parameters):
     """Score completions of records by the likelihood of what is sent."""
 
     facts: ClassVar[AttackFacts] = AttackFacts(
