@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from fedassay.attacks.membership.signals import (
     Group,
+    Source,
     as_ratio,
     encoded,
     groups_of,
@@ -40,13 +41,14 @@ from fedassay.contracts.membership import MembershipGame
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
-from fedassay.mixtures.population import population_of
+from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
 
 Matrix = NDArray[np.float64]
 
 NAME = "attribute_likelihood"
+_SOURCES: tuple[Source, ...] = ("messages", "model")
 
 
 @register("attack", "attribute_likelihood")
@@ -78,35 +80,46 @@ class AttributeLikelihood(Parameters):
             )
         clients = np.concatenate([[name] * len(asked) for name, asked in game.questions.items()]).astype(np.str_)
         notes: list[str] = []
-        for source, score in (("messages", of_messages), ("model", of_models)):
-            groups = groups_of(source, view, list(game.questions))  # type: ignore[arg-type]
-            values = np.full(len(clients), np.nan)
-            for group in groups:
-                asked = joined(group.sender, [game.questions[name] for name in group.clients])
-                try:
-                    values[np.isin(clients, group.clients)] = score(view, group, asked, game)
-                except NotRunError as error:
-                    notes.append(Note(f"{source}: {error}", source))
+        for source in _SOURCES:
+            try:
+                values = _scored(source, view, game, clients)
+            except NotRunError as error:
+                notes.append(Note(f"{source}: {error}", source))
+                continue
             if not np.isnan(values).all():
                 return AttackResult(
-                    NAME,
-                    scores={source: values},
-                    artifacts={"clients": clients},
-                    notes=tuple(dict.fromkeys(notes)),
+                    NAME, scores={source: values}, artifacts={"clients": clients}, notes=tuple(notes)
                 )
-        raise NotRunError(
-            "; ".join(dict.fromkeys(notes)) or "the view holds no statistics or classifiers of single records"
-        )
+        raise NotRunError("; ".join(notes) or "the view holds no statistics or classifiers of single records")
 
 
-def of_messages(view: View, group: Group, asked: Records, game: MembershipGame) -> Matrix:
+def _scored(source: Source, view: View, game: MembershipGame, clients: NDArray[np.str_]) -> Matrix:
+    """Scores of all candidates by one source, NaN where it says nothing, shape (n,).
+
+    Raises:
+        NotRunError: No evidence in it has a law that is known.
+    """
+    values = np.full(len(clients), np.nan)
+    groups = groups_of(source, view, list(game.questions))
+    if not groups:
+        return values
+    assert game.population is not None
+    people = None
+    if source == "messages":
+        people = population_of(encoded(view, game.population), game.population.labels, view.classes)
+    for group in groups:
+        asked = joined(group.sender, [game.questions[name] for name in group.clients])
+        found = of_models(view, group, asked) if people is None else of_messages(view, group, asked, game, people)
+        values[np.isin(clients, group.clients)] = found
+    return values
+
+
+def of_messages(view: View, group: Group, asked: Records, game: MembershipGame, people: Population) -> Matrix:
     """Log-likelihood ratio of a sender's messages with each candidate and without it, shape (n,).
 
     Raises:
         NotRunError: No evidence in them has a law that is known.
     """
-    assert game.population is not None
-    people = population_of(encoded(view, game.population), game.population.labels, view.classes)
     known = np.sum([game.sizes[name] for name in group.clients], axis=0)
     signals = message_signals(view, group.sender, asked, people, known, game.spread)
     if game.spread and "class_sum" in signals:
@@ -115,7 +128,7 @@ def of_messages(view: View, group: Group, asked: Records, game: MembershipGame) 
     return as_ratio(signals, people.means.shape[1])
 
 
-def of_models(view: View, group: Group, asked: Records, game: MembershipGame) -> Matrix:
+def of_models(view: View, group: Group, asked: Records) -> Matrix:
     """Log-probability of each candidate's label under a sender's classifiers, the mean over them, shape (n,)."""
     logits = model_signals(view, group.sender, asked)
     return np.asarray(-np.logaddexp(0.0, -logits).mean(axis=1))

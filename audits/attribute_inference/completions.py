@@ -20,6 +20,7 @@ Inference Attacks Just Imputation?", CCS 2022).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -104,34 +105,46 @@ class Sensitive:
 
     def imputed(self, records: Records) -> Matrix:
         """Log-odds of each value from what is known of records, without any message, shape (n, V)."""
-        known = np.zeros(len(self.columns), np.bool_) if self.carrier == "record" else ~self.columns
-        return self._odds(records, known)
+        shares = self._shares[self._strata(records.labels)]
+        return shares if self.carrier == "record" else shares + self._fits(records, ~self.columns, self._known_law)
 
     def from_features(self, records: Records) -> Matrix:
         """The same from all features of records, and from their labels where these are not asked for."""
-        return self._odds(records, np.ones(len(self.columns), np.bool_))
+        every = np.ones(len(self.columns), np.bool_)
+        return np.asarray(self._shares[self._strata(records.labels)] + self._fits(records, every, self._whole_law))
 
-    def _odds(self, records: Records, known: Bools) -> Matrix:
-        truth = np.searchsorted(self.values, self.truth(self.own))
-        strata, size = self._strata(self.own.labels), 1 if self.carrier == "label" else self.classes
-        counts = np.zeros((size, len(self.values)))
-        np.add.at(counts, (strata, truth), 1.0)
-        shares = np.log((counts + 1) / (counts.sum(axis=1, keepdims=True) + len(self.values)))
-        rows = self._strata(records.labels)
-        if not known.any():
-            return np.asarray(shares[rows])
-        groups = strata * len(self.values) + truth
-        own = self.own.features[:, known].astype(np.float64)
-        people = population_of(own, groups, size * len(self.values))
-        asked = records.features[:, known].astype(np.float64)
-        return np.asarray(shares[rows] + self._fits(asked, rows, people))
+    @cached_property
+    def _shares(self) -> Matrix:
+        """Log-shares of the values in every stratum of the adversary's records (Laplace), shape (strata, V)."""
+        counts = np.zeros((1 if self.carrier == "label" else self.classes, len(self.values)))
+        np.add.at(counts, (self._strata(self.own.labels), self._places), 1.0)
+        return np.asarray(np.log((counts + 1) / (counts.sum(axis=1, keepdims=True) + len(self.values))))
 
-    def _fits(self, asked: Matrix, rows: Ints, people: Population) -> Matrix:
-        """Gaussian log-densities of features (n, k) under every value, up to what values have in common."""
+    @cached_property
+    def _places(self) -> Ints:
+        """Which value each of the adversary's records has, shape (m,)."""
+        return np.asarray(np.searchsorted(self.values, self.truth(self.own)), np.int64)
+
+    @cached_property
+    def _known_law(self) -> Population:
+        return self._law(~self.columns)
+
+    @cached_property
+    def _whole_law(self) -> Population:
+        return self._law(np.ones(len(self.columns), np.bool_))
+
+    def _law(self, known: Bools) -> Population:
+        """Gaussians of some features, one of each stratum and value."""
+        groups = self._strata(self.own.labels) * len(self.values) + self._places
+        return population_of(self.own.features[:, known].astype(np.float64), groups, self._shares.size)
+
+    def _fits(self, records: Records, known: Bools, people: Population) -> Matrix:
+        """Gaussian log-densities of records' features under every value, up to what values have in common."""
         scaled = people.vectors / np.sqrt(people.values)
-        means = (people.means @ scaled).reshape(-1, len(self.values), scaled.shape[1])
-        points = asked @ scaled
-        return np.asarray(-((points[:, None, :] - means[rows]) ** 2).sum(axis=2) / 2)
+        means = (people.means @ scaled).reshape(*self._shares.shape, scaled.shape[1])
+        points = records.features[:, known].astype(np.float64) @ scaled
+        apart = points[:, None, :] - means[self._strata(records.labels)]
+        return np.asarray(-(apart**2).sum(axis=2) / 2)
 
     def _strata(self, labels: Ints) -> Ints:
         return np.zeros(len(labels), np.int64) if self.carrier == "label" else labels
