@@ -23,12 +23,13 @@ import numpy as np
 from pydantic import Field
 
 from fedassay.attacks.membership.signals import as_ratio
-from fedassay.attacks.membership.tracing import Matrix, Population, evidence, population_of
+from fedassay.attacks.membership.tracing import Matrix, evidence
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts
 from fedassay.contracts.registry import register
 from fedassay.exchange.feature_sources import VectorSource, concatenated, sources
 from fedassay.exchange.view import View
+from fedassay.mixtures.population import Population, population_of
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Ints, Parameters

@@ -22,10 +22,10 @@ from gram_limits import CLASSES, Pool, load
 from numpy.typing import NDArray
 
 from fedassay.attacks.few_records.law import ClassLaw
-from fedassay.attacks.membership.tracing import Population, population_of
 from fedassay.attacks.partial_reconstruction import SAMPLES, best, ratios
 from fedassay.audits.stats.typed_intervals import Bounded, Unbounded, interval
 from fedassay.exchange.feature_sources import VectorSource, concatenated, sources
+from fedassay.mixtures.population import Population, population_of
 
 NEAR = 0.1
 """Relative error below which a vector is a record for most purposes."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from attacked import by_ratio
+from people import by_likelihood
 
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
+from fedassay.audits.attribute_inference.audit import AttributeInference
 from fedassay.audits.inversion.audit import InversionAudit
 from fedassay.audits.membership.audit import MembershipAudit
 from fedassay.audits.membership.canaries import canary_finding
@@ -23,6 +26,7 @@ from fedassay.contracts.attack import Attack, AttackResult, Knowledge, Reconstru
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import MembershipGame, no_questions
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.models import Generator
 from fedassay.exchange.transcript import Transcript
@@ -104,6 +108,21 @@ def _of(method: Any, records: int = 60, clients: int = 3, bounds: int = 2, **giv
     return make
 
 
+def _of_people(make_task: MakeTask, make_context: MakeContext, folder: Path) -> AuditContext:
+    context: AuditContext = _of(FedNCM(), clients=12)(make_task, make_context, folder)
+    roles = {role: _classes_known(getattr(context, role)) for role in ("test", "fresh", "control", "attacker")}
+    return replace(context, clients=tuple(map(_classes_known, context.clients)), **roles)
+
+
+def _classes_known(records: Records) -> Records:
+    """The same records, whose class is the attribute that is asked about."""
+    return replace(records, attributes={"label": records.labels})
+
+
+def _attributes(context: AuditContext) -> list[Finding]:
+    return AttributeInference().assess(AttackResult("attribute_likelihood"), by_likelihood(context))
+
+
 _PRIVATE = FedAvg.model_validate({"local_epochs": 4, "dp_sgd": {"sampling_rate": 0.25}})
 CASES = {
     "reconstruction": Case(
@@ -130,11 +149,12 @@ CASES = {
     "canaries": Case(
         "membership", _of(_PRIVATE, clients=1, epsilon=3.0), lambda context: [canary_finding(context, 60)]
     ),
+    "attributes": Case("attribute_inference", _of_people, _attributes),
     "swaps": Case(
         "membership", _of(FedNCM(), clients=2), lambda context: [worst_record_finding(by_ratio(context), 6, 40)]
     ),
 }
 """Every audit that attacks, by each of its ways to the ladder."""
 
-WITHOUT_ALONE = {"swaps"}
+WITHOUT_ALONE = {"swaps", "attributes"}
 """Ways with no control of the attack alone: the control in the release's own shape is the only one."""

@@ -44,7 +44,6 @@ from fedassay.attacks.membership.signals import (
     message_signals,
     model_signals,
 )
-from fedassay.attacks.membership.tracing import Population, population_of
 from fedassay.contracts.attack import AttackResult, Knowledge, Note
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.membership import Kind, MembershipGame, Shadow
@@ -52,6 +51,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
+from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
 

@@ -9,13 +9,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.attacks.membership.tracing import Population, evidence
+from fedassay.attacks.membership.tracing import evidence
 from fedassay.contracts.membership import HeadScores
 from fedassay.data.records import Records
 from fedassay.exchange.message import FieldKind
 from fedassay.exchange.models import ScoringGenerator, label_logits
 from fedassay.exchange.transcript import AGGREGATE, SERVER
 from fedassay.exchange.view import View
+from fedassay.mixtures.population import Population
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -88,9 +89,9 @@ def encoded(view: View, records: Records) -> Matrix:
 
 
 def message_signals(
-    view: View, sender: str, records: Records, people: Population, sizes: Ints | None
+    view: View, sender: str, records: Records, people: Population, sizes: Ints | None, spread: float = 0.0
 ) -> dict[str, Matrix]:
-    """Evidence in a sender's messages by kind, the mean over its messages.
+    """Evidence in a sender's messages by kind, the mean over its messages; `spread` as in `MembershipGame`.
 
     Raises:
         NotRunError: The candidates' features cannot be computed, or the messages say nothing of records.
@@ -99,7 +100,7 @@ def message_signals(
     found: dict[str, list[Matrix]] = {}
     for message in view.from_clients():
         if message.sender == sender:
-            of_message = evidence(message, features, records.labels, people, view.classes, sizes)
+            of_message = evidence(message, features, records.labels, people, view.classes, sizes, spread)
             for name, values in of_message.items():
                 found.setdefault(name, []).append(values)
     if not found:

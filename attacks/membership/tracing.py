@@ -17,7 +17,6 @@ Five kinds of evidence, each a column that is higher for members:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,52 +26,13 @@ from fedassay.exchange.ridge import square
 from fedassay.exchange.statistics import field_of, known_counts, noise_of, roundoff, statistics_of
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.mixtures.packed import Family, Mixtures, pack_lower
+from fedassay.mixtures.population import Population
 from fedassay.mixtures.sampling import log_density
 from fedassay.support.types import Floats, Ints
 
 Matrix = NDArray[np.float64]
 
 _NOTHING = 1e-16
-
-
-@dataclass(frozen=True)
-class Population:
-    """What the adversary knows of records in general.
-
-    Attributes:
-        means: Class means, shape (C, d).
-        errors: Variance of each class mean in units of Sigma: 1 over the records behind it, shape (C,).
-        values: Eigenvalues of the covariance within classes, shape (d,), positive.
-        vectors: Its eigenvectors, in columns.
-    """
-
-    means: Matrix
-    errors: Matrix
-    values: Matrix
-    vectors: Matrix
-
-    @property
-    def covariance(self) -> Matrix:
-        """Sigma, shape (d, d)."""
-        return np.asarray((self.vectors * self.values) @ self.vectors.T)
-
-
-def population_of(features: Matrix, labels: Ints, classes: int) -> Population:
-    """Class means and the pooled covariance within classes, shrunk (Ledoit and Wolf 2004).
-
-    A class without records takes the mean of all.
-    """
-    from sklearn.covariance import ledoit_wolf
-
-    counts = np.bincount(labels, minlength=classes)
-    means = np.tile(features.mean(axis=0), (classes, 1))
-    for label in np.flatnonzero(counts):
-        means[label] = features[labels == label].mean(axis=0)
-    covariance, _ = ledoit_wolf(features - means[labels], assume_centered=True)
-    covariance = covariance * len(features) / max(1, len(features) - np.count_nonzero(counts))
-    values, vectors = np.linalg.eigh(covariance)
-    floor = 1e-9 * max(float(values[-1]), 1e-12)
-    return Population(means, 1 / np.maximum(counts, 1), np.maximum(values, floor), vectors)
 
 
 def evidence(
@@ -82,6 +42,7 @@ def evidence(
     people: Population,
     classes: int,
     sizes: Ints | None,
+    spread: float = 0.0,
 ) -> dict[str, Matrix]:
     """Every kind of evidence that a message holds, by name, each of shape (n,).
 
@@ -92,11 +53,12 @@ def evidence(
         people: The population.
         classes: C.
         sizes: Records per class that the sender is known to have, shape (C,), where the message is silent.
+        spread: See `class_sum_ratio`.
     """
     found: dict[str, Matrix] = {}
     own = _sums(message, classes, features.shape[1], sizes)
     if own is not None:
-        found["class_sum"] = class_sum_ratio(*own, features, labels, people)
+        found["class_sum"] = class_sum_ratio(*own, features, labels, people, spread)
     mixtures, ids = message_mixtures(message), message.of_kind("class_ids")
     if mixtures is not None and ids is not None and mixtures.width == features.shape[1]:
         found["density"] = _density_ratio(mixtures, ids.astype(np.int64), features, labels, people)
@@ -110,7 +72,13 @@ def evidence(
 
 
 def class_sum_ratio(
-    counts: Matrix, sums: Matrix, variances: Matrix, features: Matrix, labels: Ints, people: Population
+    counts: Matrix,
+    sums: Matrix,
+    variances: Matrix,
+    features: Matrix,
+    labels: Ints,
+    people: Population,
+    spread: float = 0.0,
 ) -> Matrix:
     """Log-likelihood ratio of each candidate in the sum of its class, shape (n,).
 
@@ -121,6 +89,7 @@ def class_sum_ratio(
         features: Shape (n, d).
         labels: Shape (n,).
         people: The population.
+        spread: Variance of the record about its candidate, in units of Sigma; 0: the candidate is the record.
     """
     scores = np.zeros(len(features))
     for label in np.unique(labels):
@@ -134,7 +103,7 @@ def class_sum_ratio(
         # The class mean is itself estimated: n of it enter the sum.
         known = people.errors[label] * people.values
         without = n * people.values + n**2 * known + variances[label]
-        within = (n - 1) * people.values + (n - 1) ** 2 * known + variances[label]
+        within = (n - 1 + spread) * people.values + (n - 1) ** 2 * known + variances[label]
         scores[rows] = (total**2 / without - (total - steps) ** 2 / within + np.log(without / within)).sum(
             axis=1
         ) / 2

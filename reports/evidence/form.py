@@ -18,7 +18,7 @@ from fedassay.reports.evidence.lines import Line, by_person, from_cells, from_fi
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import risk_line
 from fedassay.reports.words.claims import claim_clause, claims
-from fedassay.reports.words.harms import kind_sought
+from fedassay.reports.words.harms import BY_THREAT, kind_sought
 from fedassay.reports.words.metrics import title
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.reports.words.sentences import listed, sentence
@@ -159,7 +159,7 @@ def _recital() -> tuple[Line, ...]:
 def _models(release: Release) -> tuple[Line, ...]:
     return (
         from_findings(release, "", "Was membership inference tested?", looked_for("members", "named")),
-        from_findings(release, "", "Was attribute inference tested?", looked_for("attributes")),
+        from_findings(release, "", "Was attribute inference tested?", of_persons()),
         from_findings(release, "", "Was model inversion tested?", tests("model_inversion")),
         from_findings(release, "", "Was reconstruction of training data tested?", tests("data_reconstruction")),
         from_findings(release, "", "Was regurgitation of training data tested?", tests("regurgitation")),
@@ -186,7 +186,13 @@ def _anonymisation(release: Release) -> tuple[Line, ...]:
             looked_for("named", "members"),
             looked_for("pictures", "exact"),
         ),
-        from_findings(release, "inference", "Can an attribute of a person be deduced?", looked_for("attributes")),
+        from_findings(
+            release,
+            "inference",
+            "Can an attribute of a person be deduced?",
+            of_persons(),
+            looked_for("attributes"),
+        ),
     )
 
 
@@ -250,12 +256,17 @@ def looked_for(*kinds: HarmKind) -> Callable[[Finding], bool]:
     return lambda finding: kind_sought(finding) in kinds
 
 
+def of_persons() -> Callable[[Finding], bool]:
+    """Whether a finding is of an audit that asks about attributes of persons."""
+    return tests("attribute_inference")
+
+
 def tests(threat: Threat) -> Callable[[Finding], bool]:
-    """Whether a finding is of an audit that tests this threat, and looked for no attribute by it."""
+    """Whether a finding is of an audit that tests this threat; properties of clients are none of persons."""
 
     def looks(finding: Finding) -> bool:
-        facts = audit_facts(finding.audit)
-        return facts is not None and threat in facts.threats and kind_sought(finding) != "attributes"
+        facts, own = audit_facts(finding.audit), BY_THREAT[threat] == "attributes"
+        return facts is not None and threat in facts.threats and (kind_sought(finding) == "attributes") == own
 
     return looks
 

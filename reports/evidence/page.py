@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
 from fedassay.records.coverage import not_fully_tested
 from fedassay.records.facts import HARMS, HarmKind
+from fedassay.records.record import Finding
 from fedassay.reports.document.html import render
 from fedassay.reports.document.markdown import escaped
 from fedassay.reports.document.plan_notes import name_of
-from fedassay.reports.evidence.form import Source, form, looked_for
+from fedassay.reports.evidence.form import Source, form, looked_for, of_persons
 from fedassay.reports.evidence.lines import Line, Status, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import SCALE, Risk, risks
@@ -23,10 +25,13 @@ _SOUGHT: dict[HarmKind, str] = {
     "exact": "Features or records taken out exactly",
     "named": "Persons named as members",
     "members": "Likely members",
-    "attributes": "Attributes and labels",
+    "attributes": "Labels, and what clients are like",
     "counts": "How many records there are",
 }
 """What was looked for, the worst first."""
+
+ATTRIBUTE = "A sensitive attribute of a person"
+"""Beside these: of persons, and over what anybody could have guessed."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +78,23 @@ def pages(release: Release) -> Pages:
         name_of(release.record),
         release,
         sentence(claim_clause(cell)),
-        tuple(from_findings(release, "", _SOUGHT[kind], looked_for(kind)) for kind in HARMS),
+        _tested(release),
         sentence(not_fully_tested(release.option.group.cells)),
         risks(release),
         form(release),
     )
+
+
+def _tested(release: Release) -> tuple[Line, ...]:
+    """What was looked for: every harm, the worst first, and attributes of persons."""
+    own = of_persons()
+
+    def looks(kind: HarmKind) -> Callable[[Finding], bool]:
+        of_kind = looked_for(kind)
+        return lambda finding: of_kind(finding) and not own(finding)
+
+    rows = tuple(from_findings(release, "", _SOUGHT[kind], looks(kind)) for kind in HARMS)
+    return (*rows, from_findings(release, "", ATTRIBUTE, own))
 
 
 def html(found: Pages, record_digest: str) -> str:

@@ -18,11 +18,12 @@ from fedassay.records.record import CellRecord, Finding, Metric
 _IMAGES = {"reconstructions", "inversions"}
 """Kinds of attack results that are images."""
 
-_BY_THREAT: dict[Threat, HarmKind] = {
+BY_THREAT: dict[Threat, HarmKind] = {
     "model_inversion": "pictures",
     "regurgitation": "pictures",
     "data_reconstruction": "exact",
     "membership_inference": "members",
+    "attribute_inference": "attributes",
 }
 """What an audit looks for, by the first threat that it declares to test."""
 
@@ -93,7 +94,7 @@ def kind_sought(finding: Finding) -> HarmKind:
     threats = () if facts is None else facts.threats
     if "membership_inference" in threats and finding.selection == "property":
         return "attributes"
-    return next((_BY_THREAT[threat] for threat in threats), "attributes")
+    return next((BY_THREAT[threat] for threat in threats), "attributes")
 
 
 def obstacle_of(finding: Finding) -> Obstacle | None:

@@ -186,6 +186,9 @@ def _attributes(harm: Harm, _finding: Finding) -> str:
     if harm.metric in _MOST_EXPOSED:
         like = f"an attacker tells what the records of {_THINGS[harm.of]} are like"
         return f"{like} better than by chance ({_told(harm)})"
+    if harm.metric == "attribute_advantage" and harm.value is not None:
+        points = short(100 * harm.value)
+        return f"an attribute of single records is guessed {points} points more often {_from(harm)}"
     whose = f"{_of(harm.count, harm.total, alone='single')} {_THINGS[harm.of]}"
     return f"labels or attributes of {whose} follow {_from(harm)}"
 
@@ -252,8 +255,6 @@ def strength(finding: Finding) -> tuple[int, float, int]:
 
 _FALSE_ALARMS = {"tpr_at_10pct": "10", "tpr_at_1pct": "1", "tpr_at_0.1pct": "0.1"}
 """True-positive rates, with the percentage of false alarms that each is at."""
-_OFTEN = ("worst_record", "worst_person_told", "worst_client_told")
-"""Metrics that are the share of runs in which one unit is told."""
 
 
 def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
@@ -276,7 +277,7 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     if limit.metric in _FALSE_ALARMS:
         told = f"fewer than {short(100 * limit.value)} % of the {_THINGS[limit.of or 'record']} are told"
         return f"{sought} may have been missed where {told}, at {_FALSE_ALARMS[limit.metric]} % false alarms"
-    if limit.metric in _OFTEN:
+    if limit.metric in _MOST_EXPOSED:
         often = f"told in fewer than {short(100 * limit.value)} % of the runs"
         return f"{sought} may have been missed where a {limit.of or 'record'} is {often}"
     return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"

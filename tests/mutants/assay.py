@@ -85,6 +85,12 @@ ARMS = (
     ("membership: game", "own run on control records", "features, memorizers", "releases of either half"),
     ("membership: canaries", "own run on control canaries", "a memorizer", "none: coins are ours"),
     (
+        "attribute_inference",
+        "own release of control records",
+        "none: no shorter way",
+        "strangers, shown instead",
+    ),
+    (
         "membership: swaps",
         "own run on control records",
         "none: without a control it is not run",

@@ -18,7 +18,11 @@ from fedassay.support.registry import entries
 def _scenario(attacks: Any, audits: Any, **more: Any) -> Scenario:
     plan = {
         "name": "p",
-        "data": {"name": "digits", "split": {"private": 0.3, "attacker": 0.3, "test": 0.2}},
+        "data": {
+            "name": "digits",
+            "split": {"private": 0.3, "attacker": 0.3, "test": 0.2},
+            "attributes": ["label"],
+        },
         "backbone": {"name": "pixels"},
         "methods": ["fedcgs"],
         "attacks": attacks,
@@ -41,6 +45,10 @@ def test_what_the_plan_has_nothing_for_is_left_out() -> None:
     names = {attack.name for attack in _scenario("standard", "standard", **private).attacks}
     assert "feature_diffusion" not in names
     assert "membership" in names
+    unnamed = {"data": {"name": "digits", "split": {"private": 0.3, "attacker": 0.3, "test": 0.2}}}
+    scenario = _scenario("standard", "standard", **unnamed)
+    assert set(entries("attack")) - {attack.name for attack in scenario.attacks} == {"attribute_likelihood"}
+    assert set(every_audit()) - {audit.name for audit in scenario.audits} == {"attribute_inference"}
     black = {"threat": {"backbone": "black_box"}}
     assert "feature_inversion" not in {attack.name for attack in _scenario("standard", [], **black).attacks}
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from fedassay.contracts.registry import every_audit, judges_the_claim
-from fedassay.records.facts import HARMS
-from fedassay.records.record import Finding, RunRecord
+from fedassay.records.facts import HARMS, Harm
+from fedassay.records.record import Finding, Metric, RunRecord
 from fedassay.reports import write_report
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.evidence.form import form
 from fedassay.reports.evidence.lines import PERSON, Line, resolved
-from fedassay.reports.evidence.page import pages
+from fedassay.reports.evidence.page import ATTRIBUTE, pages
 from fedassay.reports.evidence.registry import entries
 from fedassay.reports.evidence.release import Release, release_of
 from fedassay.reports.evidence.risk import risks
@@ -106,7 +106,7 @@ def test_an_audit_that_is_removed_leaves_rows_that_say_not_tested(record: RunRec
             assert before.question == after.question
         sought = {kind_sought(f) for _, f in release.findings() if f.verdict != "not_run"}
         left = {kind_sought(f) for f in kept if f.verdict != "not_run"}
-        said = dict(zip(HARMS, pages(bare).tested, strict=True))
+        said = dict(zip(HARMS, pages(bare).tested, strict=False))
         for kind in sought - left:
             assert said[kind].status == "not tested"
             removed += 1
@@ -124,6 +124,34 @@ def test_a_run_without_audits_answers_nothing_that_an_attack_would(record: RunRe
         assert {line.status for line in asked} == {"not tested"}
         risk = next(line for line in lines(release) if "risks to the people" in line.question)
         assert risk.status == "not tested"
+
+
+def test_the_rows_of_attributes_are_of_the_audit_that_tests_them(build_cell: Any) -> None:
+    """Of a run whose audit of attributes is removed they are not tested, whatever is known of label histograms."""
+    histograms = Finding(
+        audit="message", source="label_histograms", verdict="no_leak_found", reason="x",
+        metrics={"senders_told": Metric(value=0.0, n=5)},
+    )  # fmt: skip
+    harm = Harm(
+        kind="attributes", of="record", total=90, metric="attribute_advantage", value=0.25, mechanism="messages"
+    )
+    own = Finding(
+        audit="attribute_inference", attack="attribute_likelihood", source="messages", selection="sex",
+        verdict="leak", reason="x", harm=harm,
+    )  # fmt: skip
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (histograms, own)})
+    release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))
+    rows = ("Was attribute inference tested?", "Can an attribute of a person be deduced?", ATTRIBUTE)
+    for question in rows:
+        (line,) = [line for line in lines(release) if line.question == question]
+        assert line.status == "answered"
+        assert "25 points" in line.answer
+        assert line.pointers == ("/cells/0/findings/1",)
+        (bare,) = [line for line in lines(without(release, "attribute_inference")) if line.question == question]
+        assert bare.status == "not tested"
+    assert [risk.level for risk in risks(release)] == ["serious"]
+    (takes,) = [risk.takes for risk in risks(release)]
+    assert takes == "the records that it asks about"
 
 
 def test_what_was_tried_without_an_answer_is_not_called_answered(build_cell: Any) -> None:

@@ -17,7 +17,7 @@ from fedassay.support.adjacency import Adjacency, Unit
 if TYPE_CHECKING:
     from fedassay.exchange.message import FieldKind
 
-ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "counts", "remarks"]
+ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "counts", "remarks", "values"]
 """What an attack gives, and what an audit can judge.
 
 | kind | in an `AttackResult` |
@@ -27,13 +27,14 @@ ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "coun
 | `vectors` | `vectors`: recovered features of single records |
 | `scores` | `scores`: `source/test`, one score a candidate of the membership game |
 | `counts` | artifacts `histograms`, `senders`, `evidence`: label histograms |
+| `values` | `scores`: by source, how well a record with each value of an attribute fits what is seen |
 | `remarks` | facts that follow from the messages by the rules of `fedassay.exchange.statistics` |
 """
 
 Readable: TypeAlias = "FieldKind | Literal['model', 'generator']"
 """What an attack reads of a view: a kind of fields, or a classifier or generator that the messages carry."""
 
-AttackNeed = Literal["attacker_records", "backbone_gradients", "membership_game"]
+AttackNeed = Literal["attacker_records", "backbone_gradients", "membership_game", "attributes"]
 """What an attack needs beside messages; one that needs nothing runs on any captured transcript."""
 
 AuditNeed = Literal["generator", "known_members", "another_run"]
@@ -50,6 +51,7 @@ ATTACK_NEED_WORDS: Mapping[AttackNeed, str] = {
     "attacker_records": "records of the attacker's own (data.split.attacker)",
     "backbone_gradients": "a backbone whose gradients the attacker has (threat.backbone: white_box)",
     "membership_game": "records of which it is known whether a client holds them",
+    "attributes": "a sensitive attribute of the records (data.attributes)",
 }
 """What an attack needs beside messages, in words."""
 
@@ -173,7 +175,9 @@ def _none(_given: Given) -> int:
     return 0
 
 
-Threat = Literal["membership_inference", "model_inversion", "data_reconstruction", "regurgitation"]
+Threat = Literal[
+    "membership_inference", "attribute_inference", "model_inversion", "data_reconstruction", "regurgitation"
+]
 """What regulators ask to be tested (EDPB Opinion 28/2024, section 3.2)."""
 
 

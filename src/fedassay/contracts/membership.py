@@ -93,6 +93,8 @@ class MembershipGame:
         kept: Shadows made so far.
         gallery: Every client's records among the strangers that no client holds, in random order: what an attacker
             may have collected. None: the candidates of all questions.
+        spread: Variance of a record about the candidate that it is asked by, in units of the covariance within
+            classes; 0: candidates are records, 1: means of records that are not known.
     """
 
     questions: Mapping[str, Records]
@@ -103,6 +105,7 @@ class MembershipGame:
     most: int | None = None
     kept: dict[tuple[Kind, int], Shadow] = field(default_factory=dict, repr=False)
     gallery: Records | None = None
+    spread: float = 0.0
 
     def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
         """The first `count` shadows of a kind, made when they are first asked for.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.archive import Archive, Header, open_archive
+from fedassay.data.groups import numbered
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.outline import without_pixels
 from fedassay.support import limits
@@ -24,27 +27,29 @@ _ALLOWED = (
 )
 
 
-def opened(path: Path) -> AbstractContextManager[Archive]:
-    """The archive of features at a path.
+def opened(path: Path, attributes: Sequence[str] = ()) -> AbstractContextManager[Archive]:
+    """The archive of features at a path, with arrays of attributes beside them.
 
     Raises:
         DataError: It is no archive.
     """
-    return open_archive(path, _NAMES, _ALLOWED)
+    return open_archive(path, _NAMES | {f"{part}{name}" for part in _PARTS for name in attributes}, _ALLOWED)
 
 
-def with_features(data: LoadedData, path: Path) -> LoadedData:
-    """The same images with the features of an archive.
+def with_features(data: LoadedData, path: Path, attributes: Sequence[str] = ()) -> LoadedData:
+    """The same images with the features of an archive, and with the attributes that it has of these names.
 
     Raises:
         DataError: The file is missing or broken, or its rows are not those of the data set.
     """
     if not data.train.pictures:
         raise DataError(f"{data.source}: images are one pixel high; allowed: larger ones")
-    with opened(path) as archive:
+    with opened(path, attributes) as archive:
         check_rows(archive, data.source, len(data.train), None if data.test is None else len(data.test))
-        train = _joined(archive, "", data.train)
-        test = None if data.test is None else _joined(archive, "test_", data.test)
+        sets = [_joined(archive, "", data.train)]
+        sets += [] if data.test is None else [_joined(archive, "test_", data.test)]
+        sets = with_attributes(archive, _PARTS[: len(sets)], sets)
+        train, test = sets[0], sets[1] if len(sets) > 1 else None
         return LoadedData(train, test, f"{data.source}, features of {archive.where}")
 
 
@@ -177,6 +182,32 @@ def outline_of_part(archive: Archive, part: str, classes: NDArray[np.int64]) -> 
     found = without_pixels(labels, tuple(str(value) for value in classes))
     groups = f"{part}groups"
     return replace(found, groups=_whole(archive, groups)) if groups in archive.headers else found
+
+
+def with_attributes(archive: Archive, parts: Sequence[str], sets: Sequence[ImageSet]) -> list[ImageSet]:
+    """The sets of some parts with the attributes that the archive holds, values numbered alike in all of them.
+
+    Raises:
+        DataError: An attribute is no whole number or name for each record.
+    """
+    found = list(sets)
+    names = [name for name in archive.headers if name not in _NAMES and not name.startswith("test_")]
+    for name in names:
+        held = [(place, part) for place, part in enumerate(parts) if f"{part}{name}" in archive.headers]
+        values = numbered(*(_values_of(archive, f"{part}{name}", len(found[place])) for place, part in held))
+        for (place, _), numbers in zip(held, values, strict=True):
+            found[place] = replace(found[place], attributes={**found[place].attributes, name: numbers})
+    return found
+
+
+def _values_of(archive: Archive, name: str, records: int) -> NDArray[Any]:
+    header = archive.headers[name]
+    if header.dtype.kind not in "iubU" or header.shape != (records,):
+        raise DataError(
+            f"data.attributes: {archive.where}: {name} holds {header.dtype} {header.shape}; allowed: whole "
+            f"numbers or names ({records},)"
+        )
+    return archive.read(name)
 
 
 def read_part(archive: Archive, part: str, outline: ImageSet) -> ImageSet:

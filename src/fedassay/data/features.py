@@ -11,9 +11,17 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from fedassay.data.archive import Archive
-from fedassay.data.feature_archive import classes_of, image_of, opened, outline_of_part, parts_of, read_part
+from fedassay.data.feature_archive import (
+    classes_of,
+    image_of,
+    opened,
+    outline_of_part,
+    parts_of,
+    read_part,
+    with_attributes,
+)
 from fedassay.data.images import LoadedData
-from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.loading import LABEL, DataRequest, allow_only
 from fedassay.data.outline import Outline
 from fedassay.support.errors import PlanError
 from fedassay.support.paths import find
@@ -28,9 +36,8 @@ def outline_of_features(request: DataRequest) -> Outline:
         DataError: As `precomputed_features`, apart from values that are not finite.
     """
     with _opened(request) as archive:
-        sets = [
-            outline_of_part(archive, part, names) for names in [classes_of(archive)] for part in parts_of(archive)
-        ]
+        names, parts = classes_of(archive), parts_of(archive)
+        sets = with_attributes(archive, parts, [outline_of_part(archive, part, names) for part in parts])
         images = archive.headers.get("images")
         image = (
             (1, 4 * archive.headers["features"].shape[1], 1) if images is None else image_of(archive, "images")[1:]
@@ -45,16 +52,18 @@ def precomputed_features(request: DataRequest) -> LoadedData:
     `features` is (n, d) of floating-point numbers, `labels` (n,) whole numbers, which are numbered anew in
     ascending order. `images`, uint8 (n, height, width) or (n, height, width, channels), are what the features
     were computed of: attacks that reconstruct images need them, and without them say so and are not run. `groups`
-    (n,) are whole numbers: records of one number are one person's. `test_features`, `test_labels` (and so on) are
-    the official test set. Methods that train networks on images need images, those on frozen features do not.
+    (n,) are whole numbers: records of one number are one person's. The names of `attributes` are arrays (n,) of
+    whole numbers or names. `test_features`, `test_labels` (and so on) are the official test set. Methods that
+    train networks on images need images, those on frozen features do not.
 
     Raises:
         PlanError: No `data.features` is given, or a key that has no meaning here.
         DataError: The file is missing, broken, or rows do not match.
     """
     with _opened(request) as archive:
-        names = classes_of(archive)
-        sets = [read_part(archive, part, outline_of_part(archive, part, names)) for part in parts_of(archive)]
+        names, parts = classes_of(archive), parts_of(archive)
+        sets = [read_part(archive, part, outline_of_part(archive, part, names)) for part in parts]
+        sets = with_attributes(archive, parts, sets)
         return LoadedData(sets[0], sets[1] if len(sets) > 1 else None, f"file {archive.where}")
 
 
@@ -62,4 +71,5 @@ def _opened(request: DataRequest) -> AbstractContextManager[Archive]:
     allow_only(request, "features")
     if request.features is None:
         raise PlanError("data.features: not given; data set precomputed_features needs the path of an .npz file")
-    return opened(find(request.features, request.base, "data.features"))
+    own = tuple(name for name in request.attributes if name != LABEL)
+    return opened(find(request.features, request.base, "data.features"), own)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ class ImageSet:
             neighbouring patches of a picture. None: nothing but persons and identical images belongs together.
         role: Which of `fedassay.data.roles.Role` all records have; None: they have none yet. Only who gives roles
             out sets it: what is computed from `public` records alone is kept as public.
+        attributes: Sensitive attributes that the plan names (`data.attributes`), each (n,) int64 with its values
+            numbered from 0. No method reads them.
 
     Raises:
         ValueError: Shapes or types are others than these, or a label has no name.
@@ -46,6 +49,7 @@ class ImageSet:
     features: NDArray[np.float32] | None = None
     together: NDArray[np.int64] | None = None
     role: str | None = None
+    attributes: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:
@@ -53,7 +57,7 @@ class ImageSet:
         _check_positions("labels", self.labels, len(self.images), len(self.class_names))
         if self.domains is not None:
             _check_positions("domains", self.domains, len(self.images), len(self.domain_names))
-        for what, numbers in (("groups", self.groups), ("together", self.together)):
+        for what, numbers in (("groups", self.groups), ("together", self.together), *self.attributes.items()):
             if numbers is not None and (numbers.dtype != np.int64 or numbers.shape != (len(self.images),)):
                 raise ValueError(f"{what} are {_describe(numbers)}; must be int64 ({len(self.images)},)")
         if self.features is not None and (self.features.ndim != 2 or len(self.features) != len(self.images)):
@@ -85,6 +89,7 @@ class ImageSet:
             None if self.features is None else self.features[indices],
             None if self.together is None else self.together[indices],
             self.role,
+            {name: values[indices] for name, values in self.attributes.items()},
         )
 
     @property
@@ -93,7 +98,7 @@ class ImageSet:
         return are_pictures(self.image_shape)
 
     def digest(self) -> str:
-        """Content hash of images, labels, domains, groups, features and what is kept together, 64 hex digits."""
+        """Content hash of images and of all that is known of each record, 64 hex digits."""
         arrays: dict[str, NDArray[Any] | None] = {
             "images": self.images,
             "labels": self.labels,
@@ -101,6 +106,7 @@ class ImageSet:
             "groups": self.groups,
             "features": self.features,
             "together": self.together,
+            **{f"attribute {name}": values for name, values in self.attributes.items()},
         }
         return digest_arrays({name: array for name, array in arrays.items() if array is not None})
 

@@ -30,6 +30,9 @@ MAX_CLASSES = 10_000
 MANY_CLASSES = 100
 """From so many classes on, there must be two records a class on average: else they are numbers, not classes."""
 
+LABEL = "label"
+"""The attribute that is the class itself, which every data set has."""
+
 _NAMED = 20
 """How many classes an error names before it counts the rest."""
 
@@ -74,6 +77,7 @@ class DataRequest:
         classes: Names of the classes that are kept; None: all.
         groups: What says whose each record is: an array, a column, a pattern of paths, or a name that the data set
             knows; None: each record is of a person of its own.
+        attributes: Names of sensitive attributes: arrays of the archive, or `label` for the classes themselves.
         download: Whether published files that are not there may be downloaded.
     """
 
@@ -91,6 +95,7 @@ class DataRequest:
     features: Path | None = None
     classes: tuple[str, ...] | None = None
     download: bool = True
+    attributes: tuple[str, ...] = ()
 
     def unlimited(self) -> DataRequest:
         """What is asked of the loader: everything, where a limit is drawn of what features or classes leave."""
@@ -113,9 +118,11 @@ def load(request: DataRequest) -> LoadedData:
     loader: Callable[[DataRequest], LoadedData] = lookup("dataset", request.name)
     data = loader(request.unlimited())
     if request.features is not None and data.train.features is None:
-        data = with_features(data, find(request.features, request.base, "data.features"))
+        own = tuple(name for name in request.attributes if name != LABEL and name not in data.train.attributes)
+        data = with_features(data, find(request.features, request.base, "data.features"), own)
     if request.classes is not None:
         data = only_classes(data, request.classes)
+    data = with_attributes(data, request.attributes)
     if request.size is not None:
         data = dataclasses.replace(
             data,
@@ -130,6 +137,27 @@ def load(request: DataRequest) -> LoadedData:
         train=limited(data.train, request.limit, request.seed),
         test=None if data.test is None else limited(data.test, request.limit, request.seed),
     )
+
+
+def with_attributes(data: LoadedData, names: tuple[str, ...]) -> LoadedData:
+    """The same data with the class itself as an attribute, where it is one.
+
+    Raises:
+        PlanError: A name is no array of the data set, or has one value only.
+    """
+
+    def of(records: ImageSet) -> ImageSet:
+        held = {name: records.labels if name == LABEL else records.attributes.get(name) for name in names}
+        if missing := next((name for name, values in held.items() if values is None), None):
+            raise PlanError(
+                f"data.attributes: {missing} given, and {data.source} has no such array with one value a record; "
+                f"allowed: arrays of an npz or of data.features, and {LABEL}"
+            )
+        return dataclasses.replace(records, attributes={name: v for name, v in held.items() if v is not None})
+
+    if not names:
+        return data
+    return dataclasses.replace(data, train=of(data.train), test=None if data.test is None else of(data.test))
 
 
 def check_request(request: DataRequest) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedassay.data.archive import Archive, Header, open_archive
 from fedassay.data.groups import numbered
 from fedassay.data.images import LoadedData
-from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.loading import LABEL, DataRequest, allow_only
 from fedassay.data.outline import Outline, without_pixels
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
@@ -86,8 +86,8 @@ def npz(request: DataRequest) -> LoadedData:
     comes from, for `clients.partition: domains` and `data.test_domain`. `groups: patient` takes an array `patient`
     of numbers or names, one for each training image, for the person that it is of; `patient_train` and
     `patient_test` beside `x_train` and `x_test`, and `train_patient`, `val_patient` and `test_patient` beside
-    MedMNIST's arrays, are taken as well. Other arrays are ignored. Nothing is unpickled, and sizes are checked
-    before anything is unpacked.
+    MedMNIST's arrays, are taken as well. The names of `attributes` are arrays of the same form. Other arrays are
+    ignored. Nothing is unpickled, and sizes are checked before anything is unpacked.
 
     Raises:
         PlanError: No path is given.
@@ -120,9 +120,8 @@ def _path(request: DataRequest) -> Path:
 
 def _wanted(request: DataRequest) -> set[str]:
     """Names of all arrays that may be looked at."""
-    whose = (
-        {request.groups, *(_whose(pair.images, request.groups) for pair in _PAIRS)} if request.groups else set()
-    )
+    beside = (*((request.groups,) if request.groups else ()), *request.attributes)
+    whose = {name for each in beside for name in (each, *(_whose(pair.images, each) for pair in _PAIRS))}
     return _NAMES | {"domain"} | whose
 
 
@@ -176,52 +175,60 @@ def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: D
         sets[0] = replace(
             sets[0], domains=positions.astype(np.int64), domain_names=tuple(str(origin) for origin in origins)
         )
+    counts = [{pair: shapes[pair.images][0] for pair in part} for part in (train, test)]
     if request.groups is not None:
-        counts = [{pair: shapes[pair.images][0] for pair in part} for part in (train, test)]
-        numbers = _persons(archive, request.groups, counts)
+        numbers = _one_each(archive, request.groups, counts, "data.groups")
         sets[: len(numbers)] = [replace(each, groups=whose) for each, whose in zip(sets, numbers, strict=False)]
+    for name in request.attributes:
+        if name != LABEL and (request.features is None or name in archive.names):
+            numbers = _one_each(archive, name, counts, "data.attributes")
+            sets[: len(numbers)] = [
+                replace(each, attributes={**each.attributes, name: values})
+                for each, values in zip(sets, numbers, strict=False)
+            ]
     height, width, channels = shapes[first][1:]
     data = LoadedData(sets[0], sets[1] if test else None, f"file {where}")
     return Outline(data, (height, width, channels))
 
 
-def _persons(archive: Archive, groups: str, records: list[dict[_Pair, int]]) -> list[NDArray[np.int64]]:
-    """Whose the training images are, and whose the test images, where an array says so.
+def _one_each(archive: Archive, array: str, records: list[dict[_Pair, int]], key: str) -> list[NDArray[np.int64]]:
+    """Numbers of what an array names for the training images, and for the test images where one does.
 
     Args:
         archive: Open.
-        groups: As the plan names it.
+        array: As the plan names it.
         records: Images of every pair of the training set and of the test set.
+        key: Of the plan, for errors.
 
     Raises:
         DataError: There is no such array, or it does not belong to the images.
     """
-    train, test = ({_whose(pair.images, groups): count for pair, count in part.items()} for part in records)
+    train, test = ({_whose(pair.images, array): count for pair, count in part.items()} for part in records)
     if not all(name in archive.headers for name in train):
-        if groups not in archive.headers:
-            names = " and ".join(sorted({groups, *train}, key=len))
-            raise DataError(f"data.groups: {groups} given; {archive.where} has no array {names}")
-        train = {groups: sum(train.values())}
-    known = [np.concatenate([_names(archive, name, count) for name, count in train.items()])]
-    known += [_names(archive, name, count) for name, count in test.items() if name in archive.headers]
+        if array not in archive.headers:
+            names = " and ".join(sorted({array, *train}, key=len))
+            raise DataError(f"{key}: {array} given; {archive.where} has no array {names}")
+        train = {array: sum(train.values())}
+    known = [np.concatenate([_names(archive, name, count, key) for name, count in train.items()])]
+    known += [_names(archive, name, count, key) for name, count in test.items() if name in archive.headers]
     return numbered(*known)
 
 
-def _names(archive: Archive, name: str, records: int) -> NDArray[Any]:
-    """Names of persons, one for each record, as text or numbers."""
+def _names(archive: Archive, name: str, records: int, key: str) -> NDArray[Any]:
+    """Names of persons, or values of an attribute, one for each record, as text or numbers."""
     header, where = archive.headers[name], f"{archive.where}: {name}"
-    if header.dtype.kind not in "iuUS":
-        raise DataError(f"data.groups: {where} holds {header.dtype}; allowed: whole numbers or names")
+    if header.dtype.kind not in ("iuUS" if key == "data.groups" else "iuUSb"):
+        raise DataError(f"{key}: {where} holds {header.dtype}; allowed: whole numbers or names")
     if header.shape not in ((records,), (records, 1)):
         raise DataError(
-            f"data.groups: {where} has shape {header.shape}, but there are {records} images; allowed: ({records},)"
+            f"{key}: {where} has shape {header.shape}, but there are {records} images; allowed: ({records},)"
         )
     names = archive.read(name).reshape(records)
     if names.dtype.kind == "S":
         names = np.char.decode(names, "latin-1")
     if names.dtype.kind == "U" and (unnamed := np.flatnonzero(np.char.strip(names) == "")).size:
         raise DataError(
-            f"data.groups: {where} names nobody for {unnamed.size} images (the first is number {unnamed[0]}, "
+            f"{key}: {where} names nobody for {unnamed.size} images (the first is number {unnamed[0]}, "
             "from 0); allowed: a name for each"
         )
     return names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ class Records:
         extract: Computes the features of `images`; called once, when they are first needed.
         groups: Shape (n,): whom each record is of, numbers that mean the same person everywhere in a run.
             None: each record is of a person of its own.
+        attributes: Sensitive attributes that a plan names, each of shape (n,), which audits alone read.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Records:
     labels: Ints
     extract: Callable[[Images], Floats] = field(repr=False, compare=False)
     groups: Ints | None = None
+    attributes: Mapping[str, Ints] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -68,11 +70,19 @@ class Records:
             self.labels[chosen],
             lambda _images: self.features[chosen],
             None if self.groups is None else self.groups[chosen],
+            {name: values[chosen] for name, values in self.attributes.items()},
         )
 
     def relabelled(self, labels: Ints) -> Records:
         """The same images under other labels, shape (n,)."""
-        return Records(self.name, self.images, labels.astype(np.int64), lambda _images: self.features, self.groups)
+        return Records(
+            self.name,
+            self.images,
+            labels.astype(np.int64),
+            lambda _images: self.features,
+            self.groups,
+            self.attributes,
+        )
 
     def among(self, *others: Records) -> Bools:
         """Which records have an image that one of the others has, too, shape (n,)."""
@@ -87,7 +97,7 @@ class Records:
 def joined(name: str, parts: Sequence[Records]) -> Records:
     """Several sets of records as one owner's, in order; features are computed at most once for each part.
 
-    Groups are kept where every part has them; otherwise each record is of a person of its own.
+    Groups are kept where every part has them; otherwise each record is of a person of its own. So are attributes.
     """
     groups = [part.groups for part in parts if part.groups is not None]
     return Records(
@@ -96,6 +106,11 @@ def joined(name: str, parts: Sequence[Records]) -> Records:
         np.concatenate([part.labels for part in parts]),
         lambda _images: np.concatenate([part.features for part in parts]),
         np.concatenate(groups) if len(groups) == len(parts) else None,
+        {
+            name: np.concatenate([part.attributes[name] for part in parts])
+            for name in (parts[0].attributes if parts else ())
+            if all(name in part.attributes for part in parts)
+        },
     )
 
 
@@ -109,6 +124,7 @@ def records_digest(records: Records, features: bool) -> str:
     arrays: dict[str, NDArray[Any]] = {"images": records.images, "labels": records.labels}
     if records.groups is not None:
         arrays["groups"] = records.groups
+    arrays |= {f"attribute {name}": values for name, values in records.attributes.items()}
     if features:
         arrays["features"] = records.features
     return digest_arrays(arrays)

@@ -228,4 +228,4 @@ def _records(name: str, images: ImageSet, extract: Callable[[Images], Floats]) -
     """One owner's records; features that came with the images are theirs."""
     features = images.features
     own = extract if features is None else lambda _images: features
-    return Records(name, images.images, images.labels, own, images.groups)
+    return Records(name, images.images, images.labels, own, images.groups, images.attributes)

@@ -11,7 +11,15 @@ from fedassay.data.domains import leave_out
 from fedassay.data.feature_archive import check_features, width_of
 from fedassay.data.groups import typical
 from fedassay.data.images import LoadedData, are_pictures
-from fedassay.data.loading import DataRequest, DataSize, check_request, check_usable, limited, only_classes
+from fedassay.data.loading import (
+    DataRequest,
+    DataSize,
+    check_request,
+    check_usable,
+    limited,
+    only_classes,
+    with_attributes,
+)
 from fedassay.data.official_roles import check_official
 from fedassay.data.outline import Outline
 from fedassay.data.partition import check_clients, check_persons
@@ -55,6 +63,7 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
         classes=source.classes,
         features=None if source.features is None else Path(source.features).expanduser(),
         groups=source.groups,
+        attributes=source.attributes,
         download=source.download,
     )
 
@@ -78,6 +87,8 @@ def outline(request: DataRequest) -> Outline | None:
         )
     if request.classes is not None:
         data = only_classes(data, request.classes)
+    if request.features is None:
+        data = with_attributes(data, request.attributes)
     if request.size is not None and not are_pictures(image):
         raise PlanError(f"data.size: {request.size} given, but there are features and no images; leave it out")
     if request.size is not None:

@@ -126,6 +126,9 @@ class ImageSource(Parameters):
     `image_folder` (`{person}_*`), or a name that the data set knows. Roles and clients then never share a person,
     and audits count persons. `null`: each record is taken to be of a person of its own."""
 
+    attributes: tuple[Annotated[str, Field(min_length=1, max_length=limits.NAME_LENGTH)], ...] = ()
+    """Sensitive attributes that `attribute_inference` asks about: arrays of an `npz` or of `features` with one
+    value a record, or `label`, the class itself. No method reads the arrays."""
     classes: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of the classes that are kept, as the data set has them; `null`: all."""
     features: str | None = None

@@ -372,7 +372,7 @@ Plain = Annotated[Any, PlainSerializer(finite_json)]
 _MAPPINGS = ("data", "clients", "backbone", "similarity", "privacy", "threat", "resources", "transcript")
 """Sections of a plan with keys of their own."""
 _NESTED: dict[str, tuple[str, ...]] = {
-    "data": ("split", "attacker_from", "classes"),
+    "data": ("split", "attacker_from", "classes", "attributes"),
     "clients": (),
     "backbone": ("mean", "std"),
 }

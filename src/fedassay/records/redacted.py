@@ -20,12 +20,14 @@ _FREE_TEXT = ("source", "description", "groups")
 """Facts about data that may quote the name of a file, a folder or a column."""
 _IN_DATA = (
     *("root", "path", "labels", "features", "groups"),
-    *("file_column", "label_column", "classes", "test_domain"),
+    *("file_column", "label_column", "classes", "test_domain", "attributes"),
 )
 """Keys of `data` and `data.attacker_from` that hold names of the user's own."""
 _SECTIONS = ("methods", "attacks", "audits", "backbone", "similarity")
 """Sections whose parameters may be paths."""
 _FOLDER = "folder"
+_ATTRIBUTE = "attribute"
+"""A parameter that names a column of the user's own."""
 _CAPTURED = "captured"
 """What a redacted run of captured messages is called: it is named after their folder otherwise."""
 _PLACES = ("path", "root", "labels", "features", _FOLDER, "file", "trunk")
@@ -84,7 +86,10 @@ def redact_plan(plan: Any) -> Any:
 def redact_params(params: Any) -> Any:
     """Parameters without those texts that are paths; a label is the user's own word for a release, and stays."""
     if isinstance(params, Mapping):
-        return {key: item if key == "label" else redact_params(item) for key, item in params.items()}
+        return {
+            key: item if key == "label" else _gone(item) if key == _ATTRIBUTE else redact_params(item)
+            for key, item in params.items()
+        }
     if isinstance(params, (list, tuple)):
         return [redact_params(item) for item in params]
     return GONE if isinstance(params, str) and _is_path(params) else params
@@ -145,7 +150,9 @@ def _cell(cell: CellRecord, plan: Any, names: _Names) -> CellRecord:
 
 
 def _finding(finding: Finding, names: _Names) -> Finding:
-    return finding.model_copy(update={"pictures": (), "reason": names.without(finding.reason)})
+    own = finding.selection in names.attributes
+    kept = {"pictures": (), "reason": names.without(finding.reason)}
+    return finding.model_copy(update={**kept, "selection": GONE} if own else kept)
 
 
 def _without_names(data: Any, names: _Names) -> Any:
@@ -196,6 +203,9 @@ class _Names:
             *_paths(record.environment.get("plan"), at="file"),
             *(part for part in given if isinstance(part, str) and not part.startswith("-") and _is_path(part)),
         }
+        data = record.plan.get("data") if isinstance(record.plan, dict) else None
+        held = data.get("attributes") if isinstance(data, dict) else None
+        self.attributes = frozenset(held) if isinstance(held, (list, tuple)) else frozenset()
         parts = {part for path in paths for part in re.split(r"[/\\]", path)}
         stems = {PurePath(part).stem for part in parts}
         self._paths = _pattern(paths)

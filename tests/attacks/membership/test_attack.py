@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal, norm
 
 from fedassay.attacks.membership.attack import Membership
 from fedassay.attacks.membership.scores import lira_offline, lira_online, rmia
-from fedassay.attacks.membership.tracing import Population, class_sum_ratio, population_of, range_evidence
+from fedassay.attacks.membership.tracing import class_sum_ratio, range_evidence
 from fedassay.audits.membership.controls import MemorizedDiffusion
 from fedassay.audits.stats.roc import auc
 from fedassay.contracts.attack import AttackResult, Knowledge
@@ -29,6 +29,7 @@ from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.rivals.raw_features import RawFeatures
+from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

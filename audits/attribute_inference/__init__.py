@@ -1,0 +1,1 @@
+"""What messages add to what is known of a person's attribute."""

@@ -1,0 +1,198 @@
+"""Guesses of attributes, judged: beside the best guess without the message, and beside those of strangers.
+
+A message adds to what is known of a record if its attribute is guessed rightly more often than without the message
+(more than imputation: Jayaraman and Evans 2022), and more often than the attribute of a stranger with the same
+message (more than what the message teaches of people in general: the advantage of Yeom et al. 2018, definition 5).
+Either alone is no leak: a message that is a better teacher than the adversary's own records helps with everybody,
+and clients of other people than the adversary's are guessed otherwise without any message. So the test is an
+intersection-union test (Berger 1982): its p-value is the larger of both, each by sign-flips of pairs.
+
+Of a member and a stranger of one label, who of the two is in the message is a fair coin if it tells neither apart,
+whatever the attack does with it, so that the second test is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.attribute_inference.facts import ADVANTAGE
+from fedassay.audits.evidence import WORSE, Control, LeakTest, Result, by_p_value
+from fedassay.audits.limits import limit_of
+from fedassay.audits.stats.betting import betting_interval
+from fedassay.audits.stats.decisions import PairedDecision
+from fedassay.audits.stats.paired import sign_flip
+from fedassay.records.facts import Harm
+from fedassay.records.record import Metric
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints
+
+Floats = NDArray[np.float64]
+
+_EACH = 0.975
+"""Coverage of each gain's interval: an end of the smaller one is wrong where either of its tails is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Guessed:
+    """Whether each guess was right, 1 or 0, of n records of clients and as many strangers.
+
+    Attributes:
+        ours: Of the clients' records, with the message, shape (n,).
+        imputed: Of the same records without it, shape (n,).
+        strangers: Of the stranger that each is paired with, with the message, shape (n,).
+        tests: Tests in the run, which levels are corrected for.
+        seeds: Random streams of the tests.
+    """
+
+    ours: Floats
+    imputed: Floats
+    strangers: Floats
+    tests: int
+    seeds: Seeds
+
+    def __len__(self) -> int:
+        return len(self.ours)
+
+    @property
+    def gains(self) -> tuple[Floats, Floats]:
+        """Over the best guess without the message, and over strangers, shapes (n,), each in [-1, 1]."""
+        return self.ours - self.imputed, self.ours - self.strangers
+
+    @property
+    def advantage(self) -> float:
+        """The smaller of both mean gains; 0 of nobody."""
+        return min(float(gains.mean()) for gains in self.gains) if len(self) else 0.0
+
+    @cached_property
+    def test(self) -> LeakTest:
+        """Of whether both gains are above 0."""
+        names = ("imputed", "strangers")
+        p = [self._p(gains, name) for gains, name in zip(self.gains, names, strict=True)] if len(self) else [1.0]
+        return by_p_value(max(p), self.tests, "attribute_advantage")
+
+    @cached_property
+    def worse(self) -> bool:
+        """Whether guesses without the message are right more often than those with it."""
+        return bool(len(self)) and self._p(-self.gains[0], "worse") <= WORSE
+
+    def _p(self, gains: Floats, name: str) -> float:
+        return sign_flip(gains, self.seeds.numpy("flips", name), tests=self.tests).p
+
+    @property
+    def shown(self) -> str:
+        """The figures that the verdict rests on."""
+        ours, imputed, strangers = (float(part.mean()) for part in (self.ours, self.imputed, self.strangers))
+        return (
+            f"of {len(self)} attributes {100 * ours:.3g} % are guessed rightly with the message, "
+            f"{100 * imputed:.3g} % without it, and {100 * strangers:.3g} % of strangers' with it, "
+            f"{self.test.words}"
+        )
+
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
+        """As a control."""
+        value = self.advantage
+        return Control(
+            release, self.test.beats, self.shown, value, len(self), "attribute advantage", own_shape, gain=value
+        )
+
+    def metrics(self, from_features: Floats) -> dict[str, Metric]:
+        """Figures with intervals; `from_features` says which guesses are right that read all features, (n,)."""
+        ends = [betting_interval(gains, -1.0, 1.0, level=_EACH) for gains in self.gains]
+        low, high = (min(each[side] for each in ends) for side in (0, 1))
+        size = len(self)
+        advantage = Metric(value=self.advantage, low=low, high=high, n=size, reason=self.test.words)
+        return {
+            ADVANTAGE.name: advantage,
+            "attribute_told": _share(self.ours),
+            "attribute_imputed": _share(self.imputed),
+            "attribute_strangers": _share(self.strangers),
+            "attribute_from_features": _share(from_features),
+        }
+
+    def result(self, source: str, negative: Guessed, own: Guessed | None) -> Result:
+        """The audited release, with the smallest leak that would have been found, for the ladder.
+
+        Args:
+            source: What was attacked.
+            negative: Strangers in the place of the clients' records.
+            own: Known leaks in the release's own shape; None where there are none.
+        """
+        limit = None
+        if own is not None:
+            limit = limit_of(
+                Runs(self, negative, own),
+                self.seeds.child("limit"),
+                shifts=np.geomspace(0.01, 1.0, 12),
+                unit=ADVANTAGE.name,
+                of="record",
+                planted="attribute",
+                reach=len(self),
+            )
+        return Result(
+            self.test,
+            self.shown,
+            leak="the message adds to what is known of the attribute",
+            clear="the message adds nothing to what is known of the attribute",
+            worse="the best guess without the message" if self.worse else "",
+            limit=limit,
+            harm=Harm(
+                kind="attributes",
+                of="record",
+                total=len(self),
+                metric=ADVANTAGE.name,
+                value=self.advantage,
+                mechanism=source,
+            ),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Runs of the audited size, put together from the guesses of both controls.
+
+    Attributes:
+        audited: As many trials, levels and streams as these.
+        negative: Guesses of the negative control.
+        positive: Guesses of the positive control in the release's own shape.
+    """
+
+    audited: Guessed
+    negative: Guessed
+    positive: Guessed
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Places, and trials of the negative and the positive control."""
+        return len(self.audited), len(self.negative), len(self.positive)
+
+    @cached_property
+    def _decision(self) -> PairedDecision:
+        places, seed = len(self.audited), self.audited.seeds.integer("limit", "flips")
+        return PairedDecision(places, places, self.audited.tests, seed)
+
+    def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
+        """Whether the test rejects where the first `count` records leak."""
+        return self._rejects(
+            np.concatenate([known[leaking[:count]], nobody[silent[count:]]])
+            for known, nobody in zip(self.positive.gains, self.negative.gains, strict=True)
+        )
+
+    def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
+        """Whether it rejects where so large a share of a silent run's wrong guesses is right."""
+        rows = rng.integers(len(self.negative), size=len(self.audited))
+        turned = rng.random(len(rows)) < shift
+        ours = np.where(turned, 1.0, self.negative.ours[rows])
+        return self._rejects(ours - part[rows] for part in (self.negative.imputed, self.negative.strangers))
+
+    def _rejects(self, gains: object) -> bool:
+        assert hasattr(gains, "__iter__")
+        return all(self._decision.rejects(each, np.zeros_like(each)) for each in gains)
+
+
+def _share(right: Floats) -> Metric:
+    low, high = betting_interval(right, 0.0, 1.0)
+    return Metric(value=float(right.mean()), low=low, high=high, n=len(right))
