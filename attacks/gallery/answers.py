@@ -143,17 +143,20 @@ def _solved(
             names = np.rint(weights) >= np.maximum(kept.copies, 1)
             return Answer(weights, names & ~kept.decoys, True, f"{words}: explained as a whole", none)
         missing = max(missing, _lacking(system, solved))
-    weights = _posterior(blocks, features, kept, sizes, missing)
-    names = named(weights, kept.decoys)
+    # Names are given where decoys are solved for alike; candidates are ranked without them, who are in nothing.
+    every = np.arange(len(features))
+    names = named(_posterior(blocks, features, kept, every, sizes, missing), kept.decoys)
+    weights = np.zeros(len(features))
+    weights[here] = _posterior(blocks, features, kept, here, sizes, missing)
     return Answer(weights, names, False, f"{words}: not explained as a whole, {int(names.sum())} named", none)
 
 
 def _posterior(
-    blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, sizes: Ints | None, missing: float
+    blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, rows: Ints, sizes: Ints | None, missing: float
 ) -> Matrix:
-    """Weights of candidates and decoys, solved for alike."""
-    labels, count = kept.records.labels, max(1.0, _count(blocks, sizes))
-    system = _system(blocks, features, kept, np.arange(len(labels)), missing)
+    """Weights of some of the candidates and decoys, solved for alike, in the order of their rows."""
+    labels, count = kept.records.labels[rows], max(1.0, _count(blocks, sizes))
+    system = _system(blocks, features, kept, rows, missing)
     assert system is not None
     if sizes is None:
         share = np.full(len(labels), min(1.0, max(0.0, count - missing) / len(labels)))
