@@ -19,6 +19,7 @@ import gzip
 import io
 import json
 import os
+import re
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kept_rows import Job, kept, measure, summaries
+from kept_rows import Job, kept, key_of, measure, summaries
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -452,7 +453,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=14_500)
     parser.add_argument("--members", type=int, default=750, help="Members, and as many others")
     parser.add_argument("--cache", type=Path, default=Path("/tmp"))
-    parser.add_argument("--rows", type=Path, help="File that rows are kept in; PART.jsonl in the cache otherwise")
+    parser.add_argument("--only", default="", help="Expression that the settings of a row match, as JSON")
+    parser.add_argument("--rows", type=Path, help="gallery_attack.jsonl in the cache if not given")
     given = parser.parse_args()
     path = given.rows or given.cache / "gallery_attack.jsonl"
     if given.part == "table":
@@ -463,10 +465,8 @@ def main() -> None:
         return
     pool = Pool(given.data, given.cache, given.images, given.members)
     about = {"part": given.part, "data": given.data}
-    measure(
-        (Job(about | job.settings, job.measure) for job in PARTS[given.part](pool, given.draws)),
-        path,
-    )
+    jobs = (Job(about | job.settings, job.measure) for job in PARTS[given.part](pool, given.draws))
+    measure((job for job in jobs if re.search(given.only, key_of(job.settings))), path)
 
 
 if __name__ == "__main__":

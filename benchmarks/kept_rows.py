@@ -47,9 +47,9 @@ def kept(path: Path) -> list[dict[str, Any]]:
 
 def measure(jobs: Iterable[Job], path: Path) -> None:
     """Measure the jobs whose rows are not in the file, and append each; a refusal of a method is a row."""
-    done = {name(row["settings"]) for row in kept(path)}
+    done = {key_of(row["settings"]) for row in kept(path)}
     for job in jobs:
-        if name(job.settings) in done:
+        if key_of(job.settings) in done:
             continue
         start, used = time.perf_counter(), time.process_time()
         try:
@@ -67,7 +67,7 @@ def measure(jobs: Iterable[Job], path: Path) -> None:
         print(line, flush=True)
 
 
-def name(settings: dict[str, Any]) -> str:
+def key_of(settings: dict[str, Any]) -> str:
     """What a row is looked up by."""
     return json.dumps(settings, sort_keys=True)
 
@@ -77,7 +77,7 @@ def summaries(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         about = {key: value for key, value in row["settings"].items() if key != "draw"}
-        groups.setdefault(name(about), []).append(row["figures"])
+        groups.setdefault(key_of(about), []).append(row["figures"])
     return [json.loads(about) | _summary(figures) for about, figures in groups.items()]
 
 
