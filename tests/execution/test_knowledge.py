@@ -66,8 +66,8 @@ def test_members_among_the_candidates_are_named(tmp_path: Path) -> None:
     assert abs(found.harm.count - asked) <= 20
     assert found.metrics["records_named"].n == 2 * found.harm.count
     assert found.metrics["wrongly_named"].value == 0
-    assert record.data["0"]["gallery"] == {"candidates": len(clients) + len(others)}
-    assert "gallery" in record.cells[0].basis.data  # type: ignore[union-attr]
+    assert record.data["0"]["candidates"] == len(clients) + len(others)
+    assert "candidates" in record.cells[0].basis.data  # type: ignore[union-attr]
 
 
 def test_only_candidates_are_asked_about(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Prepared:
         own = is_precomputed(self.backbone)
         private = [records_digest(client, own) for client in self.clients]
         others = {"test": self.test, "evaluation": self.evaluation, "public": self.public, "control": self.control}
-        others |= {"attacker": self.attacker, "fresh": self.fresh, "gallery": self.gallery}
+        others |= {"attacker": self.attacker, "fresh": self.fresh, "candidates": self.gallery}
         return {"private": hashlib.sha256(";".join(private).encode()).hexdigest()} | {
             role: records_digest(records, own) for role, records in others.items() if records is not None
         }
@@ -163,7 +163,7 @@ def prepare(
         control=_records("control", roles.control, extract),
         classes=roles.private.classes,
         backbone=backbone,
-        facts=facts if gallery is None else {**facts, "gallery": {"candidates": len(gallery)}},
+        facts=facts if gallery is None else {**facts, "candidates": len(gallery)},
         gallery=gallery,
     )
 
