@@ -1,6 +1,9 @@
 """Who of a gallery is in a message: the tables of docs/gallery_attack.md, one JSON object a line.
 
     python benchmarks/gallery_attack.py PART [--data cifar10] [--draws 10]
+    python benchmarks/gallery_attack.py table
+
+A part appends one row a draw to `--rows`, and goes on where it was stopped; `table` sums the rows up.
 
 Parts: `methods` (every method, per client and aggregated, in every type), `large` (12,000 candidates),
 `coverage` (share of the members that the gallery holds), `likeness` (the gallery re-encoded, resized or cropped),
@@ -15,21 +18,24 @@ import argparse
 import hashlib
 import io
 import json
+import re
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import public_data
+from kept_rows import Job, kept, key_of, measure, summaries
 from numpy.typing import NDArray
 from scipy import stats
 
 from fedassay.attacks.gallery.attack import KEY, Gallery
+from fedassay.attacks.gallery.solving import DENSE
 from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.ceiling import highest_auc
-from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.roc import auc
 from fedassay.backbones.base import Backbone
 from fedassay.backbones.precomputed import precomputed
@@ -174,43 +180,20 @@ def truth_of(pool: Pool, clients: list[Records], gallery_rows: NDArray[np.int64]
     return np.any(held, axis=0)
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means with intervals over draws, and sums of counts."""
-    out: dict[str, Any] = {"draws": len(rows)}
-    for name in ("auc", "auc_alone", "ceiling"):
-        values = [row[name] for row in rows if row.get(name) is not None]
-        if values:
-            half = 0.0 if len(values) < 2 else stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-            out[name] = [
-                round(v, 4) for v in (float(np.mean(values)), np.mean(values) - half, np.mean(values) + half)
-            ]
-    for name in ("n", "wrong", "named", "wrongly_named"):
-        if any(name in row for row in rows):
-            out[name] = int(sum(row.get(name, 0) for row in rows))
-    if any("whole" in row for row in rows):
-        count = sum(bool(row.get("whole")) for row in rows)
-        band = clopper_pearson(np.array([count]), len(rows))
-        out["whole"] = [count, round(float(band.low[0]), 3), round(float(band.high[0]), 3)]
-    return out
-
-
-def say(**values: Any) -> None:
-    print(json.dumps(values), flush=True)
-
-
-def methods(pool: Pool, draws: int) -> None:
+def methods(pool: Pool, draws: int) -> Iterator[Job]:
+    """Every method, per client and aggregated, in every type."""
     for name, make in METHODS.items():
         for kind in ("float64", "float32", "float16"):
-            rows = []
-            try:
-                method = make(kind)
-                for draw in range(draws):
-                    members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
-                    rows.append(_one(pool, method, members, others, own, draw))
-            except (FedassayError, ValueError) as error:
-                say(part="methods", method=name, type=kind, refused=str(error).split("\n")[0][:90])
-                continue
-            say(part="methods", method=name, type=kind, **summary(rows))
+            for draw in range(draws):
+                yield Job(
+                    {"method": name, "type": kind, "members": pool.members, "draw": draw},
+                    partial(_of_method, pool, make, kind, draw),
+                )
+
+
+def _of_method(pool: Pool, make: Callable[[Any], Method], kind: str, draw: int) -> dict[str, Any]:
+    members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
+    return _one(pool, make(kind), members, others, own, draw)
 
 
 def _one(
@@ -236,9 +219,10 @@ def _one(
             pool.records(each.name, at, change(pool, at)) for each, at in ((gallery, rows), (decoys, own))
         )
     truth = truth_of(pool, parts, rows, np.array_split(members, clients), seen)
-    start = time.perf_counter()
-    found = judged(asked(pool, seen, parts, gallery, decoys, Gallery()), KEY, truth)
-    found["seconds"] = time.perf_counter() - start
+    start, used = time.perf_counter(), time.process_time()
+    result = asked(pool, seen, parts, gallery, decoys, Gallery())
+    gone = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - used}
+    found = judged(result, KEY, truth) | {each: round(value, 3) for each, value in gone.items()}
     if alone:
         ratio = Membership(shadows=0, tests=("likelihood_ratio",))
         result = asked(pool, seen, parts, gallery, decoys, ratio)
@@ -248,37 +232,40 @@ def _one(
     return found
 
 
-def large(pool: Pool, draws: int) -> None:
+def _peak() -> dict[str, float]:
+    """The most memory that the process has had, in GiB."""
+    return {"peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)}
+
+
+def large(pool: Pool, draws: int) -> Iterator[Job]:
+    """12,000 candidates, of which 5,400 are members."""
     chosen = {
         "fedcgs aggregated": FedCGS(secure_aggregation="all"),
         "fedncm": FedNCM(transport="float64"),
         "fedpft diag": FedPFT(components=1, covariance="diag", transport="float32"),
     }
+
+    def one(name: str, method: Method, draw: int) -> dict[str, Any]:
+        members, others, own = drawn(pool, draw, (5400, 6600, 1000))
+        clients = 10 if name[:6] == "fedcgs" else 1
+        return _one(pool, method, members, others, own, draw, clients=clients) | _peak()
+
     for name, method in chosen.items():
-        rows = []
         for draw in range(draws):
-            members, others, own = drawn(pool, draw, (5400, 6600, 1000))
-            rows.append(_one(pool, method, members, others, own, draw, clients=10 if name[:6] == "fedcgs" else 1))
-            say(part="large", method=name, draw=draw, **rows[-1])
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        say(
-            part="large",
-            method=name,
-            candidates=12_000,
-            **summary(rows),
-            seconds=[round(row["seconds"], 1) for row in rows],
-            peak_gib=round(peak, 2),
-        )
+            yield Job({"method": name, "candidates": 12_000, "draw": draw}, partial(one, name, method, draw))
 
 
-def coverage(pool: Pool, draws: int) -> None:
+def coverage(pool: Pool, draws: int) -> Iterator[Job]:
+    """The share of the members that the gallery holds, of which the attack is not told."""
+
+    def one(share: float, draw: int) -> dict[str, Any]:
+        members, others, own = drawn(pool, draw, (pool.members, pool.members, 2 * pool.members))
+        method = FedCGS(secure_aggregation="all")
+        return _one(pool, method, members, others, own, draw, coverage=share, alone=share > 0)
+
     for share in (1.0, 0.9, 0.5, 0.1, 0.0):
-        rows = []
         for draw in range(draws):
-            members, others, own = drawn(pool, draw, (pool.members, pool.members, 2 * pool.members))
-            method = FedCGS(secure_aggregation="all")
-            rows.append(_one(pool, method, members, others, own, draw, coverage=share, alone=share > 0))
-        say(part="coverage", coverage=share, **summary(rows))
+            yield Job({"coverage": share, "members": pool.members, "draw": draw}, partial(one, share, draw))
 
 
 def _encoded(change: Callable[[Any], Any]) -> Callable[[Pool, Any], Any]:
@@ -316,7 +303,8 @@ def _cropped(image: Any) -> Any:
     return np.asarray(plain.resize(plain.size, Image.Resampling.BICUBIC, box=box)).reshape(image.shape)
 
 
-def likeness(pool: Pool, draws: int) -> None:
+def likeness(pool: Pool, draws: int) -> Iterator[Job]:
+    """All candidates changed alike."""
     changes = {
         "JPEG 98": _jpeg(98),
         "JPEG 90": _jpeg(90),
@@ -324,81 +312,103 @@ def likeness(pool: Pool, draws: int) -> None:
         "resized by 1.5 and back": _resized,
         "cropped by 5 %": _cropped,
     }
+
+    def one(change: Callable[[Any], Any], draw: int) -> dict[str, Any]:
+        members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
+        method = FedCGS(secure_aggregation="all")
+        return _one(pool, method, members, others, own, draw, change=_encoded(change), alone=True)
+
     for name, change in changes.items():
-        rows = []
         for draw in range(draws):
-            members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
-            method = FedCGS(secure_aggregation="all")
-            rows.append(_one(pool, method, members, others, own, draw, change=_encoded(change), alone=True))
-        say(part="likeness", gallery=name, **summary(rows))
+            yield Job({"gallery": name, "members": pool.members, "draw": draw}, partial(one, change, draw))
 
 
-def noise(pool: Pool, draws: int) -> None:
+def noise(pool: Pool, draws: int) -> Iterator[Job]:
+    """Finite epsilon at delta 1e-5."""
     chosen = {
         "fedcgs": FedCGS(secure_aggregation="all", noise="central"),
         "fedncm": FedNCM(),
         "fedpft diag": FedPFT(components=1, covariance="diag"),
     }
+
+    def one(name: str, method: Method, epsilon: float, draw: int) -> dict[str, Any]:
+        members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
+        clients = CLIENTS if name == "fedcgs" else 1
+        return _one(pool, method, members, others, own, draw, epsilon, clients=clients, alone=True)
+
     for name, method in chosen.items():
         for epsilon in (1.0, 8.0, 20.0, 50.0):
-            rows = []
             for draw in range(draws):
-                members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
-                clients = CLIENTS if name == "fedcgs" else 1
-                rows.append(_one(pool, method, members, others, own, draw, epsilon, clients=clients, alone=True))
-            say(part="noise", method=name, epsilon=epsilon, **summary(rows))
+                yield Job(
+                    {"method": name, "epsilon": epsilon, "members": pool.members, "draw": draw},
+                    partial(one, name, method, epsilon, draw),
+                )
 
 
-def null(pool: Pool, draws: int) -> None:
-    """Messages of others: of strangers, through another backbone, of shuffled labels; nothing may be certified."""
-    kinds = {"strangers": 0, "another backbone": 1, "shuffled labels": 2}
+def null(pool: Pool, draws: int) -> Iterator[Job]:
+    """Messages of others: of strangers, through another backbone, of shuffled labels; nothing may be certified.
+
+    A name at a rate of one in a hundred needs a hundred candidates above all decoys: galleries are of 100
+    candidates and of 400 by turns, with as many decoys.
+    """
     chosen = {
         "fedcgs": FedCGS(secure_aggregation="all"),
         "fedncm": FedNCM(),
         "fedpft diag": FedPFT(components=1, covariance="diag"),
     }
     for name, method in chosen.items():
-        for words, kind in kinds.items():
-            rows = []
+        for kind in ("strangers", "another backbone", "shuffled labels"):
             for draw in range(draws):
-                members, others, own = drawn(pool, draw, (40, 100, 100))
-                seen, parts, _ = sent(pool, method, members, draw, clients=1)
-                rows_of = others if kind == 0 else np.concatenate([members, others[:60]])
-                features = pool.features[rows_of]
-                rng = np.random.default_rng(draw)
-                if kind == 1:
-                    features = np.maximum(features @ rng.standard_normal((512, 512)), 0).astype(np.float32) / 20
-                gallery = pool.records("gallery", rows_of, features)
-                if kind == 2:
-                    gallery = gallery.relabelled(rng.permutation(gallery.labels))
-                truth = np.isin(rows_of, members)
-                found = judged(
-                    asked(pool, seen, parts, gallery, pool.records("attacker", own), Gallery()), KEY, truth
+                size = 400 if draw % 2 else 100
+                yield Job(
+                    {"method": name, "gallery": kind, "candidates": size, "draw": draw},
+                    partial(_null, pool, method, kind, size, draw),
                 )
-                rows.append(found | {"certified": found["whole"] or found["named"] > 0})
-            count = sum(row["certified"] for row in rows)
-            band = clopper_pearson(np.array([count]), len(rows))
-            say(
-                part="null",
-                method=name,
-                gallery=words,
-                certified=count,
-                galleries=len(rows),
-                high=round(float(band.high[0]), 5),
-                **summary(rows),
-            )
 
 
-def timing(pool: Pool, draws: int) -> None:
-    seconds, sizes = [], [size for size in (1000, 2000, 4000, 8000, 12_000) if size <= len(pool.labels)]
-    for size in sizes:
-        members, others, own = drawn(pool, 0, (int(0.45 * size), size - int(0.45 * size), 1))
-        found = _one(pool, FedCGS(secure_aggregation="all"), members, others, own[:0], 0)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        seconds.append(found["seconds"])
-        say(part="time", candidates=size, peak_gib=round(peak, 2), **found)
-    slope, _ = np.polyfit(np.log(sizes), np.log(seconds), 1)
-    say(part="time", exponent=round(float(slope), 2))
+def _null(pool: Pool, method: Method, kind: str, size: int, draw: int) -> dict[str, Any]:
+    held = 2 * size // 5
+    members, others, own = drawn(pool, draw, (held, size, size))
+    seen, parts, _ = sent(pool, method, members, draw, clients=1)
+    rows = others if kind == "strangers" else np.concatenate([members, others[: size - held]])
+    features, rng = pool.features[rows], np.random.default_rng(draw)
+    decoys = pool.features[own]
+    if kind == "another backbone":
+        mixing = rng.standard_normal((features.shape[1],) * 2)
+        features, decoys = (np.maximum(each @ mixing, 0).astype(np.float32) / 20 for each in (features, decoys))
+    gallery = pool.records("gallery", rows, features)
+    if kind == "shuffled labels":
+        gallery = gallery.relabelled(rng.permutation(gallery.labels))
+    truth = np.isin(rows, members)
+    found = judged(asked(pool, seen, parts, gallery, pool.records("attacker", own, decoys), Gallery()), KEY, truth)
+    return found | {"certified": bool(found["whole"] or found["named"] > 0)}
+
+
+def timing(pool: Pool, draws: int) -> Iterator[Job]:
+    """Seconds and memory against candidates; what a size is expected to take is said before it starts."""
+
+    def one(size: int, draw: int) -> dict[str, Any]:
+        inside = int(0.45 * size)
+        members, others, own = drawn(pool, draw, (inside, size - inside, 1))
+        return _one(pool, FedCGS(secure_aggregation="all"), members, others, own[:0], draw) | _peak()
+
+    for size in (1000, 2000, 4000, 8000, 12_000, 20_000, 30_000, 50_000):
+        for draw in range(draws if size < len(pool.labels) else 0):
+            yield Job({"candidates": size, "draw": draw}, partial(one, size, draw))
+
+
+def exponents(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The slope of log seconds over log candidates, where a kernel is formed, beyond, and over all sizes."""
+    sizes = np.array([row["settings"]["candidates"] for row in rows], np.float64)
+    seconds = np.array([row["figures"]["cpu_seconds"] for row in rows])
+    found = []
+    for words, chosen in (("kernel", sizes <= DENSE), ("iterative", sizes > DENSE), ("all", sizes > 0)):
+        if len(np.unique(sizes[chosen])) > 1:
+            fitted = stats.linregress(np.log(sizes[chosen]), np.log(seconds[chosen]))
+            half = float(stats.t.ppf(0.975, max(1, int(chosen.sum()) - 2)) * fitted.stderr)
+            low, high = (round(float(fitted.slope) + sign * half, 2) for sign in (-1, 1))
+            found.append({"part": "time", "solver": words, "exponent": [round(float(fitted.slope), 2), low, high]})
+    return found
 
 
 PARTS = {
@@ -413,16 +423,28 @@ PARTS = {
 
 
 def main() -> None:
-    """Measure a part."""
+    """Measure a part, or say what the rows of a file show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("part", choices=(*PARTS, "table"))
     public_data.add_arguments(parser)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--images", type=int, default=14_500)
     parser.add_argument("--members", type=int, default=750, help="Members, and as many others")
     parser.add_argument("--cache", type=Path, default=Path("/tmp"))
+    parser.add_argument("--only", default="", help="Expression that the settings of a row match, as JSON")
+    parser.add_argument("--rows", type=Path, help="gallery_attack.jsonl in the cache if not given")
     given = parser.parse_args()
-    PARTS[given.part](Pool(given.data, given.weights, given.cache, given.images, given.members), given.draws)
+    path = given.rows or given.cache / "gallery_attack.jsonl"
+    if given.part == "table":
+        rows = kept(path)
+        timed = [row for row in rows if row["settings"]["part"] == "time" and "cpu_seconds" in row["figures"]]
+        for line in (*summaries(rows), *(exponents(timed) if timed else ())):
+            print(json.dumps(line))
+        return
+    pool = Pool(given.data, given.weights, given.cache, given.images, given.members)
+    about = {"part": given.part, "data": public_data.called(given.data)}
+    jobs = (Job(about | job.settings, job.measure) for job in PARTS[given.part](pool, given.draws))
+    measure((job for job in jobs if re.search(given.only, key_of(job.settings))), path)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The standard battery on the plan photographs's plan: `attacks: standard, audits: standard`, empty cache, two jobs.
+"""The standard battery on the plan photographs: `attacks: standard, audits: standard`, empty cache, two jobs.
 
     python benchmarks/standard_battery.py            methods and epsilons of configs/photographs.yaml, two jobs
     python benchmarks/standard_battery.py --full     with one job as well: what two jobs compute twice

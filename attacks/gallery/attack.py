@@ -8,6 +8,8 @@ reconstruction of Dinur and Nissim (2003) and De (2012), with the equations of o
 queries.
 
 - Without noise, weights are solved for exactly (`solving`), and certify themselves (`certificate.whole`).
+- Sums of one sender that change from message to message are solved at every time, and their difference for who
+  joined or left in between; whoever stayed need not be a candidate (`changes`).
 - Where the gallery lacks members, holds them re-encoded, or Gaussian noise is declared, weights are a
   posterior's; names are given at a false-discovery rate of 1 %, which the attacker's own records calibrate
   (`certificate.named`).
@@ -25,16 +27,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.attacks.gallery.certificate import named, whole
-from fedassay.attacks.gallery.solving import DENSE, exact_weights, matvec_operations, posterior_weights
-from fedassay.attacks.gallery.system import System, system_of
+from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys_of, matched
+from fedassay.attacks.gallery.changes import times_of
+from fedassay.attacks.gallery.solving import DENSE
 from fedassay.attacks.membership.signals import Group, encoded
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
@@ -50,55 +51,24 @@ from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
-from fedassay.support.types import Bools, Floats, Ints, Parameters
+from fedassay.support.types import Ints, Parameters
 
 Matrix = NDArray[np.float64]
 
 NAME = "gallery"
 KEY = "messages/gallery"
 """Under which its scores are judged."""
-_STEPS = 100
-"""Steps of conjugate gradients that a time is estimated for."""
+
+
+def _steps(size: int) -> float:
+    """Steps of conjugate gradients that a time is estimated for: 19, 33 and 51 for 500, 1,000 and 2,000."""
+    return float(0.23 * size**0.71)
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     # A kernel and its factor for every sender, in each of the audit's questions.
     size = 2.0 * sizes.private
     return float(load.cells * size**2 * (sizes.width + size / 3) / rate.DENSE_FLOPS)
-
-
-@dataclass(frozen=True, eq=False)
-class _Gallery:
-    """Candidates and decoys, equal ones merged.
-
-    Attributes:
-        records: One of each kind, shape (N,).
-        copies: How many candidates each stands for, shape (N,).
-        decoys: Which are known to be in no message, shape (N,).
-        keys: Names each by image and label.
-    """
-
-    records: Records
-    copies: Ints
-    decoys: Bools
-    keys: dict[tuple[bytes, int], int]
-
-
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """What one sender's messages say of the gallery.
-
-    Attributes:
-        weights: Shape (N,).
-        names: Who is named, shape (N,).
-        whole: Whether the whole message is explained.
-        words: How, as one sentence.
-    """
-
-    weights: Matrix
-    names: Bools
-    whole: bool
-    words: str
 
 
 @register("attack", "gallery")
@@ -137,7 +107,8 @@ class Gallery(Parameters):
         Returns:
             Scores `messages/gallery`, the weights of the game's candidates in their order, NaN for those that the
             gallery lacks. Artifacts: `clients`, whose candidate each is; `named`, which are named (0 or 1);
-            `whole`, whether the message behind each is explained as a whole.
+            `whole`, whether the messages behind each are explained as a whole; `changes`, who joined (1) or left
+            (-1) between the times that the same sums were sent at, shape (n, times - 1).
 
         Raises:
             NotRunError: Nobody asks.
@@ -149,29 +120,33 @@ class Gallery(Parameters):
         asked = joined("candidates", list(game.questions.values()))
         clients = np.concatenate([[name] * len(each) for name, each in game.questions.items()]).astype(np.str_)
         everybody = asked if game.gallery is None else game.gallery
-        kept: _Gallery | None = None
-        keys = _keys(asked)
+        kept: Kept | None = None
+        keys = keys_of(asked)
         values, names = np.full(len(asked), np.nan), np.zeros(len(asked), np.int8)
         complete, notes = np.zeros(len(asked), np.int8), []
+        changes = np.zeros((len(asked), 0), np.int8)
         for group in _groups(view, list(game.questions)):
             own = np.flatnonzero(np.isin(clients, group.clients))
             if kept is None or self.candidates == "asked":
                 kept = self._gallery(everybody if self.candidates == "all" else asked.take(own), knowledge)
             known = _sizes(game, group)
-            answer = self._answer(view, group.sender, kept, known, knowledge)
-            if isinstance(answer, str):
-                notes.append(f"{group.sender}: {answer}")
+            told = self._answer(view, group.sender, kept, known, knowledge)
+            if isinstance(told, str):
+                notes.append(f"{group.sender}: {told}")
                 continue
-            notes.append(f"{group.sender}: {answer.words}")
+            notes.append(f"{group.sender}: {told.words}")
             places = np.array([kept.keys.get(keys[row], -1) for row in own], np.int64)
             rows, places = own[places >= 0], places[places >= 0]
-            values[rows], names[rows], complete[rows] = answer.weights[places], answer.names[places], answer.whole
+            values[rows], names[rows], complete[rows] = told.weights[places], told.names[places], told.whole
+            steps = told.changes.shape[1]
+            changes = np.pad(changes, ((0, 0), (0, max(0, steps - changes.shape[1]))))
+            changes[rows, :steps] = told.changes[places]
         if np.isnan(values).all():
             raise NothingToReadError("; ".join(notes) or "no message is a sum over records")
-        artifacts = {"clients": clients, "named": names, "whole": complete}
+        artifacts = {"clients": clients, "named": names, "whole": complete, "changes": changes}
         return AttackResult(NAME, scores={KEY: values}, artifacts=artifacts, notes=tuple(dict.fromkeys(notes)))
 
-    def _gallery(self, candidates: Records, knowledge: Knowledge) -> _Gallery:
+    def _gallery(self, candidates: Records, knowledge: Knowledge) -> Kept:
         """The candidates that the attacker holds, and its decoys."""
         seed = int(knowledge.seeds.numpy("coverage").integers(1 << 31))
         # By content: the same candidate is held, or is not, whatever is asked beside it.
@@ -186,80 +161,46 @@ class Gallery(Parameters):
             order = knowledge.seeds.numpy("decoys").permutation(len(free))[: self.decoys]
             parts = [held, free.take(np.sort(order))]
         together = joined("candidates", parts)
-        return _merged(together, len(held))
+        return kept_of(together, len(held))
 
     def _answer(
-        self, view: View, sender: str, gallery: _Gallery, sizes: Ints | None, knowledge: Knowledge
-    ) -> _Answer | str:
+        self, view: View, sender: str, kept: Kept, sizes: Ints | None, knowledge: Knowledge
+    ) -> Answer | str:
         """What a sender's messages say; in words why they say nothing."""
-        blocks = blocks_of(view, sender, sizes)
+        times = times_of(rounds_of(view, sender, sizes))
+        if len(times) > 1 and sizes is not None:
+            # How many records somebody is known to have is so at one time.
+            times, sizes = times_of(rounds_of(view, sender, None)), None
+        blocks = [block for each in times for block in each]
         sent = [message.of_kind("features") for message in view.from_clients() if message.sender == sender]
         captured = knowledge.game is not None and not knowledge.game.sizes
-        features = features_of(view, gallery.records, blocks, captured)
+        features = features_of(view, kept.records, blocks, captured)
         if isinstance(features, str):
             return features
         for raw in sent:
             if raw is not None and raw.ndim == 2 and raw.shape[1] == features.shape[1]:
-                return _matched(raw, features, gallery)
+                return matched(raw, features, kept)
         if not blocks:
             return "no message is a sum over records"
-        count = _count(blocks, sizes)
-        missing = (1 - self.coverage) * count
-        images, labels = gallery.records.images, gallery.records.labels
-        here = np.flatnonzero(~gallery.decoys)
-        system = system_of(blocks, features[here], images[here], labels[here], missing=missing)
-        if system is None:
-            return f"its sums are not of the {features.shape[1]} features that candidates have"
-        self._announce(system, knowledge)
-        words = f"{system.size} candidates, {system.equations} equations"
-        if not system.noised:
-            solved = exact_weights(system)
-            words += "" if solved.rank is None else f", rank {solved.rank}"
-            if whole(system, solved, gallery.copies[here]):
-                weights = np.zeros(len(features))
-                weights[here] = solved.weights
-                names = np.rint(weights) >= np.maximum(gallery.copies, 1)
-                return _Answer(weights, names & ~gallery.decoys, True, f"{words}: explained as a whole")
-            missing = max(missing, system.left(solved.weights) / max(system.equations - system.size, system.size))
-        weights = self._posterior(blocks, features, gallery, sizes, missing)
-        names = named(weights, gallery.decoys)
-        return _Answer(weights, names, False, f"{words}: not explained as a whole, {int(names.sum())} named")
+        self._announce(kept, blocks, knowledge)
+        return answer(times, features, kept, sizes, self.coverage)
 
-    def _posterior(
-        self,
-        blocks: Sequence[LinearBlock],
-        features: Matrix,
-        gallery: _Gallery,
-        sizes: Ints | None,
-        missing: float,
-    ) -> Matrix:
-        """Weights of candidates and decoys, solved for alike."""
-        labels, count = gallery.records.labels, max(1.0, _count(blocks, sizes))
-        system = system_of(blocks, features, gallery.records.images, labels, missing=missing)
-        assert system is not None
-        if sizes is None:
-            share = np.full(len(labels), min(1.0, max(0.0, count - missing) / len(labels)))
-        else:
-            there = np.maximum(np.bincount(labels, minlength=len(sizes)), 1)
-            share = (sizes * max(0.0, 1 - missing / count) / there)[labels]
-        return posterior_weights(system, share)
-
-    def _announce(self, system: System, knowledge: Knowledge) -> None:
+    def _announce(self, kept: Kept, blocks: Sequence[LinearBlock], knowledge: Knowledge) -> None:
         """Say how long the candidates that are no kernel's will take, before they are solved for."""
-        if system.size <= DENSE or system.separate:
+        size = len(kept.records)
+        if size <= DENSE or all(block.by_class for block in blocks):
             return
-        seconds = _STEPS * matvec_operations(system) / rate.DENSE_FLOPS
-        with knowledge.progress.step(f"{system.size:,} candidates, about {rate.in_words(seconds)}"):
-            return
+        seconds = _steps(size) * sum(4.0 * size * block.width**block.power for block in blocks) / rate.DENSE_FLOPS
+        knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}")
 
 
-def blocks_of(view: View, sender: str, sizes: Ints | None) -> list[LinearBlock]:
-    """The sums in all messages of a sender, as its method declares them or by the kinds of their fields."""
-    found: list[LinearBlock] = []
+def rounds_of(view: View, sender: str, sizes: Ints | None) -> list[list[LinearBlock]]:
+    """The sums in a sender's messages, round by round, as its method declares them or by their fields' kinds."""
+    found: dict[int, list[LinearBlock]] = {}
     for message in view.from_clients():
         if message.sender == sender:
-            found += _declared(view, message, sizes)
-    return found
+            found.setdefault(message.round, []).extend(_declared(view, message, sizes))
+    return [found[number] for number in sorted(found)]
 
 
 def _declared(view: View, message: Message, sizes: Ints | None) -> Sequence[LinearBlock]:
@@ -293,43 +234,10 @@ def _sizes(game: MembershipGame, group: Group) -> Ints | None:
     return np.asarray(np.sum(known, axis=0), np.int64) if len(known) == len(group.clients) else None
 
 
-def _count(blocks: Sequence[LinearBlock], sizes: Ints | None) -> float:
-    """Records of a sender: as they are known, or as its messages say; 1 where nothing does."""
-    if sizes is not None:
-        return float(sizes.sum())
-    return next((max(1.0, float(block.total.sum())) for block in blocks if block.of == "ones"), 1.0)
-
-
 def _groups(view: View, clients: Sequence[str]) -> list[Group]:
     present = {message.sender for message in view.from_clients()}
     own = [Group(name, (name,)) for name in clients if name in present]
     return own or ([Group(AGGREGATE, tuple(clients))] if AGGREGATE in present else [])
 
 
-def _matched(sent: Floats, features: Matrix, gallery: _Gallery) -> _Answer:
-    """Features that were sent as they are name their records."""
-    held = {row.tobytes() for row in np.asarray(sent, np.float32)}
-    names = np.array([row.tobytes() in held for row in features.astype(np.float32)]) & ~gallery.decoys
-    return _Answer(names.astype(np.float64), names, False, f"{int(names.sum())} features are sent as they are")
-
-
-def _keys(records: Records) -> list[tuple[bytes, int]]:
-    return [(image.tobytes(), int(label)) for image, label in zip(records.images, records.labels, strict=True)]
-
-
-def _merged(records: Records, candidates: int) -> _Gallery:
-    """Candidates (the first ones) and decoys, those of equal features and label as one."""
-    features = np.ascontiguousarray(records.features)
-    keys = _keys(records)
-    first: dict[tuple[bytes, int], int] = {}
-    of = np.array(
-        [first.setdefault((row.tobytes(), key[1]), len(first)) for row, key in zip(features, keys, strict=True)]
-    )
-    there = np.zeros(len(first), np.int64)
-    np.add.at(there, of[:candidates], 1)
-    kept = np.unique(of, return_index=True)[1]
-    places = {key: int(place) for key, place in zip(keys[:candidates], of[:candidates], strict=True)}
-    return _Gallery(records.take(kept), there, there == 0, places)
-
-
-__all__ = ["KEY", "NAME", "Gallery", "blocks_of", "features_of"]
+__all__ = ["KEY", "NAME", "Gallery", "features_of", "rounds_of"]

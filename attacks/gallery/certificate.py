@@ -31,18 +31,19 @@ _ROUNDED = 4.0
 """The same, in what rounding leaves by its own."""
 
 
-def whole(system: System, solved: Solved, copies: Ints) -> bool:
+def whole(system: System, solved: Solved, copies: Ints, *, changes: bool = False) -> bool:
     """Whether the weights certify themselves.
 
     Args:
         system: The equations.
         solved: Its weights.
         copies: How many equal candidates each weight stands for, shape (N,).
+        changes: Whether weights are of who joined less who left, possibly nobody.
     """
     near = np.rint(solved.weights)
     if not solved.unique or (np.abs(solved.weights - near) > TOLERANCE).any():
         return False
-    if (near < 0).any() or (near > copies).any() or not near.any():
+    if (near < (-copies if changes else 0)).any() or (near > copies).any() or not (changes or near.any()):
         return False
     allowed = max(_HALF * float(np.median(system.lengths())), _ROUNDED * system.rounded)
     return system.left(near) <= allowed

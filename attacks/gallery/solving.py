@@ -55,8 +55,13 @@ class Solved:
     unique: bool
 
 
-def exact_weights(system: System) -> Solved:
-    """Least squares, within [0, 1] for classes, or the whole gallery, that have more candidates than rank."""
+def exact_weights(system: System, *, boxes: bool = True) -> Solved:
+    """Least squares, within [0, 1] for classes, or the whole gallery, that have more candidates than rank.
+
+    Args:
+        system: The equations.
+        boxes: Whether weights are between 0 and 1, and not differences of such.
+    """
     weights, rank, boxed, unique = np.zeros(system.size), 0, False, True
     side, known = system.side(), True
     for rows in _groups(system):
@@ -68,7 +73,7 @@ def exact_weights(system: System) -> Solved:
         rank += factor.rank
         if factor.rank == len(rows):
             weights[rows] = factor.solve(side[rows])
-        elif len(rows) <= BOXED:
+        elif boxes and len(rows) <= BOXED:
             weights[rows], boxed = boxed_weights(factor, side[rows]), True
             unique = unique and _only_one(factor, weights[rows])
         else:
@@ -87,9 +92,23 @@ def posterior_weights(system: System, share: Matrix) -> Matrix:
         share: Prior probability of each candidate, shape (N,).
     """
     share = np.clip(share, _LEAST_SHARE, 1 - _LEAST_SHARE)
-    rest, found = system.rest(share), share.copy()
+    return _posterior(system, share, share * (1 - share))
+
+
+def posterior_changes(system: System) -> Matrix:
+    """The posterior mean of every weight of a difference, shape (N,): before it, each is 0 with one variance.
+
+    The variance is what the size of the difference leaves for the candidates beside the errors of the equations.
+    """
+    told = system.left(np.zeros(system.size)) - system.equations
+    variance = np.clip(told / max(float(system.lengths().sum()), 1e-300), _LEAST_SHARE, 1.0)
+    return _posterior(system, np.zeros(system.size), np.full(system.size, variance))
+
+
+def _posterior(system: System, mean: Matrix, variance: Matrix) -> Matrix:
+    rest, found = system.rest(mean), mean.copy()
     for rows in _groups(system):
-        ridge = 1 / (share[rows] * (1 - share[rows]))
+        ridge = 1 / variance[rows]
         if len(rows) > DENSE:
             found[rows] += conjugate_gradients(system, rows, rest, ridge)
             continue
@@ -147,12 +166,6 @@ def conjugate_gradients(
         before, size = size, float(rest @ rest)
         way = rest + size / before * way
     return np.asarray(scale * found)
-
-
-def matvec_operations(system: System) -> float:
-    """Multiplications of one product with the kernel: what a step of conjugate gradients takes."""
-    each = (part.rows.shape[1] ** part.power * system.size for part in system.parts)
-    return float(4 * sum(each))
 
 
 @dataclass(frozen=True, eq=False)

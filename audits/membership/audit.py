@@ -44,6 +44,7 @@ from fedassay.audits.membership.exposed import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.limits import Size, detectable
+from fedassay.audits.membership.noised import noised_control
 from fedassay.audits.membership.properties import property_of
 from fedassay.audits.membership.roc import NOTHING, Allowed, Separation, allowed_by, separate_one_release
 from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
@@ -66,6 +67,7 @@ from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, PrivacyClaim
+from fedassay.exchange.statistics import any_protected
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.types import Bools, Parameters
@@ -220,7 +222,7 @@ class MembershipAudit(Parameters):
             alone = separation(trials.scores(leaking), truth, blocks).control(WORDS[source])
         own = asked.own if isinstance(asked.own, str) else self._own(key, asked.own, separation)
         judged = [] if isinstance(own, str) else [each for _, each in own]
-        solved = [solved_control(context)] if "named" in asked.result.artifacts else []
+        solved = _solved(asked.result, context)
         words = "the truth shuffled among the candidates of each client and label"
         if asked.negative is not None and key in asked.negative.scores:
             words, groups = asked.negative.words, trials.first(asked.negative.blocks)
@@ -320,6 +322,14 @@ class MembershipAudit(Parameters):
     def _asked(self, clients: tuple[Records, ...], context: AttackedContext, number: int) -> AttackResult:
         outcome = context.rerun(clients, context.seeds.child("membership", "negative", number))
         return context.attack(visible(outcome, context.view.threat), context.game)
+
+
+def _solved(result: AttackResult, context: AttackedContext) -> list[Control]:
+    """What an attack that solves sums must solve: exact ones, and under noise noised ones."""
+    if "named" not in result.artifacts:
+        return []
+    noised = [noised_control(context)] if any_protected(context.view.messages) else []
+    return [solved_control(context), *noised]
 
 
 def _allowed(claim: Claim, trials: Trials) -> tuple[Allowed | None, tuple[str, ...]]:

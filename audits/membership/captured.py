@@ -4,11 +4,13 @@ A leak is said where a certificate holds that was fixed beforehand: weights near
 message, or names at a false-discovery rate of 1 % by decoys. The positive control is a message of the same sums
 over a half of the gallery, in the types of the captured one, which must be certified with exactly that half
 named; the negative one the same sums over candidates whose features were shuffled coordinate by coordinate,
-which no certificate may name.
+which no certificate may name. Where sums were sent at several times, a control changes between two of them: who
+joined and who left must be named, and nobody else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +28,7 @@ from fedassay.exchange.view import View
 from fedassay.mixtures.packed import pack_lower
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Metric
-from fedassay.support.types import Bools
+from fedassay.support.types import Bools, Ints
 
 Matrix = NDArray[np.float64]
 
@@ -34,6 +36,7 @@ _EACH = 8
 """Candidates of a label at most in a control that must be solved."""
 _NULL = "the same sums over candidates whose features were shuffled coordinate by coordinate"
 _HALF = "the same sums over a half of the gallery"
+_CHANGED = "the same sums at two times, between which a twentieth of the gallery joined and left each"
 
 
 def captured_gallery(audit: str, result: AttackResult, context: AttackedContext) -> Finding:
@@ -48,10 +51,12 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
     names = np.asarray(result.artifacts["named"], np.bool_)
     senders = np.asarray(result.artifacts["clients"])
     whole = np.asarray(result.artifacts["whole"], np.bool_)
+    changes = np.asarray(result.artifacts["changes"])
     gallery = next(iter(context.game.questions.values()))
     if len(gallery) < 2:
         return not_run(subject, "a gallery of one candidate has no half to make a control of")
     told, right = _of_half(gallery, context, shuffled=False)
+    several = [_of_change(gallery, context)] if changes.shape[1] else []
     flagged, _ = _of_half(gallery, context, shuffled=True)
     explained = sorted({str(sender) for sender in senders[whole]})
     count, total = int(names.sum()), len(names)
@@ -59,7 +64,7 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
     found = Result(
         test=by_arithmetic(count > 0, "records_named"),
         shown=f"{count} of {total} candidates are named, and the messages of {len(explained)} of "
-        f"{len(context.game.questions)} sender(s) are explained as a whole",
+        f"{len(context.game.questions)} sender(s) are explained as a whole{_in_words(changes)}",
         leak="the messages name who of the gallery is in them",
         undecided="the gallery may not hold the records that the messages were made of: one that does would "
         "decide",
@@ -75,7 +80,15 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
     half = Control(_HALF, bool(told.any() and right), shown, float(told.sum()), len(gallery), "named")
     wrong = int(flagged.sum())
     null = Control(_NULL, wrong > 0, f"{wrong} named", float(wrong), len(gallery), "named")
-    return assay(subject, Arms(found, (half,), null), figures)
+    return assay(subject, Arms(found, (half, *several), null), figures)
+
+
+def _in_words(changes: Ints) -> str:
+    """Who joined or left between the times of the messages, where there are several."""
+    if not changes.shape[1]:
+        return ""
+    came, went = (int((changes == sign).sum()) for sign in (1, -1))
+    return f"; between their times {came} are named to have joined and {went} to have left"
 
 
 def solved_control(context: AttackedContext) -> Control:
@@ -92,20 +105,52 @@ def solved_control(context: AttackedContext) -> Control:
 def _of_half(gallery: Records, context: AttackedContext, *, shuffled: bool) -> tuple[Bools, bool]:
     """Who is named in sums over a half of the gallery, and whether that is the half."""
     rng = context.seeds.numpy("membership", "candidates", "shuffled" if shuffled else "half")
-    half = np.zeros(len(gallery), np.bool_)
-    half[rng.permutation(len(gallery))[: max(1, len(gallery) // 2)]] = True
+    half = _half(len(gallery), rng)
     features = gallery.features.astype(np.float64)
     if shuffled:
         features = np.stack([rng.permutation(column) for column in features.T], axis=1)
+    result = _attacked(gallery, features, (half,), context)
+    names = np.asarray(result.artifacts["named"], np.bool_)
+    return names, bool((names == half).all())
+
+
+def _of_change(gallery: Records, context: AttackedContext) -> Control:
+    """The attack on sums at two times, between which a few of a half of the gallery are exchanged for others."""
+    rng = context.seeds.numpy("membership", "candidates", "changed")
+    first = _half(len(gallery), rng)
+    few = max(1, len(gallery) // 20)
+    second, truth = first.copy(), np.zeros(len(gallery), np.int64)
+    for held, sign in ((first, -1), (~first, 1)):
+        rows = rng.permutation(np.flatnonzero(held))[:few]
+        second[rows], truth[rows] = sign > 0, sign
+    result = _attacked(gallery, gallery.features.astype(np.float64), (first, second), context)
+    changes = np.asarray(result.artifacts["changes"])
+    told = changes.shape[1] == 1 and bool((changes[:, 0] == truth).all())
+    named = int((changes != 0).sum())
+    shown = f"{named} of {2 * few} changes named, {'all rightly' if told else 'not those'}"
+    return Control(_CHANGED, told, shown, float(named), 2 * few, "named")
+
+
+def _half(count: int, rng: np.random.Generator) -> Bools:
+    half = np.zeros(count, np.bool_)
+    half[rng.permutation(count)[: max(1, count // 2)]] = True
+    return half
+
+
+def _attacked(
+    gallery: Records, features: Matrix, times: Sequence[Bools], context: AttackedContext
+) -> AttackResult:
+    """The attack on one sender's sums over parts of the gallery, a message for each."""
     sender = "control"
-    message = Message(0, sender, SERVER, _sums(features[half], gallery.labels[half], context))
-    sizes = np.bincount(gallery.labels[half], minlength=context.classes)
+    messages = tuple(
+        Message(number, sender, SERVER, _sums(features[held], gallery.labels[held], context))
+        for number, held in enumerate(times)
+    )
+    sizes = np.bincount(gallery.labels[times[-1]], minlength=context.classes)
     game: MembershipGame = replace(
         context.game, questions={sender: gallery}, sizes={sender: sizes}, gallery=gallery, kept={}
     )
-    result = context.attack(View((message,), context.classes, context.view.threat), game)
-    names = np.asarray(result.artifacts["named"], np.bool_)
-    return names, bool((names == half).all())
+    return context.attack(View(messages, context.classes, context.view.threat), game)
 
 
 def _sums(features: Matrix, labels: NDArray[np.int64], context: AttackedContext) -> dict[str, MessageField]:

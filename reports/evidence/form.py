@@ -8,7 +8,8 @@ questions are in our words; whoever signs reads the sources.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from fedassay.contracts.facts import Threat
 from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_claim
@@ -243,10 +244,12 @@ def _guarantee(release: Release) -> tuple[Line, ...]:
 
 
 def _intruder(release: Release) -> tuple[Line, ...]:
+    line = from_findings(
+        release, "", "Could an intruder with a list of candidates say who took part?", _with_gallery
+    )
+    answering = (finding for place, finding in release.findings() if place in line.pointers)
     return (
-        from_findings(
-            release, "", "Could an intruder with a list of candidates say who took part?", _with_gallery
-        ),
+        replace(line, answer=" ".join([line.answer, *map(_of_candidates, islice(answering, 1))])),
         by_person("", "Who would be motivated, and what would they gain?", "Name them, and what they can get at."),
     )
 
@@ -274,6 +277,21 @@ def tests(threat: Threat) -> Callable[[Finding], bool]:
 def _with_gallery(finding: Finding) -> bool:
     attack = finding.attack or ""
     return attack in entries("attack") and attack_facts(attack).takes_gallery
+
+
+def _of_candidates(finding: Finding) -> str:
+    """How many candidates are named, how many of these wrongly, and how well they are told at all."""
+    named, wrong = finding.metrics.get("records_named"), finding.metrics.get("wrongly_named")
+    if named is None or named.value is None:
+        return "How many candidates are named was not measured."
+    said = f"Of {named.n or 0:,} answers on candidates {named.value:,.0f} name one"
+    if wrong is not None and wrong.value is not None:
+        said += f", {wrong.value * named.value:,.0f} of these wrongly"
+    area, most = (finding.metrics.get(name) for name in ("auc", "auc_allowed"))
+    if area is not None and area.value is not None:
+        said += f"; the AUC is {significant(area.value)}"
+        said += "" if most is None or most.value is None else f" where the noise allows {significant(most.value)}"
+    return sentence(said)
 
 
 def _names(fields: dict[str, None]) -> str:

@@ -180,7 +180,8 @@ FALLEN = """[...document.querySelectorAll('td .badge + sup')].filter(mark =>
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_footnote_stays_beside_its_verdict(browser: Any, width: int, tmp_path: Path) -> None:
-    browser.open(write_report(load_record(PHOTOGRAPHS), PHOTOGRAPHS, "html", tmp_path / "report.html"), width=width)
+    written = write_report(load_record(PHOTOGRAPHS), PHOTOGRAPHS, "html", tmp_path / "report.html")
+    browser.open(written, width=width)
     assert browser.evaluate("document.querySelectorAll('td .badge + sup').length") > 20
     assert browser.evaluate(FALLEN) == 0
 

@@ -174,6 +174,30 @@ def test_a_worse_leak_answers_what_a_lesser_one_would(build_cell: Any) -> None:
     assert membership.status == "not tested"
 
 
+def test_the_motivated_intruder_s_line_has_the_numbers_of_a_gallery(build_cell: Any) -> None:
+    def line(**metrics: Metric) -> Line:
+        finding = Finding(
+            audit="membership", attack="gallery", source="messages", verdict="leak", reason="x", metrics=metrics
+        )
+        cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (finding,)})
+        release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))
+        return next(line for line in lines(release) if "list of candidates" in line.question)
+
+    told = line(
+        records_named=Metric(value=200.0, n=1000),
+        wrongly_named=Metric(value=0.01, n=200),
+        auc=Metric(value=0.91),
+        auc_allowed=Metric(value=0.993),
+    )
+    assert told.status == "answered"
+    assert told.answer.endswith(
+        "Of 1,000 answers on candidates 200 name one, 2 of these wrongly; the AUC is 0.910 where the noise allows "
+        "0.993."
+    )
+    assert line(records_named=Metric(value=0.0, n=40)).answer.endswith("Of 40 answers on candidates 0 name one.")
+    assert line().answer.endswith("How many candidates are named was not measured.")
+
+
 def test_fields_that_a_guarantee_declares_public_are_named(record: RunRecord) -> None:
     for release in every(record):
         line = next(line for line in lines(release) if "sent without noise" in line.question)

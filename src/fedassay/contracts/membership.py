@@ -95,6 +95,7 @@ class MembershipGame:
             may have collected. None: the candidates of all questions.
         spread: Variance of a record about the candidate that it is asked by, in units of the covariance within
             classes; 0: candidates are records, 1: means of records that are not known.
+        why: Why there are no questions; empty where there are.
     """
 
     questions: Mapping[str, Records]
@@ -106,6 +107,7 @@ class MembershipGame:
     kept: dict[tuple[Kind, int], Shadow] = field(default_factory=dict, repr=False)
     gallery: Records | None = None
     spread: float = 0.0
+    why: str = ""
 
     def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
         """The first `count` shadows of a kind, made when they are first asked for.
@@ -217,6 +219,7 @@ def make_game(
     *,
     classes: int,
     limit: int = 1000,
+    candidates: Records | None = None,
 ) -> MembershipGame:
     """Draw the candidates of every client.
 
@@ -229,15 +232,19 @@ def make_game(
         seeds: Of the draw and of the shadows.
         classes: C.
         limit: Members of a client at most, and as many strangers; persons, where records say whose they are.
+        candidates: Whom the adversary has, members and strangers alike; None: `strangers` and all members.
 
     Raises:
         NotRunError: No client and stranger share a label.
     """
+    every = clients
+    if candidates is not None:
+        strangers, clients = candidates, _among(clients, candidates)
     rng = seeds.numpy("candidates")
     known = all(client.groups is not None for client in clients) and strangers.groups is not None
     units = {each.name: units_of(each.labels, each.groups if known else None) for each in clients}
     others_of = units_of(strangers.labels, strangers.groups if known else None)
-    held = strangers.among(*clients)
+    held = strangers.among(*every)
     if known:
         held |= np.isin(_groups(strangers), np.concatenate([_groups(client) for client in clients]))
     free = np.bincount(others_of.of[held], minlength=len(others_of.labels)) == 0
@@ -267,10 +274,26 @@ def make_game(
         questions[client.name] = both.take(rng.permutation(len(both)))
     if not questions:
         raise NotRunError("no record outside the clients shares a label with theirs: there is nobody to tell from")
-    sizes = {client.name: np.bincount(client.labels, minlength=classes) for client in clients}
-    whole = joined("candidates", [*clients, strangers.take(np.flatnonzero(~held))])
+    sizes = {client.name: np.bincount(client.labels, minlength=classes) for client in every}
+    whole = candidates or joined("candidates", [*clients, strangers.take(np.flatnonzero(~held))])
     gallery = whole.take(seeds.numpy("candidates kept").permutation(len(whole)))
     return MembershipGame(questions, sizes, population, simulate, seeds, gallery=gallery)
+
+
+def _among(clients: Sequence[Records], candidates: Records) -> list[Records]:
+    """Those records of every client that are candidates.
+
+    Raises:
+        NotRunError: None is, or no candidate is anything else.
+    """
+    found = [client.take(np.flatnonzero(is_member(client, candidates))) for client in clients]
+    strangers = int((~candidates.among(*clients)).sum())
+    if not any(map(len, found)) or not strangers:
+        which = "nobody's" if strangers else "a client's"
+        raise NotRunError(
+            f"all {len(candidates)} candidates of knowledge.gallery are {which}: there is nobody to tell them from"
+        )
+    return found
 
 
 def _groups(records: Records) -> Ints:
@@ -278,13 +301,13 @@ def _groups(records: Records) -> Ints:
     return records.groups
 
 
-def no_questions() -> MembershipGame:
+def no_questions(why: str = "there is nobody to ask about") -> MembershipGame:
     """A game without questions, for where there is nobody to ask about."""
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        raise NotRunError("there is nobody to ask about, so no shadow release is made")
+        raise NotRunError(f"{why}, so no shadow release is made")
 
-    return MembershipGame({}, {}, None, simulate, Seeds(0))
+    return MembershipGame({}, {}, None, simulate, Seeds(0), why=why)
 
 
 def is_member(candidates: Records, owner: Records) -> NDArray[np.bool_]:

@@ -115,12 +115,15 @@ def audit_transcript(
         if options.gallery is not None:
             extract = None if prepared is None or prepared.backbone is None else prepared.backbone.extract
             gallery = gallery_of(options.gallery, transcript.classes, extract)
+        elif prepared is not None:
+            gallery = prepared.gallery
         place = Place(work, device, progress)
         case = case_of_transcript(transcript, scenario, prepared, place, again, gallery)
         case.similarity()  # wrong weights must be found before anything is written
         resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         if gallery is not None:
-            resolved["candidates"] = {"folder": encodable(str(options.gallery)), "count": len(gallery)}
+            given = options.gallery or (scenario and scenario.plan.knowledge.gallery)
+            resolved["candidates"] = {"folder": encodable(str(given)), "count": len(gallery)}
         if not options.trust_declared:
             resolved["transcript"]["inferred"] = [_said(each) for each in inferred]
         key = key_of_digests() if options.redact else None
@@ -243,7 +246,11 @@ def _described(
     }
     if scenario is not None:
         resolved = scenario.resolved()
-        out |= {key: resolved[key] for key in ("seeds", "data", "backbone", "similarity") if key in resolved}
+        out |= {
+            key: resolved[key]
+            for key in ("seeds", "data", "backbone", "similarity", "knowledge")
+            if key in resolved
+        }
     out["attacks"] = [{part.name: part.params} for part in case.attacks]
     out["audits"] = [{name: {}} for name in entries("audit")]
     return out

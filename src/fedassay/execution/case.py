@@ -55,7 +55,7 @@ class Known:
         backbone: The frozen feature extractor, or None.
         classes: Number of classes C.
         shared: Results that cells of one run share, by content key.
-        gallery: Candidates that somebody gave for captured messages, or None.
+        gallery: Candidates that the plan or `--gallery` gives, or None.
     """
 
     clients: tuple[Records, ...]

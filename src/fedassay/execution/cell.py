@@ -170,16 +170,18 @@ class Work:
         return [_not_run(audit, attack, "the audit failed; see errors")]
 
     def _attack(self, seen: View, attack: Component[Attack], recovered: tuple[VectorSource, ...]) -> AttackResult:
-        self._check_images(attack)
+        self._check_given(attack)
         return attack.build.run(seen, self._knowledge(attack, recovered))
 
-    def _check_images(self, attack: Component[Attack]) -> None:
-        """Refuse an attack what precomputed features lack: images to reconstruct, or a network.
+    def _check_given(self, attack: Component[Attack]) -> None:
+        """Refuse an attack what is not there: candidates to ask about, images to reconstruct, or a network.
 
         Raises:
             NotRunError: It needs one of them; the message says which.
         """
         facts, known = attack.build.facts, self.case.known
+        if "membership_game" in facts.needs and not self.game.questions and known.clients:
+            raise NotRunError(self.game.why)
         # Of captured messages without a plan there is neither: images may be computed from them all the same.
         alone = known.backbone is not None and not known.fresh.pictures
         if alone and {"reconstructions", "inversions"} & set(facts.gives):
@@ -232,7 +234,7 @@ class Work:
     def game(self) -> MembershipGame:
         """Membership questions about the clients; none where nobody is there to ask about or compare with."""
         case, known = self.case, self.case.known
-        if known.gallery is not None:
+        if known.gallery is not None and not known.clients:
             return self._of_gallery(known.gallery)
 
         def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
@@ -240,9 +242,13 @@ class Work:
 
         seeds = self._seeds_of_all_cells("game", case.entry.label)
         try:
-            return make_game(known.clients, known.test, known.attacker, simulate, seeds, classes=known.classes)
-        except NotRunError:
-            return no_questions()
+            return make_game(
+                *(known.clients, known.test, known.attacker, simulate, seeds),
+                classes=known.classes,
+                candidates=known.gallery,
+            )
+        except NotRunError as error:
+            return no_questions(error.why)
 
     def _of_gallery(self, gallery: Records) -> MembershipGame:
         """The same candidates for every sender of captured messages, of whom nobody knows how many are in."""

@@ -74,6 +74,7 @@ def case_of_plan(
             backbone=prepared.backbone,
             classes=prepared.classes,
             shared=shared,
+            gallery=prepared.gallery,
         ),
         threat=plan.threat,
         attacks=scenario.attacks,

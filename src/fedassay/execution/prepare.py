@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.backbones.precomputed import is_precomputed, precomputed
+from fedassay.data.candidates import KEY, candidates_of
 from fedassay.data.domains import leave_out
 from fedassay.data.evaluation import held_out
 from fedassay.data.images import ImageSet
@@ -27,6 +28,7 @@ from fedassay.plan.own_images import data_seeds, request_of, shares_of
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import PlanError
 from fedassay.support.numerics import at_threads
+from fedassay.support.paths import find
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images, Ints
@@ -50,6 +52,7 @@ class Prepared:
         classes: Number of classes C.
         backbone: The frozen feature extractor.
         facts: Counts and sources, for the record.
+        gallery: Candidates that the adversary has (`knowledge.gallery`), or None.
     """
 
     clients: tuple[Records, ...]
@@ -62,6 +65,7 @@ class Prepared:
     classes: int
     backbone: Backbone
     facts: dict[str, Any]
+    gallery: Records | None = None
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -69,7 +73,7 @@ class Prepared:
         own = is_precomputed(self.backbone)
         private = [records_digest(client, own) for client in self.clients]
         others = {"test": self.test, "evaluation": self.evaluation, "public": self.public, "control": self.control}
-        others |= {"attacker": self.attacker, "fresh": self.fresh}
+        others |= {"attacker": self.attacker, "fresh": self.fresh, "candidates": self.gallery}
         return {"private": hashlib.sha256(";".join(private).encode()).hexdigest()} | {
             role: records_digest(records, own) for role, records in others.items() if records is not None
         }
@@ -130,6 +134,7 @@ def prepare(
     own = np.concatenate(measured)
     evaluation = test if plan.clients.evaluate == "test" else private.take(own, "test")
     attacker, attacker_source = _attacker(plan, base, roles.attacker, seeds)
+    gallery = _gallery(plan, base, roles.private, extract)
     facts = {
         "source": data.source,
         "records": {role: len(getattr(roles, role)) for role in get_args(Role)},
@@ -158,8 +163,26 @@ def prepare(
         control=_records("control", roles.control, extract),
         classes=roles.private.classes,
         backbone=backbone,
-        facts=facts,
+        facts=facts if gallery is None else {**facts, "candidates": len(gallery)},
+        gallery=gallery,
     )
+
+
+def _gallery(plan: Plan, base: Path, alike: ImageSet, extract: Callable[[Images], Floats]) -> Records | None:
+    """The candidates of `knowledge.gallery`.
+
+    Raises:
+        PlanError: Nobody can say whose they are, or has features of theirs.
+        DataError: They cannot be used.
+    """
+    path = plan.knowledge.gallery
+    if path is None:
+        return None
+    for what, given in (("data.groups", alike.groups), ("data.features", alike.features)):
+        if given is not None:
+            why = "whose candidates are" if what == "data.groups" else "features of candidates"
+            raise PlanError(f"{KEY}: {path} given, but nobody says {why} as {what} does; allowed: one of the two")
+    return candidates_of(find(path, base, KEY), alike, extract)
 
 
 def _backbone_request(plan: Plan, roles: Roles, seed: int, device: str, base: Path) -> BackboneRequest:

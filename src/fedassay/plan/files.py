@@ -6,13 +6,14 @@ from pathlib import Path
 
 from fedassay.plan.schema import Plan
 from fedassay.support import limits
+from fedassay.support.errors import DataError
 from fedassay.support.paths import find, is_path
 from fedassay.support.reading import regular_size
 from fedassay.support.registry import entries
 
 
 def check_files(plan: Plan, base: Path) -> None:
-    """Refuse a plan whose files of weights are not there.
+    """Refuse a plan whose files of weights, or candidates, are not there.
 
     Images are looked at by `fedassay.plan.own_images`, the files' content when they are loaded.
 
@@ -25,6 +26,8 @@ def check_files(plan: Plan, base: Path) -> None:
     """
     if plan.similarity.lpips is not None and plan.similarity.lpips.trunk is not None:
         _check(plan.similarity.lpips.trunk, base, "similarity.lpips.trunk")
+    if plan.knowledge.gallery is not None:
+        _check_gallery(plan.knowledge.gallery, base)
     weights = plan.backbone.weights
     # What is no path is looked at by `fedassay.backbones.weights`. What backbones of other packages take here is
     # their own matter.
@@ -32,6 +35,19 @@ def check_files(plan: Plan, base: Path) -> None:
     ours = known is None or not known.package
     if ours and weights is not None and is_path(weights):
         _check(weights, base, "backbone.weights")
+
+
+def _check_gallery(path: str, base: Path) -> None:
+    """Candidates are a folder or an archive; what is in it is read with the data (`fedassay.data.candidates`)."""
+    found = find(path, base, "knowledge.gallery")
+    if found.is_dir():
+        return
+    if found.suffix != ".npz":
+        raise DataError(
+            f"knowledge.gallery: {found.name} given; allowed: a folder with a folder of images for each class, "
+            "or an .npz of images x and labels y"
+        )
+    regular_size(found, limits.ARRAY_BYTES)
 
 
 def _check(path: str, base: Path, key: str) -> None:

@@ -241,6 +241,15 @@ class PrivacySpec(Parameters):
     person or a client gives away is bounded with any."""
 
 
+class KnowledgeSpec(Parameters):
+    """The `knowledge` section: what the adversary has beside its own records and what it sees."""
+
+    gallery: str | None = Field(default=None, min_length=1)
+    """Candidates who may be in the messages: a folder of images with a folder for each class, or an .npz of images
+    `x` and labels `y`. Membership is asked of these, as far as clients hold them or nobody does. `null`: of the
+    clients' records among as many that nobody holds."""
+
+
 class Plan(Parameters):
     """A plan file. Unknown keys are refused by name."""
 
@@ -261,6 +270,8 @@ class Plan(Parameters):
     """What is asked of differential privacy; an entry of `methods` may say otherwise for itself."""
     threat: ThreatModel = ThreatModel()
     """What the adversary sees and holds."""
+    knowledge: KnowledgeSpec = KnowledgeSpec()
+    """What the adversary has beside its own records and what it sees."""
     methods: tuple[dict[str, dict[str, Any]], ...] = Field(min_length=1)
     """What the clients send, and how the server learns from it; run one by one."""
     attacks: tuple[dict[str, dict[str, Any]], ...] = ()

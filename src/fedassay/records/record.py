@@ -369,7 +369,9 @@ Plain = Annotated[Any, PlainSerializer(finite_json)]
 """Anything JSON can hold, infinities written as the string "inf"."""
 
 
-_MAPPINGS = ("data", "clients", "backbone", "similarity", "privacy", "threat", "resources", "transcript")
+_MAPPINGS = (
+    *("data", "clients", "backbone", "similarity", "privacy", "threat", "knowledge", "resources", "transcript"),
+)
 """Sections of a plan with keys of their own."""
 _NESTED: dict[str, tuple[str, ...]] = {
     "data": ("split", "attacker_from", "classes", "attributes"),

@@ -30,7 +30,7 @@ _ATTRIBUTE = "attribute"
 """A parameter that names a column of the user's own."""
 _CAPTURED = "captured"
 """What a redacted run of captured messages is called: it is named after their folder otherwise."""
-_PLACES = ("path", "root", "labels", "features", _FOLDER, "file", "trunk")
+_PLACES = ("path", "root", "labels", "features", "gallery", _FOLDER, "file", "trunk")
 """Keys under which any text is a path, of one part or more."""
 _LIKE_A_PATH = re.compile(r"(?:^|[\s\"'(=:])[~.]{0,2}/[^\s/]|\w[/\\]\w+[/\\]\w")
 _KIND = re.compile(r"[A-Z][A-Za-z]*Error: ")
@@ -70,6 +70,8 @@ def redact_plan(plan: Any) -> Any:
         return plan
     out = dict(plan)
     out |= {key: redact_params(plan[key]) for key in _SECTIONS if key in plan}
+    if isinstance(plan.get("knowledge"), dict):
+        out["knowledge"] = {key: _gone(value) for key, value in plan["knowledge"].items()}
     if "data" in plan:
         out["data"] = _without_paths(plan["data"])
     if isinstance(plan.get("candidates"), dict):

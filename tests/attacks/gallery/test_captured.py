@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedassay.contracts.method import MethodInput
+from fedassay.data.records import joined
 from fedassay.execution.captured import AuditOptions, audit_transcript
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedpft.method import FedPFT
@@ -49,6 +51,27 @@ def test_members_are_named_in_captured_messages(
     assert found.verdict == "leak"
     assert found.harm is not None
     assert (found.harm.kind, found.harm.count, found.harm.total) == ("named", 100, 397)
+
+
+def test_who_joined_and_left_is_named_between_two_captures(make_task: MakeTask, tmp_path: Path) -> None:
+    """Two rounds of a client of whose records the gallery holds only those that changed."""
+    task = make_task(clients=1, records=100)
+    own, test = task.clients[0], task.test
+    second = joined(own.name, [own.take(np.arange(4, 100)), test.take(np.arange(6))])
+    messages, outcome = [], None
+    for number, held in enumerate((own, second)):
+        outcome = FedCGS().run(replace(task, clients=(held,)))
+        messages += [replace(message, round=number) for message in outcome.transcript.from_clients()]
+    assert outcome is not None
+    replace(outcome.transcript, messages=tuple(messages)).save(tmp_path / "sent")
+    few = joined("few", [test, own.take(np.arange(4))])
+    found = audited(tmp_path, written(tmp_path / "gallery", few.features, few.labels))
+    assert found.verdict == "leak"
+    assert found.harm is not None
+    assert (found.harm.kind, found.harm.count) == ("named", 10)
+    assert "6 are named to have joined and 4 to have left" in found.reason
+    control = next(each for each in found.all_controls if "two times" in each.release)
+    assert control.detected
 
 
 def test_nobody_is_named_of_strangers(make_task: MakeTask, tmp_path: Path) -> None:
