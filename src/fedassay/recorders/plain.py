@@ -133,7 +133,7 @@ class Kept:
         told: dict[tuple[str, FieldKind], FieldKind | None] = {
             (each.field, each.declared): each.read_as
             for each in infer_kinds(Transcript("", self.classes, messages))
-            if each.field not in self.declared and each.declared == "parameters" and not each.reading.transposed
+            if each.field not in self.declared and each.declared == "parameters" and each.as_sent
         }
 
         def of_kind(name: str, item: MessageField) -> MessageField:

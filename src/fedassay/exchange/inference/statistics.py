@@ -69,6 +69,9 @@ def read_statistics(sheets: Sheets, classes: int) -> Readings:
     readings[name] = sums_or_means(table.arrays, counts, found.ids)
     for other, stack in parts.stacks.items():
         kind = readings[name].kind
+        if not stack.has_lengths(table.lengths()):
+            readings[other] = unsure(why="not one matrix for each row of the table beside it")
+            continue
         whole = _unpacked(stack)
         readings[other] = (
             unsure("class_second_moments", "class_covariances", why="sums are not told from means beside it")
@@ -81,13 +84,21 @@ def read_statistics(sheets: Sheets, classes: int) -> Readings:
 def _sorted(sheets: Sheets) -> Parts:
     whole = {name: sheet for name, sheet in sheets.items() if sheet.whole}
     rest = {name: sheet for name, sheet in sheets.items() if name not in whole and sheet.arrays}
-    grams = {name: sheet for name, sheet in rest.items() if matrices_of(sheet)}
+    grams = {name: sheet for name, sheet in rest.items() if _is_gram(sheet, rest)}
     rest = {name: sheet for name, sheet in rest.items() if name not in grams}
     rows = {name: sheet for name, sheet in rest.items() if sheet.sides == 1}
     widths = {sheet.arrays[0].shape[1] for sheet in rest.values() if sheet.sides == 2}
     stacks = {name: sheet for name, sheet in rest.items() if _is_stack(sheet, widths)}
     tables = {name: sheet for name, sheet in rest.items() if sheet.sides == 2 and name not in stacks}
     return Parts(whole, rows, grams, tables, stacks)
+
+
+def _is_gram(sheet: Sheet, rest: Sheets) -> bool:
+    """Whether a field is symmetric matrices; a row may be as long as a triangle by chance, beside tables."""
+    if not matrices_of(sheet):
+        return False
+    sides = {side for other in rest.values() if other.sides == 2 for side in other.items[0].shape}
+    return sheet.sides == 2 or not sides or side_of_triangle(sheet.arrays[0].size) in sides
 
 
 def _is_stack(sheet: Sheet, widths: set[int]) -> bool:

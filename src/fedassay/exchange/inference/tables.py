@@ -143,12 +143,15 @@ def which_is_first(one: Sequence[Matrix], other: Sequence[Matrix]) -> int | None
 
 
 def squares_of(sums: Sequence[Matrix], squares: Sequence[Matrix], counts: Sequence[Matrix]) -> bool:
-    """Whether squares are at least sums^2 / n everywhere, and equal where n is 1."""
+    """Whether squares are at least sums^2 / n everywhere, equal where n is 1, and 0 where sums of no sign are."""
     for first, second, sizes in zip(sums, squares, counts, strict=True):
         held = sizes > 0
         least = first[held] ** 2 / sizes[held, None]
         near = 1e-3 * (1e-9 + second[held].max(axis=1, initial=0.0, keepdims=True))
         if (second[held] < least - near).any() or (second[~held] != 0).any():
+            return False
+        # Features that are not negative add up to 0 where each of them is.
+        if (first >= 0).all() and (second[first == 0] != 0).any():
             return False
         single = sizes[held] == 1
         if (np.abs(second[held] - least) > near)[single].any():

@@ -1,0 +1,153 @@
+"""The layout of a form's arrays under which its readers tell the most: as sent, or cut and turned back.
+
+Every layout is read by the same rules as arrays that lie as they should. One is taken if every part of what it cuts
+is told, or is one of a few statistics, and more is told than of the arrays as they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice, product
+
+import numpy as np
+
+from fedassay.exchange.inference.joined import beside_matrix, flat_gradient, halves, in_one_row, with_whole_columns
+from fedassay.exchange.inference.layouts import Cut, Piece, flattened, one_hot, squares, turned
+from fedassay.exchange.inference.reading import Reading, Readings
+from fedassay.exchange.inference.sheets import Sheet
+from fedassay.exchange.message import FieldKind
+
+Sheets = dict[str, Sheet]
+Read = Callable[[Sheets, int], Readings]
+
+_LAYOUTS = 64
+"""Layouts of one form that are read."""
+
+_FIELDS = 8
+"""Fields of which every one may lie in its own way; of more, all tables are turned, or one field is cut."""
+
+_CHOICES = 12
+"""Ways to cut one field that are tried."""
+
+_SIDE_BY_SIDE: frozenset[FieldKind] = frozenset({"features", "class_sums", "class_means"})
+"""Kinds of tables whose columns may hold more than one array."""
+
+_VAGUE: frozenset[FieldKind] = frozenset({"parameters", "head", "other", "features"})
+"""Kinds for which no arithmetic between arrays speaks, where there are several."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a form is read.
+
+    Attributes:
+        cuts: The fields that are not read as they were sent.
+        sheets: All arrays after these cuts.
+        readings: What they are.
+    """
+
+    cuts: Mapping[str, Cut]
+    sheets: Sheets
+    readings: Readings
+
+
+def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
+    """The layout that tells most, the arrays as they were sent where none tells more.
+
+    Args:
+        sheets: The fields of a form.
+        classes: C.
+        read: The readers, from fields and classes to readings.
+    """
+    best = Layout({}, sheets, read(sheets, classes))
+    most = _score({name: (name,) for name in sheets}, best.readings)
+    arrays = [name for name, sheet in sheets.items() if sheet.sides > 0]
+    if arrays and all(_sure(best.readings.get(name)) for name in arrays):
+        # What is told whole may still be several arrays side by side.
+        arrays = [name for name in arrays if best.readings[name].kind in _SIDE_BY_SIDE]
+    for cuts in islice(_layouts({name: sheets[name] for name in arrays}, classes), _LAYOUTS):
+        try:
+            parts = {name: cut.parts(sheets[name]) for name, cut in cuts.items()}
+        except ValueError:
+            continue
+        cut = {new: sheet for name in sheets for new, sheet in parts.get(name, {name: sheets[name]}).items()}
+        if len(cut) != sum(len(parts.get(name, [name])) for name in sheets):
+            continue
+        readings = read(cut, classes)
+        names = {name: tuple(parts.get(name, (name,))) for name in sheets}
+        score = _score(names, readings)
+        if score > most and all(new in readings and _told(readings[new]) for own in parts.values() for new in own):
+            best, most = Layout(cuts, cut, readings), score
+            if all(_sure(readings.get(name)) for name in cut if cut[name].sides > 0):
+                break
+    return best
+
+
+_TOLD = 2
+
+
+def _score(names: Mapping[str, tuple[str, ...]], readings: Readings) -> tuple[int, int]:
+    """How much is told of the fields as they were sent, and of how many parts for certain."""
+    told = {name: [_told(readings[new]) if new in readings else 0 for new in own] for name, own in names.items()}
+    return sum(map(min, told.values())), sum(own.count(_TOLD) for own in told.values() if min(own) == _TOLD)
+
+
+def _sure(reading: Reading | None) -> bool:
+    return reading is not None and _told(reading) == _TOLD
+
+
+def _told(reading: Reading) -> int:
+    """2 for a kind that arithmetic tells, 1 for a choice of a few or what is tried as a gradient, else 0."""
+    if reading.kind is not None:
+        return _TOLD if reading.kind not in _VAGUE - {"features"} else 0
+    if reading.kinds[:1] == ("gradient",):
+        return 1
+    return int(bool(reading.kinds) and not _VAGUE & set(reading.kinds))
+
+
+def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
+    """Fields with the cuts that are tried together, fewer first."""
+    choices = {
+        name: [None, *islice(_cuts(sheet, classes), _CHOICES)]
+        for name, sheet in sheets.items()
+        if sheet.arrays and not sheet.whole and all(a.size for a in sheet.arrays)
+    }
+    tables = {name: cut for name, sheet in sheets.items() if sheet.sides == 2 for cut in turned(sheet)}
+    if len(choices) <= _FIELDS:
+        found = [
+            {name: cut for name, cut in zip(choices, picked, strict=True) if cut is not None}
+            for picked in islice(product(*choices.values()), 4 * _LAYOUTS)
+        ]
+        yield from sorted((each for each in found if each), key=len)
+    else:
+        yield from ({name: cut} for name, own in choices.items() for cut in own if cut is not None)
+    if len(tables) > 1:
+        yield tables
+
+
+def _cuts(sheet: Sheet, classes: int) -> Iterator[Cut]:
+    """Ways to cut a field, those first for which its own numbers speak."""
+    axes = tuple(
+        axis for axis in range(sheet.sides) if sheet.sides > 1 and all(a.shape[axis] == 1 for a in sheet.arrays)
+    )
+    if axes and len(axes) < sheet.sides:
+        yield Cut("an array with sides of 1", (Piece(dropped=axes),))
+        sheet = Sheet(
+            sheet.name, tuple(replace(item, sent=np.squeeze(item.values, axis=axes)) for item in sheet.items)
+        )
+        yield from (_dropping(cut, axes) for cut in _cuts(sheet, classes))
+        return
+    yield from squares(sheet)
+    yield from beside_matrix(sheet)
+    yield from with_whole_columns(sheet)
+    yield from one_hot(sheet, classes)
+    yield from in_one_row(sheet, classes)
+    yield from flat_gradient(sheet, classes)
+    yield from flattened(sheet, classes)
+    yield from halves(sheet, classes)
+    yield from turned(sheet)
+
+
+def _dropping(cut: Cut, axes: tuple[int, ...]) -> Cut:
+    return replace(cut, pieces=tuple(replace(piece, dropped=axes) for piece in cut.pieces))
