@@ -212,34 +212,71 @@ _WORDS = {
 }
 
 
+def with_offsets(sheet: Sheet) -> Iterator[Cut]:
+    """A layer's table whose last column, or last row, is its offsets."""
+    if sheet.sides == 2 and all(min(a.shape) > 1 for a in sheet.arrays):
+        for axis, order in ((1, "rows"), (0, "columns")):
+            words = f"a layer, its offsets in the last {'column' if axis else 'row'}"
+            table = Piece(axis, 0, -1, order="columns" if order == "columns" else "rows")
+            yield Cut(words, (table, Piece(axis, -1, None, (-1,))))
+
+
 def flat_gradient(sheet: Sheet, classes: int) -> Iterator[Cut]:
     """The gradient of a linear softmax classifier, or of one behind a hidden layer, in one row.
 
     The last layer's offsets add up to 0 over the classes, and so does every column of its table: only the true
-    number of hidden units makes the blocks do that.
+    number of hidden units makes the blocks do that. Offsets may stand after their table or before it, and tables
+    by rows or by columns.
     """
     if sheet.sides != 1 or len(set(sheet.lengths())) != 1 or classes < 2:
         return
     length = sheet.lengths()[0]
-    if not all(_adds_up(array[-classes:, None], sheet.unit) for array in sheet.arrays):
-        return
+    if all(_adds_up(array[-classes:, None], sheet.unit) for array in sheet.arrays):
+        yield from _layers(sheet, classes, False)
     for units in range(2, min(length // classes, _WIDEST * 16)):
-        end = length - classes - classes * units
-        if end < 0:
-            return
-        width = end // units - 1
-        if end and (end % units or width < 1):
+        at = length - classes * (units + 1)
+        if at >= 0 and all(_adds_up(array[at : at + classes, None], sheet.unit) for array in sheet.arrays):
+            yield from _layers(sheet, classes, True, (units,))
+
+
+def _layers(sheet: Sheet, classes: int, offsets_first: bool, tried: Sequence[int] = ()) -> Iterator[Cut]:
+    """Cuts of a row into layers by the number of units before the last one.
+
+    Args:
+        sheet: The row.
+        classes: C.
+        offsets_first: Whether the offsets of a layer stand before its table.
+        tried: Numbers of units; empty: all.
+    """
+    length = sheet.lengths()[0]
+    for units in tried or range(2, min(length // classes, _WIDEST * 16)):
+        end = length - classes * (units + 1)
+        width = max(end, 0) // units - 1
+        if end < 0 or (end and (end % units or width < 1)):
             continue
-        tables = [array[end : length - classes].reshape(classes, units) for array in sheet.arrays]
-        if not all(_adds_up(table, sheet.unit) for table in tables):
-            continue
-        last = (Piece(None, end, length - classes, (classes, units)), Piece(None, length - classes))
-        if not end:
-            yield Cut(f"in one row a layer of {classes} x {units}", last)
-            continue
-        middle = units * width
-        first = (Piece(None, 0, middle, (units, width)), Piece(None, middle, end))
-        yield Cut(f"in one row layers of {units} x {width} and {classes} x {units}", (*first, *last))
+        start = end + (classes if offsets_first else 0)
+        for turn in (False, True):
+            shape = (units, classes) if turn else (classes, units)
+            tables = [array[start : start + classes * units].reshape(shape) for array in sheet.arrays]
+            if not all(_adds_up(table.T if turn else table, sheet.unit) for table in tables):
+                continue
+            layers = [((units, width), 0)] if end else []
+            pieces = [
+                piece
+                for (rows, columns), at in (*layers, ((classes, units), end))
+                for piece in _layer(rows, columns, at, offsets_first, turn)
+            ]
+            sizes = " and ".join(f"{rows} x {columns}" for (rows, columns), _ in (*layers, ((classes, units), end)))
+            yield Cut(f"in one row the layers {sizes}", tuple(pieces))
+
+
+def _layer(rows: int, columns: int, at: int, offsets_first: bool, turn: bool) -> tuple[Piece, Piece]:
+    """A layer's table and its offsets from a row of numbers, the layer's first one at `at`."""
+    start = at + (rows if offsets_first else 0)
+    shape = (columns, rows) if turn else (rows, columns)
+    table = Piece(None, start, start + rows * columns, shape, "columns" if turn else "rows")
+    first = at if offsets_first else at + rows * columns
+    return table, Piece(None, first, first + rows)
 
 
 def _adds_up(table: Array, unit: float) -> bool:

@@ -12,7 +12,14 @@ from itertools import islice, product
 
 import numpy as np
 
-from fedassay.exchange.inference.joined import beside_matrix, flat_gradient, halves, in_one_row, with_whole_columns
+from fedassay.exchange.inference.joined import (
+    beside_matrix,
+    flat_gradient,
+    halves,
+    in_one_row,
+    with_offsets,
+    with_whole_columns,
+)
 from fedassay.exchange.inference.layouts import Cut, Piece, flattened, one_hot, squares, turned
 from fedassay.exchange.inference.reading import Reading, Readings
 from fedassay.exchange.inference.sheets import Sheet
@@ -66,7 +73,7 @@ def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
     if arrays and all(_sure(best.readings.get(name)) for name in arrays):
         # What is told whole may still be several arrays side by side.
         arrays = [name for name in arrays if best.readings[name].kind in _SIDE_BY_SIDE]
-    for cuts in islice(_layouts({name: sheets[name] for name in arrays}, classes), _LAYOUTS):
+    for cuts in _layouts({name: sheets[name] for name in arrays}, classes):
         try:
             parts = {name: cut.parts(sheets[name]) for name, cut in cuts.items()}
         except ValueError:
@@ -113,17 +120,22 @@ def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
         for name, sheet in sheets.items()
         if sheet.arrays and not sheet.whole and all(a.size for a in sheet.arrays)
     }
-    tables = {name: cut for name, sheet in sheets.items() if sheet.sides == 2 for cut in turned(sheet)}
+    tables = {name: sheet for name, sheet in sheets.items() if sheet.sides == 2 and sheet.arrays}
     if len(choices) <= _FIELDS:
         found = [
             {name: cut for name, cut in zip(choices, picked, strict=True) if cut is not None}
             for picked in islice(product(*choices.values()), 4 * _LAYOUTS)
         ]
-        yield from sorted((each for each in found if each), key=len)
+        yield from sorted((each for each in found if each), key=len)[:_LAYOUTS]
     else:
-        yield from ({name: cut} for name, own in choices.items() for cut in own if cut is not None)
+        each = ({name: cut} for name, own in choices.items() for cut in own if cut is not None)
+        yield from islice(each, _LAYOUTS)
+    # The layers of one network lie alike.
     if len(tables) > 1:
-        yield tables
+        yield {name: cut for name, sheet in tables.items() for cut in turned(sheet)}
+    ways = {name: list(with_offsets(sheet)) for name, sheet in tables.items()}
+    if ways and all(map(len, ways.values())):
+        yield from ({name: own[way] for name, own in ways.items()} for way in (0, 1))
 
 
 def _cuts(sheet: Sheet, classes: int) -> Iterator[Cut]:

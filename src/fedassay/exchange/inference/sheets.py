@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,11 +51,19 @@ class Sheet:
         found = {len(item.shape) for item in self.items}
         return found.pop() if len(found) == 1 else -1
 
-    @property
+    @cached_property
     def unit(self) -> float:
-        """Unit roundoff of the type; 0 for integers."""
+        """Unit roundoff of the type; 0 for integers.
+
+        Of a coarser type where it holds every number: what was rounded before it was sent in a finer one.
+        """
         dtype = self.items[0].dtype
-        return float(np.finfo(dtype).eps) / 2 if dtype.kind == "f" else 0.0
+        if dtype.kind != "f":
+            return 0.0
+        whole = all(np.array_equal(a, np.rint(a)) for a in self.arrays)
+        coarser = () if whole else (kind for kind in (np.float16, np.float32) if np.finfo(kind).eps > np.finfo(dtype).eps)
+        held = (kind for kind in coarser if all(_holds(a, kind) for a in self.arrays))
+        return float(np.finfo(next(held, dtype)).eps) / 2
 
     @property
     def noised(self) -> bool:
@@ -95,6 +104,11 @@ class Form:
 
     sheets: dict[str, Sheet]
     messages: int
+
+
+def _holds(values: Matrix, kind: type[np.floating[Any]]) -> bool:
+    with np.errstate(over="ignore", under="ignore"):
+        return bool((values.astype(kind) == values).all())
 
 
 def forms_of(transcript: Transcript) -> list[Form]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.exchange.inference.grams import bounded, matrices_of, read_gram
+from fedassay.exchange.inference.grams import WIDEST, bounded, matrices_of, read_gram, rounding
 from fedassay.exchange.inference.indices import Indices, read_indices
+from fedassay.exchange.inference.layouts import is_matrix
 from fedassay.exchange.inference.mixtures import read_mixture
 from fedassay.exchange.inference.pairs import read_pair
 from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
@@ -15,6 +16,7 @@ from fedassay.exchange.inference.sheets import Matrix, Sheet
 from fedassay.exchange.inference.tables import (
     MEANS,
     SUMS,
+    moments_by_rank,
     moments_or_covariances,
     squares_of,
     sums_or_means,
@@ -50,7 +52,7 @@ def read_statistics(sheets: Sheets, classes: int) -> Readings:
     if parts.rows and parts.tables:
         return read_mixture(parts.tables, parts.rows, parts.stacks, parts.whole, classes)
     if not parts.tables:
-        return {name: _gram_alone(sheet) for name, sheet in parts.grams.items()}
+        return _without_tables(parts, classes)
     if len(parts.grams) > 1 or len(parts.stacks) > 1 or len(parts.tables) > 2:
         return {}
     if len(parts.tables) == 2:
@@ -76,7 +78,7 @@ def read_statistics(sheets: Sheets, classes: int) -> Readings:
         readings[other] = (
             unsure("class_second_moments", "class_covariances", why="sums are not told from means beside it")
             if kind is None
-            else moments_or_covariances(whole, table.arrays, counts, kind)
+            else moments_or_covariances(whole, table.arrays, counts, kind, max(stack.unit, table.unit))
         )
     return readings
 
@@ -86,7 +88,9 @@ def _sorted(sheets: Sheets) -> Parts:
     rest = {name: sheet for name, sheet in sheets.items() if name not in whole and sheet.arrays}
     grams = {name: sheet for name, sheet in rest.items() if _is_gram(sheet, rest)}
     rest = {name: sheet for name, sheet in rest.items() if name not in grams}
-    rows = {name: sheet for name, sheet in rest.items() if sheet.sides == 1}
+    # A row that is not as long as anything beside it, such as one loss, is no part of these statistics.
+    heights = {sheet.lengths() for sheet in rest.values() if sheet.sides > 1}
+    rows = {name: sheet for name, sheet in rest.items() if sheet.sides == 1 and sheet.lengths() in heights}
     widths = {sheet.arrays[0].shape[1] for sheet in rest.values() if sheet.sides == 2}
     stacks = {name: sheet for name, sheet in rest.items() if _is_stack(sheet, widths)}
     tables = {name: sheet for name, sheet in rest.items() if sheet.sides == 2 and name not in stacks}
@@ -105,7 +109,7 @@ def _is_stack(sheet: Sheet, widths: set[int]) -> bool:
     """Whether every row is a symmetric matrix, whole or packed, as wide as a table beside it."""
     if sheet.sides == 3:
         return all(
-            a.shape[1] == a.shape[2] in widths and np.allclose(a, a.transpose(0, 2, 1), rtol=1e-3)
+            a.shape[1] == a.shape[2] and (not widths or a.shape[2] in widths) and is_matrix(a, sheet.unit)
             for a in sheet.arrays
         )
     if sheet.sides != 2 or side_of_triangle(sheet.arrays[0].shape[1]) not in widths - {0, 1}:
@@ -115,6 +119,46 @@ def _is_stack(sheet: Sheet, widths: set[int]) -> bool:
 
 def _unpacked(stack: Sheet) -> list[Matrix]:
     return [a if a.ndim == 3 else unpack_lower(a) for a in stack.arrays]
+
+
+def _without_tables(parts: Parts, classes: int) -> Readings:
+    """Symmetric matrices, alone or one a class, and perhaps counts."""
+    found = {name: _gram_alone(sheet) for name, sheet in parts.grams.items()}
+    for name, sheet in parts.whole.items():
+        if (parts.grams or parts.stacks) and sheet.has_lengths([classes] * len(sheet.items)):
+            found[name] = _counts_or_labels(sheet.arrays, parts, classes)
+    counts = next((parts.whole[name].arrays for name in parts.whole if _is(found.get(name), "class_counts")), None)
+    for name, stack in parts.stacks.items():
+        fits = counts is not None and stack.has_lengths([classes] * len(stack.items))
+        found[name] = (
+            unsure("class_second_moments", "class_covariances", why="no counts beside it")
+            if counts is None or not fits
+            else moments_by_rank(_unpacked(stack), counts, stack.unit)
+        )
+    return found
+
+
+def _is(reading: Reading | None, kind: str) -> bool:
+    return reading is not None and reading.kind == kind
+
+
+def _counts_or_labels(values: tuple[Matrix, ...], parts: Parts, classes: int) -> Reading:
+    """As many whole numbers as classes, beside matrices: counts where one is no class, or they add up to a rank."""
+    words = "whole numbers, one a class"
+    if any((a >= classes).any() for a in values):
+        return sure("class_counts", f"{words}, not all of them below the number of classes")
+    if len(parts.grams) == 1:
+        (sheet,) = parts.grams.values()
+        ranks = [_rank(matrix, sheet.unit) for matrix in matrices_of(sheet)]
+        if all(a.sum() == rank < len(m) for a, rank, m in zip(values, ranks, matrices_of(sheet), strict=True)):
+            return sure("class_counts", f"{words}, which add up to the rank of the matrix")
+    return unsure("class_counts", "labels", why=f"{words}, all below their number")
+
+
+def _rank(matrix: Matrix, unit: float) -> int:
+    if len(matrix) > WIDEST:
+        return len(matrix)
+    return int((np.linalg.eigvalsh(matrix) > rounding(matrix, unit)).sum())
 
 
 def _gram_alone(sheet: Sheet) -> Reading:
@@ -130,12 +174,24 @@ def _beside_gram(name: str, table: Sheet, parts: Parts, classes: int) -> Reading
         tables, turned = tuple(a.T for a in tables), True
         if [a.shape[1] for a in tables] != widths:
             return {other: _gram_alone(gram)}
+    if _gives(table.arrays, matrices, max(table.unit, gram.unit)):
+        labels = read_indices(parts.whole, table.arrays, classes).readings
+        words = "the rows' own products add up to the matrix beside them"
+        return {**labels, name: sure("features", words), other: sure("second_moment", words)}
     if any(len(a) > classes for a in tables):
         return {other: _gram_alone(gram)}
     found = read_indices(parts.whole, tables, classes, summed=True)
     of_gram, of_table = read_pair(gram, matrices, table, tables, found.counts)
     of_table = Reading(of_table.kinds, of_table.evidence, turned)
     return {**found.readings, other: of_gram, name: of_table}
+
+
+def _gives(tables: tuple[Matrix, ...], matrices: tuple[Matrix, ...], unit: float) -> bool:
+    """Whether matrices are F^T F of the tables beside them."""
+    return all(
+        f.shape[1] == len(g) and np.abs(f.T @ f - g).max() <= 64 * max(unit, 1e-12) * max(len(f), 1) ** 0.5 * np.abs(g).max()
+        for f, g in zip(tables, matrices, strict=True)
+    )
 
 
 def _without_counts(name: str, table: Sheet, found: Indices, parts: Parts, classes: int) -> Readings:
