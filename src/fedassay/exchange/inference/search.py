@@ -52,11 +52,15 @@ class Layout:
         cuts: The fields that are not read as they were sent.
         sheets: All arrays after these cuts.
         readings: What they are.
+        score: How much is told of the fields as they were sent, and of how many parts for certain.
+        complete: Whether every array is told for certain.
     """
 
     cuts: Mapping[str, Cut]
     sheets: Sheets
     readings: Readings
+    score: tuple[int, int]
+    complete: bool
 
 
 def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
@@ -67,10 +71,22 @@ def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
         classes: C.
         read: The readers, from fields and classes to readings.
     """
-    best = Layout({}, sheets, read(sheets, classes))
-    most = _score({name: (name,) for name in sheets}, best.readings)
+    best = _search(sheets, classes, read)
     arrays = [name for name, sheet in sheets.items() if sheet.sides > 0]
-    if arrays and all(_sure(best.readings.get(name)) for name in arrays):
+    if best.complete or not 2 < len(arrays) <= _FIELDS:
+        return best
+    # A field that is no part of the others may keep these from being told.
+    found = [_search({n: sheet for n, sheet in sheets.items() if n != name}, classes, read) for name in arrays]
+    most = max(each.score for each in found)
+    leading = [each for each in found if each.score == most]
+    # Where one field or another may be the stranger, neither reading is to be believed.
+    return leading[0] if most > best.score and len(leading) == 1 else best
+
+
+def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
+    best = _layout({}, sheets, sheets, classes, read)
+    arrays = [name for name, sheet in sheets.items() if sheet.sides > 0]
+    if best.complete:
         # What is told whole may still be several arrays side by side.
         arrays = [name for name in arrays if best.readings[name].kind in _SIDE_BY_SIDE]
     for cuts in _layouts({name: sheets[name] for name in arrays}, classes):
@@ -81,27 +97,26 @@ def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
         cut = {new: sheet for name in sheets for new, sheet in parts.get(name, {name: sheets[name]}).items()}
         if len(cut) != sum(len(parts.get(name, [name])) for name in sheets):
             continue
-        readings = read(cut, classes)
-        names = {name: tuple(parts.get(name, (name,))) for name in sheets}
-        score = _score(names, readings)
-        if score > most and all(new in readings and _told(readings[new]) for own in parts.values() for new in own):
-            best, most = Layout(cuts, cut, readings), score
-            if all(_sure(readings.get(name)) for name in cut if cut[name].sides > 0):
+        layout = _layout(cuts, cut, sheets, classes, read)
+        told = (_told(layout.readings[new]) if new in layout.readings else 0 for own in parts.values() for new in own)
+        if layout.score > best.score and all(told):
+            best = layout
+            if best.complete:
                 break
     return best
 
 
+def _layout(cuts: Mapping[str, Cut], cut: Sheets, sheets: Sheets, classes: int, read: Read) -> Layout:
+    """A layout with what its arrays are, and how much that tells of the fields as they were sent."""
+    readings = read(cut, classes)
+    told = {name: _told(readings[name]) if name in readings else 0 for name in cut}
+    sent = [[told[new] for new in (cuts[name].names(name) if name in cuts else (name,))] for name in sheets]
+    score = sum(map(min, sent)), sum(own.count(_TOLD) for own in sent if min(own) == _TOLD)
+    complete = all(told[name] == _TOLD for name, sheet in cut.items() if sheet.sides > 0)
+    return Layout(cuts, cut, readings, score, complete)
+
+
 _TOLD = 2
-
-
-def _score(names: Mapping[str, tuple[str, ...]], readings: Readings) -> tuple[int, int]:
-    """How much is told of the fields as they were sent, and of how many parts for certain."""
-    told = {name: [_told(readings[new]) if new in readings else 0 for new in own] for name, own in names.items()}
-    return sum(map(min, told.values())), sum(own.count(_TOLD) for own in told.values() if min(own) == _TOLD)
-
-
-def _sure(reading: Reading | None) -> bool:
-    return reading is not None and _told(reading) == _TOLD
 
 
 def _told(reading: Reading) -> int:

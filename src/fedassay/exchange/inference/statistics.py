@@ -213,17 +213,21 @@ def _without_counts(name: str, table: Sheet, found: Indices, parts: Parts, class
 
 
 def _two_tables(parts: Parts, classes: int) -> Readings:
-    """Sums and squares of every class, with counts."""
+    """Sums and squares of every class, with counts, and perhaps with the Gram matrix of all records."""
     (one, first), (two, second) = parts.tables.items()
     found = read_indices(parts.whole, first.arrays, classes)
     shapes = [(a.shape, b.shape) for a, b in zip(first.arrays, second.arrays, strict=True)]
-    if found.counts is None or any(a != b for a, b in shapes) or parts.grams or parts.stacks:
+    if found.counts is None or any(a != b for a, b in shapes) or parts.stacks:
         return dict(found.readings)
     tables = (first.arrays, second.arrays)
     ways = [order for order in ((0, 1), (1, 0)) if squares_of(tables[order[0]], tables[order[1]], found.counts)]
     leading = which_is_first(*tables)
     if leading is not None:
         ways = [order for order in ways if order[0] == leading]
+    for name, gram in parts.grams.items():
+        found.readings[name] = _gram_alone(gram)
+        # The squares of all classes add up to the diagonal of what adds up over all records.
+        ways = [order for order in ways if _diagonal_is(tables[order[1]], matrices_of(gram), gram.unit)] or ways
     if len(ways) != 1:
         why = "each table may be the squares of the other: features between 0 and 1"
         return {
@@ -233,8 +237,22 @@ def _two_tables(parts: Parts, classes: int) -> Readings:
         }
     names = (one, two)
     words = "squares are at least sums^2 / n, and equal where n is 1"
-    return {
+    readings: Readings = {
         **found.readings,
         names[ways[0][0]]: sure(SUMS, words),
         names[ways[0][1]]: sure("class_second_moments", words),
     }
+    for name, gram in parts.grams.items():
+        sums = (first, second)[ways[0][0]]
+        if len(parts.grams) == 1 and all(len(m) == a.shape[1] for m, a in zip(matrices_of(gram), sums.arrays, strict=True)):
+            readings[name] = read_pair(gram, matrices_of(gram), sums, sums.arrays, found.counts)[0]
+    return readings
+
+
+def _diagonal_is(squares: tuple[Matrix, ...], matrices: tuple[Matrix, ...], unit: float) -> bool:
+    """Whether the squares of all classes add up to the diagonal of a matrix."""
+    near = 16 * max(unit, 1e-12) * max(map(len, squares))
+    return all(
+        len(m) == a.shape[1] and np.abs(a.sum(axis=0) - np.diagonal(m)).max() <= near * np.diagonal(m).max()
+        for a, m in zip(squares, matrices, strict=True)
+    )
