@@ -157,8 +157,6 @@ def _moved(sent: list[tuple[str, np.ndarray]], rng: np.random.Generator) -> list
                 left = {k: a for k, a in left.items() if a is not counts and a is not table}
                 out.append(np.column_stack([counts, table] if beside < 0.25 else [table, counts]))
             out += [_one(kind, a, rng) for kind, a in left.items()]
-    types = rng.choice(["sent", "float16", "float32", "float64"], size=len(out))
-    out = [_typed(a, str(kind)) for a, kind in zip(out, types, strict=True)]
     if stranger < 0.3:
         out.append(np.array([rng.random()]))
     return [out[place] for place in rng.permutation(len(out))] if not network else out
@@ -177,6 +175,19 @@ def _one(kind: str, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if values.ndim == 2:
         return (values, values.T, values[:, None], values, values.T)[way]
     return values[:, None] if way == 0 and values.ndim == 1 else values
+
+
+def typed(transcript: Transcript, rng: np.random.Generator) -> Transcript:
+    """The messages as declared, each field in another type, the same one in all messages."""
+    types: dict[str, str] = {}
+    messages = []
+    for message in transcript.from_clients():
+        fields = {}
+        for name, item in message.fields.items():
+            kind = types.setdefault(name, str(rng.choice(["sent", "float16", "float32", "float64"])))
+            fields[name] = replace(item, sent=_typed(item.values, kind), release=exact())
+        messages.append(replace(message, fields=fields, stored=None))
+    return Transcript("captured", transcript.classes, tuple(messages))
 
 
 def _typed(values: np.ndarray, kind: str) -> np.ndarray:
@@ -214,7 +225,12 @@ def main() -> None:
         worst: set[str] = set()
         for how in ("declared", "undeclared", "wrong", "parameters", "laid out", "laid out again"):
             moved = how.startswith("laid")
-            transcript, true = (laid_out(sent, rng), {}) if moved else changed(sent, how, rng)
+            if moved:
+                # What is left of a leak after rounding is what the declared messages show in these types.
+                rounded = typed(sent, rng)
+                worst, transcript, true = audited(rounded)[0], laid_out(rounded, rng), {}
+            else:
+                transcript, true = changed(sent, how, rng)
             read = with_inferred(transcript, infer_kinds(transcript)).from_clients()
             told = {each.read_as for each in infer_kinds(transcript)} - {None}
             strange = told - {item.kind for message in sent.from_clients() for item in message.fields.values()}

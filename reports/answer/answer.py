@@ -221,7 +221,8 @@ def _doubt(record: RunRecord) -> Iterator[str]:
 
 def _is_untold(entry: dict[str, object]) -> bool:
     """Whether a captured field was read as nothing because its arrays leave several kinds, or none."""
-    return entry.get("status") in ("ambiguous", "unknown") and entry.get("read_as") == entry.get("declared")
+    unread = entry.get("status") in ("ambiguous", "unknown") and entry.get("read_as") == entry.get("declared")
+    return unread and entry.get("candidates") != ["other"]
 
 
 def _subject(decision: Decision) -> Option | None:

@@ -113,14 +113,14 @@ class Apart:
     def __init__(self, make: Callable[[str], Work]) -> None:
         self._told: set[tuple[str, int]] = set()
         self._here, there = Pipe()
-        process = _forked()
+        process = forked()
         if not process:
             # Whoever holds a copy of another one's connection would keep it from hearing of its end.
-            for connection in (self._here, *_OPEN):
+            for connection in (self._here, *OPEN):
                 connection.close()
             _serve(there, make)
         there.close()
-        _OPEN.add(self._here)
+        OPEN.add(self._here)
         weakref.finalize(self, _end, self._here, process)
 
     def ask(self, cell: str, known: Sequence[Records], question: Question) -> Reply:
@@ -170,14 +170,15 @@ def sealed_alone(tape: Tape) -> Tape | None:
     return Tape(draws=own) if own else None
 
 
-def _forked() -> int:
+def forked() -> int:
+    """Fork this process; 0 in the new one."""
     with warnings.catch_warnings():
         # Threads of this process hold no lock that the other one takes: it computes with one thread.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
-_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
 """This process's ends of the connections to those that it forked."""
 
 
@@ -225,7 +226,7 @@ def _alone(work: Work, given: bytes) -> bytes:
     """The reply of a process that is forked for one question, as bytes."""
     folder = tempfile.mkdtemp(prefix="fedassay-apart-")
     here, there = Pipe(duplex=False)
-    process = _forked()
+    process = forked()
     if not process:
         try:
             here.close()

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fedassay.exchange.inference.gradients import in_order, read_gradients
 from fedassay.exchange.inference.layouts import Piece
 from fedassay.exchange.inference.networks import read_networks
-from fedassay.exchange.inference.reading import Reading, Readings, unsure
+from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
 from fedassay.exchange.inference.search import best_layout
-from fedassay.exchange.inference.sheets import Form, Sheet, forms_of
+from fedassay.exchange.inference.sheets import Form, Sheet, forms_of, holds
 from fedassay.exchange.inference.statistics import read_statistics
 from fedassay.exchange.message import FieldKind, Message, MessageField
 from fedassay.exchange.release import PrivacyClaim
@@ -49,6 +50,7 @@ class Inferred:
         source: The field as it was sent.
         piece: Which part of it this is; None: the field as it lies.
         layout: What the field holds, where it was cut.
+        rounded: A coarser type that holds its numbers as they are, in which they were rounded before; or None.
     """
 
     field: str
@@ -58,6 +60,7 @@ class Inferred:
     source: str
     piece: Piece | None = None
     layout: str = ""
+    rounded: np.dtype[Any] | None = None
 
     @property
     def as_sent(self) -> bool:
@@ -129,11 +132,17 @@ def _of_form(form: Form, classes: int) -> Iterator[Inferred]:
     for source, sent in form.sheets.items():
         cut, declared = layout.cuts.get(source), sent.items[0].kind
         if cut is None:
-            yield Inferred(source, declared, _reading(sent, layout.readings), form.messages, source)
+            reading = _reading(sent, layout.readings)
+            yield Inferred(source, declared, reading, form.messages, source, rounded=_rounded(sent, sent))
             continue
         for name, piece in zip(cut.names(source), cut.pieces, strict=True):
             reading = _reading(layout.sheets[name], layout.readings)
-            yield Inferred(name, declared, reading, form.messages, source, piece, cut.words)
+            own = layout.sheets[name]
+            yield Inferred(name, declared, reading, form.messages, source, piece, cut.words, _rounded(own, sent))
+
+
+def _rounded(own: Sheet, sent: Sheet) -> np.dtype[Any] | None:
+    return None if own.dtype == sent.items[0].dtype else own.dtype
 
 
 def _readings(sheets: Mapping[str, Sheet], classes: int) -> Readings:
@@ -144,20 +153,26 @@ def _readings(sheets: Mapping[str, Sheet], classes: int) -> Readings:
 def _reading(sheet: Sheet, readings: Readings) -> Reading:
     if sheet.sides > 1 and sheet.arrays and all(np.ptp(a) == 0 for a in sheet.arrays if a.size):
         return unsure(why="one number throughout, which says nothing")
+    if sheet.name not in readings and all(item.size == 1 for item in sheet.items):
+        return sure("other", "one number a message")
     return readings.get(sheet.name, unsure(why="no rule reads arrays of this shape beside the others"))
 
 
 def with_inferred(transcript: Transcript, found: tuple[Inferred, ...]) -> Transcript:
     """The same messages, their fields of the kinds that their arrays tell (`Inferred.read_as`).
 
-    Fields that hold several arrays are cut, and a claim that covers them covers their parts. Of what the server
-    sent, weights of the same name are cut alike. A message whose arrays then contradict the table of kinds keeps
+    Fields that hold several arrays are cut, and a claim that covers them covers their parts; numbers that were rounded
+    before are of the type that they were rounded to. Of what the server sent, weights of the same name are cut alike. A message whose arrays then contradict the table of kinds keeps
     what it declared.
     """
     kinds: dict[str, list[Inferred]] = {}
     for each in found:
         kinds.setdefault(each.source, []).append(each)
-    kinds = {name: parts for name, parts in kinds.items() if any(part.read_as is not None for part in parts)}
+    kinds = {
+        name: parts
+        for name, parts in kinds.items()
+        if any(part.read_as is not None or part.rounded is not None for part in parts)
+    }
     messages = tuple(_redeclared(message, kinds, transcript.classes) for message in transcript.messages)
     claim = transcript.claim
     if isinstance(claim, PrivacyClaim) and claim.covers:
@@ -182,18 +197,24 @@ def _read(name: str, item: MessageField, parts: Sequence[Inferred], down: bool) 
     """A field as its parts are read; of the server's, weights alone, which keep their kind."""
     if not parts or (item.kind not in {"parameters", "head"} if down else item.kind != parts[0].declared):
         return {name: item}
+    if all(part.read_as is None for part in parts) and any(not part.as_sent for part in parts):
+        return {name: item}
     if down and all(part.read_as != "gradient" for part in parts):
         return {name: item}
     read = {}
     for part in parts:
         kind = item.kind if down else part.read_as or ("other" if part.piece is not None else item.kind)
-        typed = kind in _WHOLE and item.dtype.kind == "f"
-        if part.as_sent and not typed:
+        whole = kind in _WHOLE and item.dtype.kind == "f"
+        if part.as_sent and not whole and part.rounded is None:
             read[part.field] = replace(item, kind=kind)
             continue
         values = item.values if part.piece is None else part.piece.of(item.values)
         values = values.T if part.reading.transposed else values
-        read[part.field] = replace(item, kind=kind, sent=values.astype(np.int64) if typed else values)
+        if whole:
+            values = values.astype(np.int64)
+        elif part.rounded is not None and holds(part.rounded, values):
+            values = values.astype(part.rounded)
+        read[part.field] = replace(item, kind=kind, sent=values)
     return read
 
 

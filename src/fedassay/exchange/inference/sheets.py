@@ -21,6 +21,8 @@ Matrix = NDArray[np.float64]
 _MESSAGES = 12
 """Messages of one form that are looked at."""
 
+_TYPES = (np.dtype(np.float16), np.dtype(np.float32))
+
 _LARGEST = 1 << 22
 """Entries above which an array is looked at by its shape alone."""
 
@@ -52,18 +54,21 @@ class Sheet:
         return found.pop() if len(found) == 1 else -1
 
     @cached_property
-    def unit(self) -> float:
-        """Unit roundoff of the type; 0 for integers.
+    def dtype(self) -> np.dtype[Any]:
+        """The coarsest type that holds every number: what was rounded before it was sent may travel in a finer one.
 
-        Of a coarser type where it holds every number: what was rounded before it was sent in a finer one.
+        Whole numbers keep their type, which says nothing of how they were computed.
         """
-        dtype = self.items[0].dtype
-        if dtype.kind != "f":
-            return 0.0
-        whole = all(np.array_equal(a, np.rint(a)) for a in self.arrays)
-        coarser = () if whole else (kind for kind in (np.float16, np.float32) if np.finfo(kind).eps > np.finfo(dtype).eps)
-        held = (kind for kind in coarser if all(_holds(a, kind) for a in self.arrays))
-        return float(np.finfo(next(held, dtype)).eps) / 2
+        sent = self.items[0].dtype
+        if sent.kind != "f" or all(np.array_equal(a, np.rint(a)) for a in self.arrays):
+            return sent
+        coarser = (kind for kind in _TYPES if kind.itemsize < sent.itemsize)
+        return next((kind for kind in coarser if all(holds(kind, a) for a in self.arrays)), sent)
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff of that type; 0 for integers."""
+        return float(np.finfo(self.dtype).eps) / 2 if self.dtype.kind == "f" else 0.0
 
     @property
     def noised(self) -> bool:
@@ -106,7 +111,8 @@ class Form:
     messages: int
 
 
-def _holds(values: Matrix, kind: type[np.floating[Any]]) -> bool:
+def holds(kind: np.dtype[Any], values: NDArray[Any]) -> bool:
+    """Whether a type of floats holds numbers as they are."""
     with np.errstate(over="ignore", under="ignore"):
         return bool((values.astype(kind) == values).all())
 
