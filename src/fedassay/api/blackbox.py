@@ -9,6 +9,7 @@ does were not drawn with it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,6 @@ Rows = NDArray[np.float64]
 
 _LEVEL = 0.05
 """Probability that the bound on epsilon of an honest mechanism is too large."""
-
-_LOW = 24
-"""Bits of a number, above those that are 0 in every one of its runs, that count as low-order."""
 
 _RUNS = 40
 """Runs from which on a bit that never changes says something."""
@@ -35,19 +33,29 @@ def epsilon_bound(one: Rows, other: Rows, delta: float) -> float:
         delta: Of the claim.
     """
     half = len(one) // 2
-    direction = _direction(one[:half], other[:half])
-    left, right = one @ direction, other @ direction
-    cuts = np.quantile(np.concatenate([left[:half], right[:half]]), np.linspace(0.02, 0.98, 49))
-    ways = ((left, right), (right, left))
+    pairs = [(found(one), found(other)) for found in _statistics(one[:half], other[:half])]
+    ways = [way for left, right in pairs for way in ((left, right), (right, left))]
+    cuts = [np.quantile(np.concatenate([a[:half], b[:half]]), np.linspace(0.02, 0.98, 49)) for a, b in ways]
     guesses = [
         (_epsilon(a[:half], b[:half], cut, sign, delta), cut, sign, way)
         for way, (a, b) in enumerate(ways)
-        for cut in cuts
+        for cut in cuts[way]
         for sign in (1, -1)
     ]
     _, cut, sign, way = max(guesses, key=lambda each: each[0])
     a, b = ways[way]
     return _epsilon(a[half:], b[half:], cut, sign, delta)
+
+
+def _statistics(one: Rows, other: Rows) -> list[Callable[[Rows], NDArray[np.float64]]]:
+    """What is taken of a run: the direction in which both sides differ, and how far from either mean it lies."""
+    direction, scale = _direction(one, other), np.concatenate([one, other]).std(axis=0)
+    scale[scale == 0] = 1.0
+    centres = (one.mean(axis=0), other.mean(axis=0))
+    return [
+        lambda rows: np.asarray(rows @ direction, dtype=np.float64),
+        *(lambda rows, c=c: np.linalg.norm((rows - c) / scale, axis=1) for c in centres),
+    ]
 
 
 def _direction(one: Rows, other: Rows) -> NDArray[np.float64]:
@@ -90,8 +98,8 @@ def fixed_bits(rows: Rows) -> int:
     """Low-order bits that are 1 in every run, of numbers that are another one in each.
 
     Noise on a number changes its last bits from run to run; a bit that is 1 in all of n runs has a probability of
-    2^-n to 0.75^n (where rounding favours even numbers). Bits below those that any run of any number uses are of a
-    coarser type or a grid, and left out.
+    2^-n to 0.75^n (where rounding favours even numbers). Bits above a hundredth of how far a number scatters are left
+    out, and so are those below what any run of any number uses: a coarser type, or a grid.
 
     Args:
         rows: Shape (n, numbers), runs on the same records; fewer than 40 say nothing.
@@ -102,11 +110,18 @@ def fixed_bits(rows: Rows) -> int:
     if len(rows) < _RUNS:
         return 0
     changing = np.array([len(np.unique(column)) > 0.9 * len(column) for column in rows.T], dtype=np.bool_)
-    bits = np.ascontiguousarray(rows[:, changing]).view(np.uint64)
-    if not bits.size:
+    held = np.ascontiguousarray(rows[:, changing])
+    if not held.size:
         return 0
+    bits = held.view(np.uint64)
     used = int(np.bitwise_or.reduce(bits.ravel()))
     lowest = (used & -used).bit_length() - 1
+    # The last bit of a number below 2^e weighs 2^(e - 53).
+    heights = np.frexp(np.abs(held).max(axis=0))[1] - 53
+    tops = np.floor(np.log2(held.std(axis=0) / 100)).astype(np.int64) - heights
     same = np.bitwise_and.reduce(bits, axis=0)
-    low = np.uint64(((1 << _LOW) - 1) << lowest & ((1 << 52) - 1))
-    return int(sum(int(value & low).bit_count() for value in same))
+    found = (
+        int(value) >> lowest & (1 << max(0, min(int(top), 52) - lowest)) - 1
+        for value, top in zip(same, tops, strict=True)
+    )
+    return sum(value.bit_count() for value in found)

@@ -11,7 +11,7 @@ from itertools import permutations
 
 import numpy as np
 
-from fedassay.exchange.inference.layouts import Array, Cut, Piece, is_lower, is_matrix, is_upper
+from fedassay.exchange.inference.layouts import Array, Cut, Piece, is_lower, is_matrix, is_upper, orders, table_piece
 from fedassay.exchange.inference.sheets import Sheet
 
 _WIDEST = 1024
@@ -181,13 +181,13 @@ def _cuts(sheet: Sheet, order: Sequence[Part], classes: int) -> Iterator[Cut]:
     """One order of parts as cuts: tables by rows, and by columns."""
     width = next(size for what, size in order if what == "table") // classes
     words = ", ".join(f"{_WORDS[what]} ({size})" for what, size in order)
-    for turn in (False, True):
+    start, stop = next((start, stop) for what, start, stop in _places(order) if what == "table")
+    for way, doubtful in orders([array[start:stop] for array in sheet.arrays], classes):
         pieces = []
         for what, start, stop in _places(order):
             block = [array[start:stop] for array in sheet.arrays]
             if what == "table":
-                shape = (width, classes) if turn else (classes, width)
-                pieces.append(Piece(None, start, stop, shape, "columns" if turn else "rows"))
+                pieces.append(table_piece(start, stop, classes, width, way))
             elif what in ("square", "squares"):
                 shape = (width, width) if what == "square" else (classes, width, width)
                 pieces.append(Piece(None, start, stop, shape))
@@ -198,7 +198,7 @@ def _cuts(sheet: Sheet, order: Sequence[Part], classes: int) -> Iterator[Cut]:
             else:
                 upper = what == "triangle" and all(is_upper(a, sheet.unit) for a in block)
                 pieces.append(Piece(None, start, stop, None, "upper" if upper else "rows"))
-        yield Cut(f"in one row {words}" + (", tables by columns" if turn else ""), tuple(pieces))
+        yield Cut(f"in one row {words}, tables by {way}", tuple(pieces), doubtful)
 
 
 _WORDS = {
@@ -212,13 +212,18 @@ _WORDS = {
 }
 
 
-def with_offsets(sheet: Sheet) -> Iterator[Cut]:
-    """A layer's table whose last column, or last row, is its offsets."""
-    if sheet.sides == 2 and all(min(a.shape) > 1 for a in sheet.arrays):
-        for axis, order in ((1, "rows"), (0, "columns")):
-            words = f"a layer, its offsets in the last {'column' if axis else 'row'}"
-            table = Piece(axis, 0, -1, order="columns" if order == "columns" else "rows")
-            yield Cut(words, (table, Piece(axis, -1, None, (-1,))))
+def with_offsets(axis: int) -> Cut:
+    """A layer's table whose last column (axis 1), or last row (axis 0) of a turned one, is its offsets."""
+    words = f"a layer, its offsets in the last {'column' if axis else 'row'}"
+    return Cut(words, (Piece(axis, 0, -1, order="rows" if axis else "columns"), Piece(axis, -1, None, (-1,))))
+
+
+def ends(sheet: Sheet, classes: int, axis: int) -> bool:
+    """Whether a table with its offsets is the last layer of a softmax classifier's gradient."""
+    tables = [a if axis else a.T for a in sheet.arrays]
+    return classes > 1 and all(
+        len(table) == classes and table.shape[1] > 1 and _adds_up(table, sheet.unit) for table in tables
+    )
 
 
 def flat_gradient(sheet: Sheet, classes: int) -> Iterator[Cut]:
@@ -249,25 +254,25 @@ def _layers(sheet: Sheet, classes: int, offsets_first: bool, tried: Sequence[int
         tried: Numbers of units; empty: all.
     """
     length = sheet.lengths()[0]
-    for units in tried or range(2, min(length // classes, _WIDEST * 16)):
-        end = length - classes * (units + 1)
-        width = max(end, 0) // units - 1
-        if end < 0 or (end and (end % units or width < 1)):
-            continue
-        start = end + (classes if offsets_first else 0)
-        for turn in (False, True):
+    for turn in (False, True):
+        # By columns each unit's numbers add up to 0 by themselves, so that fewer units seem to fit as well.
+        for units in tried or range(min(length // classes, _WIDEST * 16), 1, -1):
+            end = length - classes * (units + 1)
+            width = max(end, 0) // units - 1
+            if end < 0 or (end and (end % units or width < 1)):
+                continue
+            start = end + (classes if offsets_first else 0)
             shape = (units, classes) if turn else (classes, units)
             tables = [array[start : start + classes * units].reshape(shape) for array in sheet.arrays]
             if not all(_adds_up(table.T if turn else table, sheet.unit) for table in tables):
                 continue
-            layers = [((units, width), 0)] if end else []
+            layers = (*((((units, width), 0),) if end else ()), ((classes, units), end))
             pieces = [
-                piece
-                for (rows, columns), at in (*layers, ((classes, units), end))
-                for piece in _layer(rows, columns, at, offsets_first, turn)
+                piece for (rows, columns), at in layers for piece in _layer(rows, columns, at, offsets_first, turn)
             ]
-            sizes = " and ".join(f"{rows} x {columns}" for (rows, columns), _ in (*layers, ((classes, units), end)))
+            sizes = " and ".join(f"{rows} x {columns}" for (rows, columns), _ in layers)
             yield Cut(f"in one row the layers {sizes}", tuple(pieces))
+            break
 
 
 def _layer(rows: int, columns: int, at: int, offsets_first: bool, turn: bool) -> tuple[Piece, Piece]:

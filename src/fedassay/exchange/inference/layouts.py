@@ -8,7 +8,7 @@ diagonal, a column of whole numbers among others, an end whose columns add up to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -51,6 +51,8 @@ class Piece:
         """
         values = np.squeeze(values, axis=self.dropped) if self.dropped else values
         values = values.ravel() if self.axis is None else values
+        if values.ndim <= (self.axis or 0):
+            raise ValueError(f"an array of {values.ndim} sides has no axis {self.axis}")
         taken = values[(*(slice(None),) * (self.axis or 0), slice(self.start, self.stop))]
         taken = taken if self.shape is None else taken.reshape(self.shape)
         if self.order == "columns":
@@ -67,10 +69,12 @@ class Cut:
     Attributes:
         words: What the field holds, after "holds".
         pieces: The arrays, one or more.
+        doubtful: Whether a table may as well lie by columns as by rows, for all that its own numbers tell.
     """
 
     words: str
     pieces: tuple[Piece, ...]
+    doubtful: bool = False
 
     def names(self, field: str) -> tuple[str, ...]:
         """Names of the parts of a field: its own where it is one."""
@@ -107,10 +111,43 @@ def flattened(sheet: Sheet, classes: int) -> Iterator[Cut]:
     """A row of numbers that are one table of a row a class."""
     lengths = set(sheet.lengths())
     if sheet.sides == 1 and len(lengths) == 1 and (length := lengths.pop()) % classes == 0 and length > classes:
-        shape = (classes, length // classes)
-        yield Cut(f"a table of {shape[0]} x {shape[1]} in one row", (Piece(None, shape=shape),))
-        turn = Piece(None, shape=shape[::-1], order="columns")
-        yield Cut(f"a table of {shape[1]} x {shape[0]} in one row", (turn,))
+        width = length // classes
+        for order, doubtful in orders(sheet.arrays, classes):
+            yield Cut(
+                f"a table of {classes} x {width} in one row, by {order}",
+                (table_piece(0, length, classes, width, order),),
+                doubtful,
+            )
+
+
+def table_piece(start: int, stop: int, classes: int, width: int, order: Order) -> Piece:
+    """A table (C, d) that lies in one row of numbers, by rows or by columns."""
+    shape = (classes, width) if order == "rows" else (width, classes)
+    return Piece(None, start, stop, shape, order)
+
+
+def orders(rows: Sequence[Array], classes: int) -> tuple[tuple[Order, bool], ...]:
+    """In which orders a table (C, d) can lie in rows of numbers, the likelier one first, and whether that is in doubt.
+
+    Classes share what features are large: right way round, a table is nearer to one of rank 1 than it is with its
+    numbers in another order. Tables of features of mean 0 are not.
+    """
+    gains = [_first_share(row.reshape(classes, -1)) - _first_share(row.reshape(-1, classes)) for row in rows]
+    decided = all(gain > _GAIN for gain in gains) or all(gain < -_GAIN for gain in gains)
+    likely: tuple[Order, Order] = ("rows", "columns") if sum(gains) >= 0 else ("columns", "rows")
+    return ((likely[0], not decided), (likely[1], True))
+
+
+def _first_share(table: Array) -> float:
+    """The share of the first singular value in a table's squares, its mean taken away."""
+    table = table - table.mean()
+    total = float(np.square(table, dtype=np.float64).sum())
+    small = table if table.shape[0] <= table.shape[1] else table.T
+    return float(np.linalg.eigvalsh(small @ small.T)[-1]) / total if total else 0.0
+
+
+_GAIN = 0.02
+"""By how much more of a table's squares the first singular value must explain to tell its order."""
 
 
 def squares(sheet: Sheet) -> Iterator[Cut]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedassay.exchange.inference.joined import (
     beside_matrix,
+    ends,
     flat_gradient,
     halves,
     in_one_row,
@@ -84,7 +85,8 @@ def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
 
 
 def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
-    best = _layout({}, sheets, sheets, classes, read)
+    sent = best = _layout({}, sheets, sheets, classes, read)
+    rivals: list[Layout] = []
     arrays = [name for name, sheet in sheets.items() if sheet.sides > 0]
     if best.complete:
         # What is told whole may still be several arrays side by side.
@@ -99,11 +101,31 @@ def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
             continue
         layout = _layout(cuts, cut, sheets, classes, read)
         told = (_told(layout.readings[new]) if new in layout.readings else 0 for own in parts.values() for new in own)
-        if layout.score > best.score and all(told):
-            best = layout
-            if best.complete:
+        if not all(told):
+            continue
+        doubtful = any(each.doubtful for each in cuts.values())
+        if layout.score > best.score:
+            best, rivals = layout, []
+            if best.complete and not doubtful:
                 break
-    return best
+        elif layout.score == best.score and best is not sent and set(cuts) == set(best.cuts):
+            rivals.append(layout)
+    if not rivals or not any(each.doubtful for each in best.cuts.values()):
+        return best
+    # A table by rows that reads as well by columns is neither, but where numbers in another order make far more
+    # records: sums lie where a Gram matrix is large, and what was shuffled does not.
+    found = sorted((best, *rivals), key=_records)
+    return found[0] if _records(found[0]) < _records(found[1]) / _FEWER else sent
+
+
+def _records(layout: Layout) -> float:
+    """How many records a layout makes; infinite where nothing says."""
+    made = [reading.records for reading in layout.readings.values() if reading.records is not None]
+    return min(made, default=np.inf)
+
+
+_FEWER = 3.0
+"""By how many times fewer records one order of a table must make than another to be the right one."""
 
 
 def _layout(cuts: Mapping[str, Cut], cut: Sheets, sheets: Sheets, classes: int, read: Read) -> Layout:
@@ -136,6 +158,13 @@ def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
         if sheet.arrays and not sheet.whole and all(a.size for a in sheet.arrays)
     }
     tables = {name: sheet for name, sheet in sheets.items() if sheet.sides == 2 and sheet.arrays}
+    # The layers of one network lie alike.
+    if len(tables) > 1:
+        yield {name: cut for name, sheet in tables.items() for cut in turned(sheet)}
+    for axis in (1, 0):
+        # A table of low rank holds its last column in its range, whatever it is: the last layer has to say more.
+        if any(ends(sheet, classes, axis) for sheet in tables.values()):
+            yield {name: with_offsets(axis) for name, sheet in tables.items()}
     if len(choices) <= _FIELDS:
         found = [
             {name: cut for name, cut in zip(choices, picked, strict=True) if cut is not None}
@@ -145,12 +174,6 @@ def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
     else:
         each = ({name: cut} for name, own in choices.items() for cut in own if cut is not None)
         yield from islice(each, _LAYOUTS)
-    # The layers of one network lie alike.
-    if len(tables) > 1:
-        yield {name: cut for name, sheet in tables.items() for cut in turned(sheet)}
-    ways = {name: list(with_offsets(sheet)) for name, sheet in tables.items()}
-    if ways and all(map(len, ways.values())):
-        yield from ({name: own[way] for name, own in ways.items()} for way in (0, 1))
 
 
 def _cuts(sheet: Sheet, classes: int) -> Iterator[Cut]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -182,7 +182,7 @@ def _beside_gram(name: str, table: Sheet, parts: Parts, classes: int) -> Reading
         return {other: _gram_alone(gram)}
     found = read_indices(parts.whole, tables, classes, summed=True)
     of_gram, of_table = read_pair(gram, matrices, table, tables, found.counts)
-    of_table = Reading(of_table.kinds, of_table.evidence, turned)
+    of_table = replace(of_table, transposed=turned)
     return {**found.readings, other: of_gram, name: of_table}
 
 
