@@ -2,12 +2,12 @@
 
     python benchmarks/captured_kinds.py SECONDS
 
-Part one: messages of other kinds, which are none of those that an inference may name: 200 as they are, and 200 turned,
-flattened or joined. Part two: the messages of shipped methods as they declare themselves, renamed without kinds,
-with kinds declared wrongly at random, all as `parameters`, and twice laid out otherwise: turned, packed,
-flattened, joined, in other types, beside arrays that are no part of them. Which attacks find a leak is compared with
-what they find of the declared messages; what is not found has to be said. The seed of the layouts may be given as a second
-argument: cases that nobody has seen.
+Part one: messages of other kinds, which are none of those that an inference may name: 200 as they are, and 200
+turned, flattened or joined. Part two: the messages of shipped methods as they declare themselves, renamed without
+kinds, with kinds declared wrongly at random, all as `parameters`, and twice laid out otherwise: turned, packed,
+flattened, joined, in other types, beside arrays that are no part of them. Which attacks find a leak is compared
+with what they find of the declared messages; what is not found has to be said. The seed of the layouts may be
+given as a second argument: cases that nobody has seen.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ def laid_out(transcript: Transcript, rng: np.random.Generator) -> Transcript:
     seed, names = int(rng.integers(2**31)), [f"v{place}" for place in rng.permutation(40)]
     messages = []
     for message in transcript.from_clients():
-        arrays = _moved([(item.kind, item.values) for item in message.fields.values()], np.random.default_rng(seed))
+        arrays = _moved(
+            [(item.kind, item.values) for item in message.fields.values()], np.random.default_rng(seed)
+        )
         named = zip(names, arrays, strict=False)
         fields = {name: MessageField(a, "other", exact()) for name, a in named}
         messages.append(replace(message, fields=fields, stored=None))
@@ -149,7 +151,10 @@ def _moved(sent: list[tuple[str, np.ndarray]], rng: np.random.Generator) -> list
         out = [np.concatenate([a.astype(np.float64).ravel() for _, a in sent])]
     else:
         left, out = dict(sent), []
-        counts, table = left.get("class_counts"), next((left[k] for k in ("class_sums", "class_means") if k in left), None)
+        counts, table = (
+            left.get("class_counts"),
+            next((left[k] for k in ("class_sums", "class_means") if k in left), None),
+        )
         if network:
             out = [a.T if a.ndim == 2 and join < 0.5 else a for _, a in sent]
         else:
@@ -237,7 +242,9 @@ def main() -> None:
             if strange:
                 misread.append(f"{number} {how}: {', '.join(sorted(map(str, strange)))}")
             kinds = [(name, item.kind) for message in read for name, item in message.fields.items()]
-            held = sum(kind not in {"other", "parameters"} if moved else true[name] == kind for name, kind in kinds)
+            held = sum(
+                kind not in {"other", "parameters"} if moved else true[name] == kind for name, kind in kinds
+            )
             try:
                 leaks, said = audited(transcript)
             except FedassayError as error:
@@ -247,7 +254,9 @@ def main() -> None:
             state = "found" if not lost else "said" if said else "MISSED"
             found.setdefault(how, []).append(state)
             detail = ", ".join(sorted(leaks)) if not lost else f"without {', '.join(lost)}; {' '.join(said)}"
-            print(f"{number} | {case} | {how} | {held} of {len(kinds)} | {state} | {detail or 'no leak'}", flush=True)
+            print(
+                f"{number} | {case} | {how} | {held} of {len(kinds)} | {state} | {detail or 'no leak'}", flush=True
+            )
     for how, states in found.items():
         counted = {state: states.count(state) for state in ("found", "said", "MISSED")}
         print(how, counted, flush=True)

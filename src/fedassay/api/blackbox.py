@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,15 +55,17 @@ def _statistics(one: Rows, other: Rows) -> list[Callable[[Rows], NDArray[np.floa
     centres = (one.mean(axis=0), other.mean(axis=0))
     return [
         lambda rows: np.asarray(rows @ direction, dtype=np.float64),
-        *(lambda rows, c=c: np.linalg.norm((rows - c) / scale, axis=1) for c in centres),
+        *(partial(_distance, centre=centre, scale=scale) for centre in centres),
     ]
+
+
+def _distance(rows: Rows, centre: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.linalg.norm((rows - centre) / scale, axis=1), dtype=np.float64)
 
 
 def _direction(one: Rows, other: Rows) -> NDArray[np.float64]:
     spread = np.concatenate([one, other]).std(axis=0)
-    return np.divide(
-        other.mean(axis=0) - one.mean(axis=0), spread**2, out=np.zeros_like(spread), where=spread > 0
-    )
+    return np.divide(other.mean(axis=0) - one.mean(axis=0), spread**2, out=np.zeros_like(spread), where=spread > 0)
 
 
 def _epsilon(a: NDArray[np.float64], b: NDArray[np.float64], cut: float, sign: int, delta: float) -> float:
@@ -74,7 +77,7 @@ def _epsilon(a: NDArray[np.float64], b: NDArray[np.float64], cut: float, sign: i
 
 
 def differs(one: Rows, other: Rows) -> float:
-    """p of two kinds of runs being alike: by their means along one direction, and by how far they scatter.
+    """P of two kinds of runs being alike: by their means along one direction, and by how far they scatter.
 
     Args:
         one: Shape (n, numbers).
@@ -87,10 +90,8 @@ def differs(one: Rows, other: Rows) -> float:
     scale = np.concatenate([one, other]).std(axis=0)
     scale[scale == 0] = 1.0
     centre = np.concatenate([one[:middle], other[:half]]).mean(axis=0)
-    ways = [(rows[start:] @ direction for rows, start in ((one, middle), (other, half)))]
-    ways.append(
-        np.linalg.norm((rows[start:] - centre) / scale, axis=1) for rows, start in ((one, middle), (other, half))
-    )
+    ways = [(one[middle:] @ direction, other[half:] @ direction)]
+    ways.append((_distance(one[middle:], centre, scale), _distance(other[half:], centre, scale)))
     return min(1.0, len(ways) * min(float(stats.ks_2samp(*way).pvalue) for way in ways))
 
 
@@ -98,8 +99,8 @@ def fixed_bits(rows: Rows) -> int:
     """Low-order bits that are 1 in every run, of numbers that are another one in each.
 
     Noise on a number changes its last bits from run to run; a bit that is 1 in all of n runs has a probability of
-    2^-n to 0.75^n (where rounding favours even numbers). Bits above a hundredth of how far a number scatters are left
-    out, and so are those below what any run of any number uses: a coarser type, or a grid.
+    2^-n to 0.75^n (where rounding favours even numbers). Bits above a hundredth of how far a number scatters are
+    left out, and so are those below what any run of any number uses: a coarser type, or a grid.
 
     Args:
         rows: Shape (n, numbers), runs on the same records; fewer than 40 say nothing.

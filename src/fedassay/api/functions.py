@@ -9,13 +9,13 @@
 Nothing is known of the code: neither where its noise comes from nor what it computes before. So its noise is
 tested by runs on the same records, and what one record moves by neighbours: records left out, records twice, and
 records at corners of the range of the data. The worst of them is run on fresh coins, and the error of telling both
-apart bounds epsilon from below. The search is one over these neighbours alone: what it does not find is not shown to
-be absent.
+apart bounds epsilon from below. The search is one over these neighbours alone: what it does not find is not shown
+to be absent.
 
-Where the function can be forked, first calls in processes of their own, with other coins, are compared with calls of
-this process, one after the other: what counts its calls has none to count there. If they differ, everything else is
-asked of first calls alone. What was seen before is varied in the same way: a function that then sends something else
-remembers.
+Where the function can be forked, first calls in processes of their own, with other coins, are compared with calls
+of this process, one after the other: what counts its calls has none to count there. If they differ, everything
+else is asked of first calls alone. What was seen before is varied in the same way: a function that then sends
+something else remembers.
 """
 
 from __future__ import annotations
@@ -144,9 +144,15 @@ def audit_function(
         *_clauses(spread, distance, worst, observed, (neighbours, reruns, draws), epsilon),
         *tricks,
         box.words,
-        "Not tested: code that behaves otherwise when it is audited, and records hidden in the coins of noise.",
+        _OUT_OF_REACH,
     )
     return FunctionAudit(run, clauses, tricks, worst, observed, epsilon is not None and observed > epsilon)
+
+
+_OUT_OF_REACH = (
+    "Not tested: code that behaves otherwise when it is audited by what it reads outside (files, the clock, this "
+    "library) or in a few calls, timing, and records enciphered in noise or in the choice of its generator."
+)
 
 
 class _Box:
@@ -188,7 +194,9 @@ class _Box:
     def words(self) -> str:
         """How it was run."""
         if not self.apart:
-            return f"Runs: one after the other in this process, for {self.why}: what counts its calls was not found."
+            return (
+                f"Runs: one after the other in this process, for {self.why}: what counts its calls was not found."
+            )
         which = "all of them first calls" if self.counts else f"{_COMPARED} first calls among them"
         return f"Runs: in this process and in new ones, in which the function had never run; {which}."
 
@@ -200,7 +208,9 @@ class _Box:
             self._fresh.took(seconds)
             try:
                 # A first call that draws no coins does not show whether these can be changed; a later one does.
-                varied = [_row(self._fresh.message([records] * calls, coins)) for calls in (1, 3) for coins in (1, 2)]
+                varied = [
+                    _row(self._fresh.message([records] * calls, coins)) for calls in (1, 3) for coins in (1, 2)
+                ]
             except Exception as error:  # noqa: BLE001
                 self._give_up(f"it does not run in a forked process ({error})")
             else:
@@ -249,9 +259,7 @@ class _Box:
         return np.array(rows)
 
 
-def _tricks(
-    box: _Box, records: Array, others: Sequence[Array], rows: Rows, starts: Rows | None
-) -> Iterator[str]:
+def _tricks(box: _Box, records: Array, others: Sequence[Array], rows: Rows, starts: Rows | None) -> Iterator[str]:
     """What no honest mechanism does, a sentence each.
 
     Args:
@@ -273,7 +281,7 @@ def _tricks(
         yield from _memory(box, records, others)
     if (fixed := fixed_bits(rows)) > _FEW_BITS:
         yield (
-            f"Low-order bits: {fixed} of them are the same in each of {len(rows)} runs, of numbers that noise changes."
+            f"Low-order bits: {fixed} of them are the same in each of {len(rows)} runs, in numbers that change."
         )
 
 
@@ -283,7 +291,7 @@ _REMEMBERS = "Memory: the same records gave another message after other records 
 def _memory(box: _Box, records: Array, others: Sequence[Array]) -> Iterator[str]:
     """Whether what was seen before changes a message: with the same coins, or by how runs are distributed.
 
-    Before records of another number coins may be drawn that the number says, so that only distributions are compared.
+    Of records of another number other coins may be drawn, so that only distributions are compared.
     """
     corner = np.broadcast_to(records.max(axis=0), records.shape)
     alike = [np.ascontiguousarray(data) for data in (records[::-1], corner, records[[0] * len(records)])]

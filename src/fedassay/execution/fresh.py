@@ -185,7 +185,7 @@ def _answered(
 
 
 def generators_of(fn: object) -> Iterator[object]:
-    """Every generator of random numbers that a function reaches, each once, in the order in which they are found."""
+    """Every generator of random numbers that a function reaches, each once, in the order of finding."""
     import torch
 
     kinds = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)

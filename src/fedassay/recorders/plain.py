@@ -100,7 +100,9 @@ class Kept:
             about = self.declared.get(name)
             if sender == SERVER:
                 # Its model is what clients' updates are read against.
-                fields[name] = MessageField(array, _downwards(default), derived("computed by the server", answers=answered))
+                fields[name] = MessageField(
+                    array, _downwards(default), derived("computed by the server", answers=answered)
+                )
             elif about is None:
                 fields[name] = MessageField(array, default, exact(note="not declared, so taken to be exact"))
             else:

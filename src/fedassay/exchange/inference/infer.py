@@ -95,7 +95,9 @@ class Inferred:
     @property
     def text(self) -> str:
         """One sentence."""
-        evidence = "; ".join((*((f"{self.source} holds {self.layout}",) if self.layout else ()), *self.reading.evidence))
+        evidence = "; ".join(
+            (*((f"{self.source} holds {self.layout}",) if self.layout else ()), *self.reading.evidence)
+        )
         kinds = " or ".join(self.reading.kinds) or "no kind that is known"
         if self.status == "contradicts":
             return f"{self.field} declares {self.declared}, but its arrays are {kinds}: {evidence}"
@@ -161,8 +163,9 @@ def _reading(sheet: Sheet, readings: Readings) -> Reading:
 def with_inferred(transcript: Transcript, found: tuple[Inferred, ...]) -> Transcript:
     """The same messages, their fields of the kinds that their arrays tell (`Inferred.read_as`).
 
-    Fields that hold several arrays are cut, and a claim that covers them covers their parts; numbers that were rounded
-    before are of the type that they were rounded to. Of what the server sent, weights of the same name are cut alike. A message whose arrays then contradict the table of kinds keeps
+    Fields that hold several arrays are cut, and a claim that covers them covers their parts; numbers that were
+    rounded before are of the type that they were rounded to. Of what the server sent, weights of the same name are
+    cut alike. A message whose arrays then contradict the table of kinds keeps
     what it declared.
     """
     kinds: dict[str, list[Inferred]] = {}

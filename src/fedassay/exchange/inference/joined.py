@@ -11,7 +11,16 @@ from itertools import permutations
 
 import numpy as np
 
-from fedassay.exchange.inference.layouts import Array, Cut, Piece, is_lower, is_matrix, is_upper, orders, table_piece
+from fedassay.exchange.inference.layouts import (
+    Array,
+    Cut,
+    Piece,
+    is_lower,
+    is_matrix,
+    is_upper,
+    orders,
+    table_piece,
+)
 from fedassay.exchange.inference.sheets import Sheet
 
 _WIDEST = 1024

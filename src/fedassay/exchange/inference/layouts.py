@@ -31,8 +31,8 @@ class Piece:
         start: Where it starts.
         stop: Where it ends; None: at the end.
         shape: What it is reshaped to, -1 for one side that follows; None: as it is.
-        order: `rows`: as it lies. `columns`: the last axis becomes the first. `upper`: upper triangles along the last
-            axis become lower ones. `labels`: the place of the largest entry of each row.
+        order: `rows`: as it lies. `columns`: the last axis becomes the first. `upper`: upper triangles along the
+            last axis become lower ones. `labels`: the place of the largest entry of each row.
         dropped: Axes of one entry that are left out first.
     """
 
@@ -127,7 +127,7 @@ def table_piece(start: int, stop: int, classes: int, width: int, order: Order) -
 
 
 def orders(rows: Sequence[Array], classes: int) -> tuple[tuple[Order, bool], ...]:
-    """In which orders a table (C, d) can lie in rows of numbers, the likelier one first, and whether that is in doubt.
+    """How a table (C, d) can lie in rows of numbers, the likelier order first, and which are in doubt.
 
     Classes share what features are large: right way round, a table is nearer to one of rank 1 than it is with its
     numbers in another order. Tables of features of mean 0 are not.

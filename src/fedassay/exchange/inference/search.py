@@ -1,7 +1,7 @@
 """The layout of a form's arrays under which its readers tell the most: as sent, or cut and turned back.
 
-Every layout is read by the same rules as arrays that lie as they should. One is taken if every part of what it cuts
-is told, or is one of a few statistics, and more is told than of the arrays as they were sent.
+Every layout is read by the same rules as arrays that lie as they should. One is taken if every part of what it
+cuts is told, or is one of a few statistics, and more is told than of the arrays as they were sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedassay.exchange.inference.joined import (
     with_whole_columns,
 )
 from fedassay.exchange.inference.layouts import Cut, Piece, flattened, one_hot, squares, turned
-from fedassay.exchange.inference.reading import Reading, Readings
+from fedassay.exchange.inference.reading import Reading, Readings, unsure
 from fedassay.exchange.inference.sheets import Sheet
 from fedassay.exchange.message import FieldKind
 
@@ -100,7 +100,9 @@ def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
         if len(cut) != sum(len(parts.get(name, [name])) for name in sheets):
             continue
         layout = _layout(cuts, cut, sheets, classes, read)
-        told = (_told(layout.readings[new]) if new in layout.readings else 0 for own in parts.values() for new in own)
+        told = (
+            _told(layout.readings[new]) if new in layout.readings else 0 for own in parts.values() for new in own
+        )
         if not all(told):
             continue
         doubtful = any(each.doubtful for each in cuts.values())
@@ -115,7 +117,13 @@ def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
     # A table by rows that reads as well by columns is neither, but where numbers in another order make far more
     # records: sums lie where a Gram matrix is large, and what was shuffled does not.
     found = sorted((best, *rivals), key=_records)
-    return found[0] if _records(found[0]) < _records(found[1]) / _FEWER else sent
+    if _records(found[0]) < _records(found[1]) / _FEWER:
+        return found[0]
+    open_ = {
+        name: unsure(why=f"it may hold {cut.words}, or in another order: no number tells which")
+        for name, cut in best.cuts.items()
+    }
+    return replace(sent, readings=sent.readings | open_)
 
 
 def _records(layout: Layout) -> float:

@@ -55,7 +55,7 @@ class Sheet:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The coarsest type that holds every number: what was rounded before it was sent may travel in a finer one.
+        """The coarsest type that holds every number: what was rounded may travel in a finer one.
 
         Whole numbers keep their type, which says nothing of how they were computed.
         """

@@ -143,7 +143,7 @@ def _is(reading: Reading | None, kind: str) -> bool:
 
 
 def _counts_or_labels(values: tuple[Matrix, ...], parts: Parts, classes: int) -> Reading:
-    """As many whole numbers as classes, beside matrices: counts where one is no class, or they add up to a rank."""
+    """As many whole numbers as classes: counts where one is no class, or where they add up to a rank."""
     words = "whole numbers, one a class"
     if any((a >= classes).any() for a in values):
         return sure("class_counts", f"{words}, not all of them below the number of classes")
@@ -189,7 +189,8 @@ def _beside_gram(name: str, table: Sheet, parts: Parts, classes: int) -> Reading
 def _gives(tables: tuple[Matrix, ...], matrices: tuple[Matrix, ...], unit: float) -> bool:
     """Whether matrices are F^T F of the tables beside them."""
     return all(
-        f.shape[1] == len(g) and np.abs(f.T @ f - g).max() <= 64 * max(unit, 1e-12) * max(len(f), 1) ** 0.5 * np.abs(g).max()
+        f.shape[1] == len(g)
+        and np.abs(f.T @ f - g).max() <= 64 * max(unit, 1e-12) * max(len(f), 1) ** 0.5 * np.abs(g).max()
         for f, g in zip(tables, matrices, strict=True)
     )
 
@@ -244,7 +245,9 @@ def _two_tables(parts: Parts, classes: int) -> Readings:
     }
     for name, gram in parts.grams.items():
         sums = (first, second)[ways[0][0]]
-        if len(parts.grams) == 1 and all(len(m) == a.shape[1] for m, a in zip(matrices_of(gram), sums.arrays, strict=True)):
+        if len(parts.grams) == 1 and all(
+            len(m) == a.shape[1] for m, a in zip(matrices_of(gram), sums.arrays, strict=True)
+        ):
             readings[name] = read_pair(gram, matrices_of(gram), sums, sums.arrays, found.counts)[0]
     return readings
 
