@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fedassay.exchange.message import FieldKind, MessageField
 from fedassay.exchange.models import SentModule
-from fedassay.exchange.release import BEFORE_ANSWERS
 from fedassay.exchange.transcript import SERVER, Message
 from fedassay.exchange.view import View
 
@@ -135,7 +134,7 @@ def _fields(message: Message) -> tuple[MessageField, ...]:
 
 def _is_answer(item: MessageField) -> bool:
     """Whether a field was computed from what clients have sent."""
-    return item.release.mechanism == "derived" and item.release.note != BEFORE_ANSWERS
+    return item.release.mechanism == "derived" and item.release.answers
 
 
 def _network(view: View) -> nn.Module | None:

@@ -196,7 +196,7 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
 
 
 def _doubt(record: RunRecord) -> Iterator[str]:
-    """Which captured fields are not what they declare."""
+    """Which captured fields are not what they declare, and which no attack read for want of a kind."""
     about = record.plan.get("transcript") if isinstance(record.plan, dict) else None
     said = about.get("inferred") if isinstance(about, dict) else None
     wrong = [each for each in said or () if isinstance(each, dict) and each.get("status") == "contradicts"]
@@ -206,6 +206,36 @@ def _doubt(record: RunRecord) -> Iterator[str]:
             f"Warning: {first['field']} declares {first['declared']}, but its arrays are {first['read_as']}{more}"
             "; the attacks read what the arrays are."
         )
+    untold = [each for each in said or () if isinstance(each, dict) and _is_untold(each)]
+    if untold:
+        first = min(untold, key=lambda each: not each["candidates"])
+        may_be = " or ".join(map(str, first["candidates"]))
+        what = f"may be {may_be}" if may_be else "is no kind that its numbers tell"
+        more = "" if len(untold) == 1 else f", and {len(untold) - 1} more fields are as unclear"
+        kind = first["candidates"][0] if first["candidates"] else "class_sums"
+        yield (
+            f"Not attacked: {first['field']} {what}{more}. Say what it is, in transcript.json or with "
+            f"kinds={{'{first['field']}': '{kind}'}}, and the attacks on that kind run."
+        )
+
+    weights = [each for each in said or () if isinstance(each, dict) and each.get("kind") == "parameters"]
+    ran = (
+        f for cell in record.cells for f in cell.findings if f.attack in _OF_NETWORKS and f.verdict != "not_run"
+    )
+    if weights and not any(ran):
+        yield (
+            f"Not attacked: {weights[0]['field']} is read as weights of a network, which attacks read beside the "
+            "model that the server sent: record that with recorder.sent('server', model, receiver=client)."
+        )
+
+
+_OF_NETWORKS = ("gradient_inversion", "head_inversion")
+
+
+def _is_untold(entry: dict[str, object]) -> bool:
+    """Whether a captured field was read as nothing because its arrays leave several kinds, or none."""
+    unread = entry.get("status") in ("ambiguous", "unknown") and entry.get("read_as") == entry.get("declared")
+    return unread and entry.get("candidates") != ["other"]
 
 
 def _subject(decision: Decision) -> Option | None:

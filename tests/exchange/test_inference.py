@@ -153,12 +153,13 @@ def test_classes_of_one_size_do_not_tell_sums_from_means() -> None:
     assert set(found["m"].reading.kinds) == {"class_sums", "class_means"}
 
 
-def test_one_record_a_class_is_said_to_tell_nothing() -> None:
+def test_sums_of_one_record_a_class_are_the_records() -> None:
+    """Their own products add up to the Gram matrix, as those of sums of several do not."""
     rng = np.random.default_rng(1)
     features = np.maximum(rng.normal(size=(CLASSES, WIDTH)), 0)
     found = _found([{"a": features, "b": features.T @ features}])
     assert found["b"].reading.kind == "second_moment"
-    assert found["a"].status == "ambiguous"
+    assert found["a"].reading.kind == "features"
 
 
 @pytest.mark.parametrize("covariances", [False, True])

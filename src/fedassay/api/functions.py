@@ -7,35 +7,47 @@
     print(*tested.clauses, sep=" ")
 
 Nothing is known of the code: neither where its noise comes from nor what it computes before. So its noise is
-tested by runs on the same records, and what one record moves by neighbours: records left out, and records at
-corners of the range of the data. The worst of them is run on fresh coins, and the error of telling both apart
-bounds epsilon from below (Kairouz, Oh and Viswanath 2015, theorem 2.1; Clopper and Pearson 1934). The search is
-one over these neighbours alone: what it does not find is not shown to be absent.
+tested by runs on the same records, and what one record moves by neighbours: records left out, records twice, and
+records at corners of the range of the data. The worst of them is run on fresh coins, and the error of telling both
+apart bounds epsilon from below. The search is one over these neighbours alone: what it does not find is not shown
+to be absent.
+
+Where the function can be forked, first calls in processes of their own, with other coins, are compared with calls
+of this process, one after the other: what counts its calls has none to count there. If they differ, everything
+else is asked of first calls alone. What was seen before is varied in the same way: a function that then sends
+something else remembers.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from fedassay.api.blackbox import differs, epsilon_bound, fixed_bits
 from fedassay.api.calls import Where, audit
 from fedassay.api.run import Run
+from fedassay.execution.fresh import Fresh, timed
 from fedassay.recorders.plain import as_array, record
-from fedassay.support.errors import PlanError
+from fedassay.support.errors import NotRunError, PlanError
 from fedassay.support.seeds import Seeds
 
 Array = NDArray[Any]
+Rows = NDArray[np.float64]
 Mechanism = Callable[[Array], Mapping[str, Any]]
 
-_LEVEL = 0.05
-"""Probability that the bound on epsilon of an honest mechanism is too large."""
+_ALIKE = 1e-3
+"""p below which runs that should be alike are said to differ."""
+
+_COMPARED = 40
+"""Runs on each side of such a comparison."""
+
+_FEW_BITS = 8
+"""Low-order bits that may be the same in all runs by chance."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,7 @@ class FunctionAudit:
     Attributes:
         run: The audit of its message: every attack that applies.
         clauses: Which clause of the claim was tested how, a sentence each.
+        tricks: Those of them that say what no honest mechanism does: memory, calls that differ, fixed bits.
         worst: The neighbour that moves the message most.
         observed: Lower bound on epsilon, at 95 %; `draws` limit how large it can be.
         refuted: Whether the claim is.
@@ -66,6 +79,7 @@ class FunctionAudit:
 
     run: Run
     clauses: tuple[str, ...]
+    tricks: tuple[str, ...]
     worst: Neighbour
     observed: float
     refuted: bool
@@ -105,38 +119,195 @@ def audit_function(
     """
     _check(records, neighbours, reruns, draws, epsilon, delta)
     rng = Seeds(seed).numpy("audited function")
-    first = {name: as_array(values, name) for name, values in fn(records.copy()).items()}
-    folder = Path(output)
-    with record(folder / "message", classes=classes, method=getattr(fn, "__name__", "a function")) as recorder:
-        recorder.sent(0, first)
-    run = audit(folder / "message", folder / "audit", device="cpu", progress=False)
+    with _Box(fn) as box:
+        first = box.first(records)
+        folder = Path(output)
+        with record(folder / "message", classes=classes, method=getattr(fn, "__name__", "a function")) as recorder:
+            recorder.sent(0, first)
+        run = audit(folder / "message", folder / "audit", device="cpu", progress=False)
+        starts = box.starts(records)
+        own = box.rows(records, reruns)
+        # Clipping of single numbers, or constants, must not make a distance infinite.
+        spread = float(np.sqrt(own.var(axis=0, ddof=1).mean())) if np.ptp(own, axis=0).any() else 0.0
+        tried = list(_neighbours(records, neighbours, epsilon is not None, rng))
+        moves = [
+            (float(np.linalg.norm(box.rows(data, reruns).mean(axis=0) - own.mean(axis=0))), words, data)
+            for words, data in tried
+        ]
+        distance, words, data = max(moves, key=lambda each: each[0])
+        worst = Neighbour(words, distance / (spread or 1.0))
+        on_records = box.rows(records, draws)
+        # Also of a message that never changes: honest noise on whole numbers may not show in a few hundred runs.
+        observed = epsilon_bound(on_records, box.rows(data, draws), delta) if distance > 0 else 0.0
+        tricks = tuple(_tricks(box, records, [data for _, data in tried], on_records, starts))
+    clauses = (
+        *_clauses(spread, distance, worst, observed, (neighbours, reruns, draws), epsilon),
+        *tricks,
+        box.words,
+        _OUT_OF_REACH,
+    )
+    return FunctionAudit(run, clauses, tricks, worst, observed, epsilon is not None and observed > epsilon)
 
-    def sample(data: Array, count: int) -> NDArray[np.float64]:
-        rows = [_row(fn(data.copy())) for _ in range(count)]
-        if {len(row) for row in rows} != {width}:
+
+_OUT_OF_REACH = (
+    "Not tested: code that behaves otherwise when it is audited by what it reads outside (files, the clock, this "
+    "library) or in a few calls, timing, and records enciphered in noise or in the choice of its generator."
+)
+
+
+class _Box:
+    """A function that is run here, and by first calls in processes of their own where it can be forked.
+
+    Args:
+        fn: Not called yet.
+
+    Attributes:
+        why: Why it is not run in processes of their own, or "".
+        counts: Whether first calls send something else than later ones.
+    """
+
+    def __init__(self, fn: Mechanism) -> None:
+        self._fn = fn
+        self._coins = 0
+        self._width = 0
+        self.why = ""
+        self.counts = False
+        self._fresh: Fresh | None = None
+        try:
+            self._fresh = Fresh(fn)
+        except NotRunError as error:
+            self.why = str(error)
+
+    def __enter__(self) -> _Box:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fresh is not None:
+            self._fresh.close()
+
+    @property
+    def apart(self) -> bool:
+        """Whether runs are first ones in processes of their own."""
+        return self._fresh is not None
+
+    @property
+    def words(self) -> str:
+        """How it was run."""
+        if not self.apart:
+            return (
+                f"Runs: one after the other in this process, for {self.why}: what counts its calls was not found."
+            )
+        which = "all of them first calls" if self.counts else f"{_COMPARED} first calls among them"
+        return f"Runs: in this process and in new ones, in which the function had never run; {which}."
+
+    def first(self, records: Array) -> Mapping[str, Array]:
+        """The first message of all, made in this process; what cannot be run apart is found out here."""
+        message, seconds = timed(self._fn, records)
+        self._width = len(_row(message))
+        if self._fresh is not None:
+            self._fresh.took(seconds)
+            try:
+                # A first call that draws no coins does not show whether these can be changed; a later one does.
+                varied = [
+                    _row(self._fresh.message([records] * calls, coins)) for calls in (1, 3) for coins in (1, 2)
+                ]
+            except Exception as error:  # noqa: BLE001
+                self._give_up(f"it does not run in a forked process ({error})")
+            else:
+                here = [_row(self._fn(records.copy())) for _ in range(2)]
+                alike = all(np.array_equal(*varied[place : place + 2]) for place in (0, 2))
+                if alike and not np.array_equal(*here):
+                    self._give_up("its coins are the same in every new process")
+        return message
+
+    def _give_up(self, why: str) -> None:
+        if self._fresh is not None:
+            self._fresh.close()
+        self._fresh, self.why = None, why
+
+    def starts(self, records: Array) -> Rows | None:
+        """First calls with other coins, compared with calls of this process; None where it cannot be forked."""
+        if self._fresh is None:
+            return None
+        found = self._first_calls(records, _COMPARED)
+        self.counts = differs(found, self.here(records, _COMPARED)) < _ALIKE
+        return found
+
+    def rows(self, data: Array, count: int) -> Rows:
+        """Messages on the same data with other coins, shape (count, numbers)."""
+        return self._first_calls(data, count) if self.counts else self.here(data, count)
+
+    def _first_calls(self, data: Array, count: int) -> Rows:
+        return self._checked([self.after([data], self._next()) for _ in range(count)])
+
+    def here(self, data: Array, count: int) -> Rows:
+        """Messages of this process, one after the other."""
+        return self._checked([_row(self._fn(data.copy())) for _ in range(count)])
+
+    def after(self, calls: Sequence[Array], coins: int) -> Rows:
+        """The last message of some calls in a process of their own, shape (numbers,)."""
+        assert self._fresh is not None
+        return _row(self._fresh.message(calls, coins))
+
+    def _next(self) -> int:
+        self._coins += 1
+        return self._coins
+
+    def _checked(self, rows: list[Rows]) -> Rows:
+        if {len(row) for row in rows} != {self._width}:
             raise PlanError("audit_function: fn: messages of other sizes; allowed: shapes that do not depend on n")
         return np.array(rows)
 
-    width = len(_row(first))
-    own = sample(records, reruns)
-    # Clipping of single numbers, or constants, must not make a distance infinite.
-    spread = float(np.sqrt(own.var(axis=0, ddof=1).mean())) if np.ptp(own, axis=0).any() else 0.0
-    tried = list(_neighbours(records, neighbours, epsilon is not None, rng))
-    moves = [
-        (np.linalg.norm(sample(data, reruns).mean(axis=0) - own.mean(axis=0)), words, data)
-        for words, data in tried
-    ]
-    distance, words, data = max(moves, key=lambda each: each[0])
-    worst = Neighbour(words, float(distance) / (spread or 1.0))
-    # Also of a message that never changes: honest noise on whole numbers may not show in a few hundred runs.
-    observed = _bound(sample(records, draws), sample(data, draws), delta) if distance > 0 else 0.0
-    again = _row(fn(records.copy()))
-    changed = spread == 0 and not np.array_equal(again, own[0])
-    refuted = epsilon is not None and observed > epsilon
-    clauses = tuple(
-        _clauses(spread, float(distance), worst, observed, (neighbours, reruns, draws), epsilon, changed)
-    )
-    return FunctionAudit(run, clauses, worst, observed, refuted)
+
+def _tricks(box: _Box, records: Array, others: Sequence[Array], rows: Rows, starts: Rows | None) -> Iterator[str]:
+    """What no honest mechanism does, a sentence each.
+
+    Args:
+        box: The function.
+        records: What was given.
+        others: Neighbouring data sets.
+        rows: Messages of the records, one a run.
+        starts: Messages of first calls; None: it cannot be forked.
+    """
+    later = box.here(records, _COMPARED)
+    if starts is None:
+        # Neighbours were seen between those runs and these.
+        if not np.ptp(rows, axis=0).any() and not np.array_equal(rows[0], later[-1]):
+            yield _REMEMBERS
+    else:
+        p = differs(starts, later)
+        if box.counts or p < _ALIKE:
+            yield "Calls: calls of one process, one after the other, do not send what first calls send."
+        yield from _memory(box, records, others)
+    if (fixed := fixed_bits(rows)) > _FEW_BITS:
+        yield (
+            f"Low-order bits: {fixed} of them are the same in each of {len(rows)} runs, in numbers that change."
+        )
+
+
+_REMEMBERS = "Memory: the same records gave another message after other records had been seen."
+
+
+def _memory(box: _Box, records: Array, others: Sequence[Array]) -> Iterator[str]:
+    """Whether what was seen before changes a message: with the same coins, or by how runs are distributed.
+
+    Of records of another number other coins may be drawn, so that only distributions are compared.
+    """
+    corner = np.broadcast_to(records.max(axis=0), records.shape)
+    alike = [np.ascontiguousarray(data) for data in (records[::-1], corner, records[[0] * len(records)])]
+    fewer = next(data for data in others if len(data) < len(records))
+    plain, compared = box.after([records, records], 1), [fewer]
+    if not np.array_equal(plain, box.after([records, records], 1)):
+        compared = [alike[1], fewer]
+    elif any(not np.array_equal(box.after([data, records], 1), plain) for data in alike):
+        yield _REMEMBERS
+        return
+    before = np.array([box.after([records, records], place) for place in range(_COMPARED)])
+    for number, data in enumerate(compared, start=1):
+        coins = range(number * _COMPARED, (number + 1) * _COMPARED)
+        if differs(before, np.array([box.after([data, records], place) for place in coins])) < _ALIKE:
+            yield _REMEMBERS
+            return
 
 
 def _check(records: Array, neighbours: int, reruns: int, draws: int, epsilon: float | None, delta: float) -> None:
@@ -164,53 +335,37 @@ def _row(message: Mapping[str, Any]) -> NDArray[np.float64]:
 def _neighbours(
     records: Array, count: int, claimed: bool, rng: np.random.Generator
 ) -> Iterator[tuple[str, Array]]:
-    """Records without one, the longest first; and, where no relation is claimed, with one at a corner."""
+    """Records without one, the longest first; with one at a corner; and with a real one, in a random order.
+
+    A canary at a corner of the data is easily recognised; one record for another of the same data is not.
+    """
     norms = np.linalg.norm(records.reshape(len(records), -1).astype(np.float64), axis=1)
     order = [*np.argsort(-norms)[: (count + 1) // 2], *rng.permutation(len(records))]
     places = list(dict.fromkeys(int(place) for place in order))[:count]
     corners = [records.min(axis=0), records.max(axis=0)]
-    made = [(f"without record {place}", np.delete(records, place, axis=0)) for place in places]
+    without = [(f"without record {place}", np.delete(records, place, axis=0)) for place in places]
+    corner, real = [], []
     for number, place in enumerate(places):
-        replaced = records.copy()
-        replaced[place] = corners[number % 2]
-        if claimed:
-            # One record more, as add or remove of one has it.
-            made.append(
-                ("with one record more, at a corner of the data", np.concatenate([records, replaced[[place]]]))
-            )
-        else:
-            made.append((f"with record {place} at a corner of the data", replaced))
-    chosen = [*made[: (count + 1) // 2], *made[len(places) : len(places) + count // 2]]
+        other = int(rng.integers(len(records) - 1))
+        other += other >= place
+        for words, value, made in (
+            ("at a corner of the data", corners[number % 2], corner),
+            (f"equal to record {other}", records[other], real),
+        ):
+            if claimed:
+                # One record more, as add or remove of one has it.
+                made.append((f"with one record more, {words}", np.concatenate([records, value[None]])))
+            else:
+                made.append((f"with record {place} {words}", _with(records, place, value)))
+    rest = count - (count + 1) // 2
+    chosen = [*without[: (count + 1) // 2], *corner[: (rest + 1) // 2], *real[: rest // 2]]
     yield from (chosen[place] for place in rng.permutation(len(chosen)))
 
 
-def _bound(one: NDArray[np.float64], other: NDArray[np.float64], delta: float) -> float:
-    """Lower bound on epsilon from runs on both sides: direction and threshold by one half, error by the other."""
-    half = len(one) // 2
-    spread = np.concatenate([one[:half], other[:half]]).std(axis=0)
-    direction = np.divide(
-        other[:half].mean(axis=0) - one[:half].mean(axis=0), spread**2, out=np.zeros_like(spread), where=spread > 0
-    )
-    left, right = one @ direction, other @ direction
-    cuts = np.quantile(np.concatenate([left[:half], right[:half]]), np.linspace(0.02, 0.98, 49))
-    ways = ((left, right), (right, left))
-    guesses = [
-        (_epsilon(a[:half], b[:half], cut, sign, delta), cut, sign, way)
-        for way, (a, b) in enumerate(ways)
-        for cut in cuts
-        for sign in (1, -1)
-    ]
-    _, cut, sign, way = max(guesses, key=lambda each: each[0])
-    a, b = ways[way]
-    return _epsilon(a[half:], b[half:], cut, sign, delta)
-
-
-def _epsilon(a: NDArray[np.float64], b: NDArray[np.float64], cut: float, sign: int, delta: float) -> float:
-    """log((P_b - delta) / P_a) of an event, each probability at its worse end of an interval."""
-    hits, seen = int((sign * a > sign * cut).sum()), int((sign * b > sign * cut).sum())
-    most = float(stats.beta.ppf(1 - _LEVEL / 2, hits + 1, len(a) - hits)) if hits < len(a) else 1.0
-    least = float(stats.beta.ppf(_LEVEL / 2, seen, len(b) - seen + 1)) if seen else 0.0
-    return max(0.0, math.log((least - delta) / most)) if least > delta else 0.0
+def _with(records: Array, place: int, value: Array) -> Array:
+    replaced = records.copy()
+    replaced[place] = value
+    return replaced
 
 
 def _clauses(
@@ -220,7 +375,6 @@ def _clauses(
     observed: float,
     counts: tuple[int, int, int],
     epsilon: float | None,
-    changed: bool,
 ) -> Iterator[str]:
     neighbours, reruns, draws = counts
     if spread > 0:
@@ -236,6 +390,3 @@ def _clauses(
     if epsilon is not None:
         said = "is refuted" if observed > epsilon else "was not refuted, which does not show that it holds"
         yield f"Claim: epsilon {epsilon:g} {said}."
-    if changed:
-        yield "Memory: the same records gave another message after other records had been seen."
-    yield "Not tested: code that behaves otherwise when it is audited, and records hidden in the coins of noise."

@@ -64,6 +64,7 @@ class Release(Frozen):
         noise_multiplier: `dp_sgd`: noise standard deviation over the clipping norm.
         sampling_rate: `dp_sgd`: Poisson sampling probability of a unit in a step.
         steps: `dp_sgd`: number of noisy steps.
+        answers: `derived`: whether it is a function of what clients sent in its round; not what goes out before.
         note: Anything a reader of the ledger must know.
     """
 
@@ -81,6 +82,7 @@ class Release(Frozen):
     noise_multiplier: float | None = Field(default=None, ge=0)
     sampling_rate: float | None = Field(default=None, gt=0, le=1)
     steps: int | None = Field(default=None, ge=0, le=limits.STEPS)
+    answers: bool = True
     note: str = ""
 
     @field_validator("cells")
@@ -132,14 +134,10 @@ def public(note: str = "") -> Release:
     return Release(mechanism="public", note=note)
 
 
-BEFORE_ANSWERS = "computed by the server, before the answers of the round"
-"""Note on what a server sends for clients to start from; it is no function of what they answer."""
-
-
 @lru_cache(maxsize=256)
-def derived(note: str = "") -> Release:
-    """A field computed from what this transcript already holds."""
-    return Release(mechanism="derived", note=note)
+def derived(note: str = "", *, answers: bool = True) -> Release:
+    """A field computed from what this transcript already holds; `answers` False: for clients to start from."""
+    return Release(mechanism="derived", answers=answers, note=note)
 
 
 class PrivacyClaim(Frozen):

@@ -119,14 +119,14 @@ class Apart:
         self._told: set[tuple[str, int]] = set()
         self._status: int | None = None
         self._here, there = Pipe()
-        self._process = _forked()
+        self._process = forked()
         if not self._process:
             # Whoever holds a copy of another one's connection would keep it from hearing of its end.
-            for connection in (self._here, *_OPEN):
+            for connection in (self._here, *OPEN):
                 connection.close()
             _serve(there, make)
         there.close()
-        _OPEN.add(self._here)
+        OPEN.add(self._here)
         weakref.finalize(self, _end, self._here, self._process)
 
     @property
@@ -191,14 +191,15 @@ def sealed_alone(tape: Tape) -> Tape | None:
     return Tape(draws=own) if own else None
 
 
-def _forked() -> int:
+def forked() -> int:
+    """Fork this process; 0 in the new one."""
     with warnings.catch_warnings():
         # Threads of this process hold no lock that the other one takes: it computes with one thread.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
-_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
 """This process's ends of the connections to those that it forked."""
 
 
@@ -271,7 +272,7 @@ def _once(work: Work, given: bytes) -> tuple[bytes | None, int]:
     """What one such process replied, None where it ended before; and how it ended."""
     folder = tempfile.mkdtemp(prefix="fedassay-apart-")
     here, there = Pipe(duplex=False)
-    process = _forked()
+    process = forked()
     if not process:
         try:
             here.close()

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.inference.infer import infer_kinds
-from fedassay.exchange.release import BEFORE_ANSWERS, Claim, NoClaim, Release, derived, exact
+from fedassay.exchange.release import Claim, NoClaim, Release, derived, exact
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import (
     AGGREGATE,
@@ -93,7 +93,6 @@ class Kept:
         """
         fields = {}
         answered = any(each.round == number and each.sender != SERVER for each in self.messages)
-        down = "computed by the server" if answered else BEFORE_ANSWERS
         for name, array, default in values:
             if array.dtype.kind in "fc" and not np.isfinite(array).all():
                 self.notes[f"{name} of {sender} in round {number} held NaN or infinity and was left out"] = None
@@ -101,7 +100,9 @@ class Kept:
             about = self.declared.get(name)
             if sender == SERVER:
                 # Its model is what clients' updates are read against.
-                fields[name] = MessageField(array, _downwards(default), derived(down))
+                fields[name] = MessageField(
+                    array, _downwards(default), derived("computed by the server", answers=answered)
+                )
             elif about is None:
                 fields[name] = MessageField(array, default, exact(note="not declared, so taken to be exact"))
             else:
@@ -133,7 +134,7 @@ class Kept:
         told: dict[tuple[str, FieldKind], FieldKind | None] = {
             (each.field, each.declared): each.read_as
             for each in infer_kinds(Transcript("", self.classes, messages))
-            if each.field not in self.declared and each.declared == "parameters" and not each.reading.transposed
+            if each.field not in self.declared and each.declared == "parameters" and each.as_sent
         }
 
         def of_kind(name: str, item: MessageField) -> MessageField:

@@ -11,21 +11,28 @@ adversary reads the arrays, whatever a manifest calls them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fedassay.exchange.inference.gradients import in_order, read_gradients
+from fedassay.exchange.inference.layouts import Piece
 from fedassay.exchange.inference.networks import read_networks
-from fedassay.exchange.inference.reading import Reading, Readings, unsure
-from fedassay.exchange.inference.sheets import Form, forms_of
+from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
+from fedassay.exchange.inference.search import best_layout
+from fedassay.exchange.inference.sheets import Form, Sheet, forms_of, holds
 from fedassay.exchange.inference.statistics import read_statistics
 from fedassay.exchange.message import FieldKind, Message, MessageField
+from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import SERVER, Transcript, shape_problem
 
 _LOOSE: tuple[FieldKind, ...] = ("parameters", "head", "other")
 """Kinds that shapes tell, and no arithmetic: they contradict no declaration."""
+
+_WHOLE: tuple[FieldKind, ...] = ("labels", "class_ids", "component_counts")
+"""Kinds of whole numbers, which a message may carry as floats."""
 
 _FORMS = 16
 """Forms of messages that are read; whoever captured them, or made them up, chose how many there are."""
@@ -36,16 +43,29 @@ class Inferred:
     """What was inferred of a field.
 
     Attributes:
-        field: Its name.
+        field: Its name; of one part of a field that holds several, with the part's number.
         declared: The kind that it declares; `other` where it declares none.
         reading: The kinds that its arrays leave, with the evidence.
         messages: Messages that hold it.
+        source: The field as it was sent.
+        piece: Which part of it this is; None: the field as it lies.
+        layout: What the field holds, where it was cut.
+        rounded: A coarser type that holds its numbers as they are, in which they were rounded before; or None.
     """
 
     field: str
     declared: FieldKind
     reading: Reading
     messages: int
+    source: str
+    piece: Piece | None = None
+    layout: str = ""
+    rounded: np.dtype[Any] | None = None
+
+    @property
+    def as_sent(self) -> bool:
+        """Whether the array is read as it lies in the message."""
+        return self.piece is None and not self.reading.transposed
 
     @property
     def status(self) -> str:
@@ -67,7 +87,7 @@ class Inferred:
         read only beside those that the server sent.
         """
         kinds, one = self.reading.kinds, self.reading.kind
-        if self.status in {"inferred", "contradicts"} and one is not None and one != "other":
+        if (not self.as_sent or self.status in {"inferred", "contradicts"}) and one is not None and one != "other":
             return one
         tried = kinds[:1] == ("gradient",) and self.declared in {"other", "parameters", "head"}
         return "gradient" if tried else None
@@ -75,7 +95,9 @@ class Inferred:
     @property
     def text(self) -> str:
         """One sentence."""
-        evidence = "; ".join(self.reading.evidence)
+        evidence = "; ".join(
+            (*((f"{self.source} holds {self.layout}",) if self.layout else ()), *self.reading.evidence)
+        )
         kinds = " or ".join(self.reading.kinds) or "no kind that is known"
         if self.status == "contradicts":
             return f"{self.field} declares {self.declared}, but its arrays are {kinds}: {evidence}"
@@ -94,7 +116,7 @@ def infer_kinds(transcript: Transcript) -> tuple[Inferred, ...]:
     return (
         *read,
         *(
-            Inferred(name, sheet.items[0].kind, unsure(why=why), form.messages)
+            Inferred(name, sheet.items[0].kind, unsure(why=why), form.messages, name)
             for form in forms[_FORMS:]
             for name, sheet in form.sheets.items()
         ),
@@ -105,44 +127,98 @@ def _of_form(form: Form, classes: int) -> Iterator[Inferred]:
     noised = sorted(name for name, sheet in form.sheets.items() if sheet.noised)
     if noised:
         why = f"{', '.join(noised)} declare Gaussian noise, which hides what arrays have to do with one another"
-        readings: Readings = {name: unsure(why=why) for name in form.sheets}
-    else:
-        readings = (
-            read_gradients(form.sheets, classes)
-            or read_networks(form.sheets, classes)
-            or read_statistics(form.sheets, classes)
-        )
-    for name, sheet in form.sheets.items():
-        reading = readings.get(name, unsure(why="no rule reads arrays of this shape beside the others"))
-        if sheet.sides > 1 and sheet.arrays and all(np.ptp(a) == 0 for a in sheet.arrays if a.size):
-            reading = unsure(why="one number throughout, which says nothing")
-        yield Inferred(name, sheet.items[0].kind, reading, form.messages)
+        for name, sheet in form.sheets.items():
+            yield Inferred(name, sheet.items[0].kind, unsure(why=why), form.messages, name)
+        return
+    layout = best_layout(form.sheets, classes, _readings)
+    for source, sent in form.sheets.items():
+        cut, declared = layout.cuts.get(source), sent.items[0].kind
+        if cut is None:
+            reading = _reading(sent, layout.readings)
+            yield Inferred(source, declared, reading, form.messages, source, rounded=_rounded(sent, sent))
+            continue
+        for name, piece in zip(cut.names(source), cut.pieces, strict=True):
+            reading = _reading(layout.sheets[name], layout.readings)
+            own = layout.sheets[name]
+            yield Inferred(name, declared, reading, form.messages, source, piece, cut.words, _rounded(own, sent))
+
+
+def _rounded(own: Sheet, sent: Sheet) -> np.dtype[Any] | None:
+    return None if own.dtype == sent.items[0].dtype else own.dtype
+
+
+def _readings(sheets: Mapping[str, Sheet], classes: int) -> Readings:
+    held = dict(sheets)
+    return read_gradients(held, classes) or read_networks(held, classes) or read_statistics(held, classes)
+
+
+def _reading(sheet: Sheet, readings: Readings) -> Reading:
+    if sheet.sides > 1 and sheet.arrays and all(np.ptp(a) == 0 for a in sheet.arrays if a.size):
+        return unsure(why="one number throughout, which says nothing")
+    if sheet.name not in readings and all(item.size == 1 for item in sheet.items):
+        return sure("other", "one number a message")
+    return readings.get(sheet.name, unsure(why="no rule reads arrays of this shape beside the others"))
 
 
 def with_inferred(transcript: Transcript, found: tuple[Inferred, ...]) -> Transcript:
     """The same messages, their fields of the kinds that their arrays tell (`Inferred.read_as`).
 
-    A message whose arrays then contradict the table of kinds keeps what it declared.
+    Fields that hold several arrays are cut, and a claim that covers them covers their parts; numbers that were
+    rounded before are of the type that they were rounded to. Of what the server sent, weights of the same name are
+    cut alike. A message whose arrays then contradict the table of kinds keeps
+    what it declared.
     """
-    kinds = {each.field: each for each in found if each.read_as is not None}
-    messages = tuple(
-        message if message.sender == SERVER else _redeclared(message, kinds, transcript.classes)
-        for message in transcript.messages
-    )
-    return replace(transcript, messages=messages)
+    kinds: dict[str, list[Inferred]] = {}
+    for each in found:
+        kinds.setdefault(each.source, []).append(each)
+    kinds = {
+        name: parts
+        for name, parts in kinds.items()
+        if any(part.read_as is not None or part.rounded is not None for part in parts)
+    }
+    messages = tuple(_redeclared(message, kinds, transcript.classes) for message in transcript.messages)
+    claim = transcript.claim
+    if isinstance(claim, PrivacyClaim) and claim.covers:
+        covers = (name for own in claim.covers for name in (own, *(part.field for part in kinds.get(own, ()))))
+        claim = claim.model_copy(update={"covers": tuple(dict.fromkeys(covers))})
+    return replace(transcript, messages=messages, claim=claim)
 
 
-def _redeclared(message: Message, kinds: Mapping[str, Inferred], classes: int) -> Message:
-    def as_inferred(name: str, item: MessageField) -> MessageField:
-        found = kinds.get(name)
-        if found is None or found.read_as is None or item.kind != found.declared:
-            return item
-        sent = item.values.T if found.reading.transposed else item.sent
-        return replace(item, kind=found.read_as, sent=sent)
-
-    fields = {name: as_inferred(name, item) for name, item in message.fields.items()}
-    changed = replace(message, fields=_sorted(fields))
+def _redeclared(message: Message, kinds: Mapping[str, list[Inferred]], classes: int) -> Message:
+    fields: dict[str, MessageField] = {}
+    try:
+        for name, item in message.fields.items():
+            fields |= _read(name, item, kinds.get(name, ()), message.sender == SERVER)
+    except ValueError:
+        # A part has no such place in an array of another shape.
+        return message
+    changed = replace(message, fields=fields if message.sender == SERVER else _sorted(fields))
     return message if shape_problem(changed, classes) else changed
+
+
+def _read(name: str, item: MessageField, parts: Sequence[Inferred], down: bool) -> dict[str, MessageField]:
+    """A field as its parts are read; of the server's, weights alone, which keep their kind."""
+    if not parts or (item.kind not in {"parameters", "head"} if down else item.kind != parts[0].declared):
+        return {name: item}
+    if all(part.read_as is None for part in parts) and any(not part.as_sent for part in parts):
+        return {name: item}
+    if down and all(part.read_as != "gradient" for part in parts):
+        return {name: item}
+    read = {}
+    for part in parts:
+        kind = item.kind if down else part.read_as or ("other" if part.piece is not None else item.kind)
+        whole = kind in _WHOLE and item.dtype.kind == "f"
+        if part.as_sent and not whole and part.rounded is None:
+            read[part.field] = replace(item, kind=kind)
+            continue
+        values = item.values if part.piece is None else part.piece.of(item.values)
+        values = values.T if part.reading.transposed else values
+        if whole:
+            values = values.astype(np.int64)
+        elif part.rounded is not None and holds(part.rounded, values):
+            values = values.astype(part.rounded)
+        read[part.field] = replace(item, kind=kind, sent=values)
+    return read
 
 
 def _sorted(fields: dict[str, MessageField]) -> dict[str, MessageField]:

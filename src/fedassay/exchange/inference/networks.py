@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedassay.exchange.inference.grams import matrices_of
+from fedassay.exchange.inference.layouts import is_matrix
 from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
 from fedassay.exchange.inference.sheets import Sheet
 
@@ -22,6 +23,8 @@ def read_networks(sheets: Sheets, classes: int) -> Readings:
     high = {name: sheet for name, sheet in sheets.items() if sheet.sides > 2}
     if tables:
         return _read_head(tables, rows, whole, classes) if not high else {}
+    if any(sheet.sides == 3 and all(is_matrix(a, sheet.unit) for a in sheet.arrays) for sheet in high.values()):
+        return {}
     found: Readings = {}
     for name, sheet in high.items():
         found[name] = _read_high(sheet)

@@ -126,7 +126,8 @@ def _decided(alone: Reading, left: list[Trial], width: int) -> tuple[Reading, Re
 
 
 def _both(alone: Reading, trial: Trial, words: str) -> tuple[Reading, Reading]:
-    return sure(trial.gram, *alone.evidence, f"its table: {words}"), sure(trial.table, words)
+    table = Reading((trial.table,), (words,), records=records_of(trial))
+    return sure(trial.gram, *alone.evidence, f"its table: {words}"), table
 
 
 def _open(alone: Reading, trials: Sequence[Trial], why: str) -> tuple[Reading, Reading]:

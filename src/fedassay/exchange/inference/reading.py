@@ -15,11 +15,13 @@ class Reading:
         kinds: One: that is what it is. Several: the arrays do not tell these apart. None: no kind fits.
         evidence: Why, in sentences.
         transposed: Whether the arrays hold the kind's rows as columns.
+        records: How many records the reading makes of the largest message, at least; None: nothing says.
     """
 
     kinds: tuple[FieldKind, ...]
     evidence: tuple[str, ...]
     transposed: bool = False
+    records: float | None = None
 
     @property
     def kind(self) -> FieldKind | None:

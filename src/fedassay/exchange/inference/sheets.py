@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ Matrix = NDArray[np.float64]
 
 _MESSAGES = 12
 """Messages of one form that are looked at."""
+
+_TYPES = (np.dtype(np.float16), np.dtype(np.float32))
 
 _LARGEST = 1 << 22
 """Entries above which an array is looked at by its shape alone."""
@@ -50,11 +53,22 @@ class Sheet:
         found = {len(item.shape) for item in self.items}
         return found.pop() if len(found) == 1 else -1
 
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The coarsest type that holds every number: what was rounded may travel in a finer one.
+
+        Whole numbers keep their type, which says nothing of how they were computed.
+        """
+        sent = self.items[0].dtype
+        if sent.kind != "f" or all(np.array_equal(a, np.rint(a)) for a in self.arrays):
+            return sent
+        coarser = (kind for kind in _TYPES if kind.itemsize < sent.itemsize)
+        return next((kind for kind in coarser if all(holds(kind, a) for a in self.arrays)), sent)
+
     @property
     def unit(self) -> float:
-        """Unit roundoff of the type; 0 for integers."""
-        dtype = self.items[0].dtype
-        return float(np.finfo(dtype).eps) / 2 if dtype.kind == "f" else 0.0
+        """Unit roundoff of that type; 0 for integers."""
+        return float(np.finfo(self.dtype).eps) / 2 if self.dtype.kind == "f" else 0.0
 
     @property
     def noised(self) -> bool:
@@ -95,6 +109,12 @@ class Form:
 
     sheets: dict[str, Sheet]
     messages: int
+
+
+def holds(kind: np.dtype[Any], values: NDArray[Any]) -> bool:
+    """Whether a type of floats holds numbers as they are."""
+    with np.errstate(over="ignore", under="ignore"):
+        return bool((values.astype(kind) == values).all())
 
 
 def forms_of(transcript: Transcript) -> list[Form]:

@@ -79,7 +79,11 @@ def _constant_column(tables: Sequence[Matrix], counts: Sequence[Matrix]) -> Read
 
 
 def moments_or_covariances(
-    stacks: Sequence[Matrix], tables: Sequence[Matrix], counts: Sequence[Matrix], table: FieldKind
+    stacks: Sequence[Matrix],
+    tables: Sequence[Matrix],
+    counts: Sequence[Matrix],
+    table: FieldKind,
+    unit: float = 0.0,
 ) -> Reading:
     """What stands beside class sums or means, a matrix or a row of variances a class.
 
@@ -90,7 +94,9 @@ def moments_or_covariances(
         tables: Shape (P, d).
         counts: Shape (P,).
         table: Whether these are sums or means.
+        unit: Unit roundoff of the coarser type.
     """
+    near = max(1e-4, 4 * unit)
     second: FieldKind = "class_second_moments"
     spread: FieldKind = "class_covariances"
     votes = {second: 0, spread: 0}
@@ -101,7 +107,7 @@ def moments_or_covariances(
             mean = row / size if table == SUMS else row
             least = size * float(mean @ mean)
             trace = float(own.sum() if own.ndim == 1 else np.trace(own))
-            if trace < 0.999 * least or not _above(own, mean, size):
+            if trace < (1 - 10 * near) * least or not _above(own, mean, size, near):
                 votes[spread] += 1
             elif trace > 0:
                 votes[second] += 1
@@ -114,12 +120,38 @@ def moments_or_covariances(
     return unsure(second, spread, why="no class has a record")
 
 
-def _above(own: Matrix, mean: Matrix, size: float) -> bool:
+def moments_by_rank(stacks: Sequence[Matrix], counts: Sequence[Matrix], unit: float) -> Reading:
+    """Whether matrices of classes with fewer records than features have the rank of records, or one less.
+
+    Args:
+        stacks: Shape (P, d, d), one a message.
+        counts: Shape (P,), one a message.
+        unit: Unit roundoff of the type.
+    """
+    second: FieldKind = "class_second_moments"
+    spread: FieldKind = "class_covariances"
+    votes = {second: 0, spread: 0}
+    for stack, sizes in zip(stacks, counts, strict=True):
+        for own, size in zip(stack, sizes, strict=True):
+            if not 1 <= size < len(own) <= 256:
+                continue
+            values = np.linalg.eigvalsh(own)
+            rank = int((values > 16 * max(unit, 1e-15) * max(float(np.linalg.norm(own)), 1e-300)).sum())
+            for kind, wanted in ((second, size), (spread, size - 1)):
+                votes[kind] += int(rank == wanted)
+    found = [kind for kind in (second, spread) if votes[kind] > 2]
+    if len(found) == 1 and votes[found[0]] > 10 * votes[spread if found[0] == second else second]:
+        less = "" if found[0] == second else ", less one"
+        return sure(found[0], f"classes of fewer records than features have the rank of their records{less}")
+    return unsure(second, spread, why="no class of fewer records than features tells by its rank")
+
+
+def _above(own: Matrix, mean: Matrix, size: float, near: float) -> bool:
     """Whether a matrix, or its diagonal, minus n m m^T has no negative eigenvalue."""
     if own.ndim == 1:
-        return bool((own >= size * mean**2 - 1e-4 * own.max()).all())
+        return bool((own >= size * mean**2 - near * own.max()).all())
     rest = own - size * np.outer(mean, mean)
-    return float(np.linalg.eigvalsh(rest)[0]) >= -1e-4 * float(np.trace(own))
+    return float(np.linalg.eigvalsh(rest)[0]) >= -near * float(np.trace(own))
 
 
 def which_is_first(one: Sequence[Matrix], other: Sequence[Matrix]) -> int | None:
@@ -143,12 +175,15 @@ def which_is_first(one: Sequence[Matrix], other: Sequence[Matrix]) -> int | None
 
 
 def squares_of(sums: Sequence[Matrix], squares: Sequence[Matrix], counts: Sequence[Matrix]) -> bool:
-    """Whether squares are at least sums^2 / n everywhere, and equal where n is 1."""
+    """Whether squares are at least sums^2 / n everywhere, equal where n is 1, and 0 where sums of no sign are."""
     for first, second, sizes in zip(sums, squares, counts, strict=True):
         held = sizes > 0
         least = first[held] ** 2 / sizes[held, None]
         near = 1e-3 * (1e-9 + second[held].max(axis=1, initial=0.0, keepdims=True))
         if (second[held] < least - near).any() or (second[~held] != 0).any():
+            return False
+        # Features that are not negative add up to 0 where each of them is.
+        if (first >= 0).all() and (second[first == 0] != 0).any():
             return False
         single = sizes[held] == 1
         if (np.abs(second[held] - least) > near)[single].any():

@@ -1,0 +1,258 @@
+"""A function run again in processes that never ran it, with coins of their own.
+
+One process is forked before the function's first call and never calls it. For every question it forks another one,
+which draws new coins, calls the function on the data that are named, one after the other, sends the last message
+back and ends. So every such call is a first one, or the one after exactly these: what counts calls, or remembers
+records, has nothing to count. Coins are the global generators of Python, NumPy and torch, and every generator that
+the function reaches: by its closure, its defaults, its globals, its object and what these hold.
+
+What is not kept apart: files, the network and the clock. Functions that hold threads or a GPU may not survive a
+fork; a call that takes far longer than the first one is given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import random
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, Pipe
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.execution.apart import OPEN, forked, stir
+from fedassay.recorders.plain import as_array
+from fedassay.support.errors import NotRunError
+from fedassay.support.seeds import Seeds
+
+Array = NDArray[Any]
+Message = dict[str, Array]
+
+_PATIENCE = 20.0
+"""Seconds that a call may take, besides as many times what the first one took."""
+
+_REACHED = 200_000
+"""Objects that are looked at for generators."""
+
+
+class Fresh:
+    """A process forked here and now, which has to be before the function's first call.
+
+    Args:
+        fn: Maps an array to a message, arrays by name.
+
+    Raises:
+        NotRunError: This system cannot fork.
+    """
+
+    def __init__(self, fn: Callable[[Array], Mapping[str, Any]]) -> None:
+        if not hasattr(os, "fork"):
+            raise NotRunError("this system cannot fork")
+        self._told: list[Array] = []
+        self._here, there = Pipe()
+        self._process = forked()
+        if not self._process:
+            for connection in (self._here, *OPEN):
+                connection.close()
+            os.setsid()
+            _serve(there, fn)
+        there.close()
+        OPEN.add(self._here)
+        self.patience = _PATIENCE
+
+    def __enter__(self) -> Fresh:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; it can be asked nothing afterwards."""
+        self._here.close()
+        # One that hangs in a call would not hear of it, nor would what it forked.
+        for end in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                end(self._process, signal.SIGTERM)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._process, 0)
+
+    def message(self, calls: Sequence[Array], coins: int | None) -> Message:
+        """The message of the last of some calls, made in a process of their own.
+
+        Args:
+            calls: What the function is called on, one after the other; it gets copies.
+            coins: Names the coins; None: those that the function had when the process was forked.
+
+        Raises:
+            NotRunError: The process ended, or took far longer than the first call did.
+            Exception: What the function raised.
+        """
+        self._here.send(([self._place(data) for data in calls], coins))
+        if not self._here.poll(self.patience):
+            raise NotRunError("a process that was forked for it gave no answer")
+        try:
+            found = pickle.loads(self._here.recv_bytes())  # noqa: S301
+        except EOFError:
+            raise NotRunError("the process that was forked for it has ended") from None
+        if isinstance(found, BaseException):
+            raise found
+        message: Message = found
+        return message
+
+    def took(self, seconds: float) -> None:
+        """Note how long a call takes."""
+        self.patience = _PATIENCE * (1 + seconds)
+
+    def _place(self, data: Array) -> int:
+        """The number of a data set, sent when it is first asked about."""
+        for place, known in enumerate(self._told):
+            if known is data:
+                return place
+        self._told.append(data)
+        self._here.send(data)
+        return len(self._told) - 1
+
+
+def _serve(asked: Connection, fn: Callable[[Array], Mapping[str, Any]]) -> None:
+    """Fork a process for every question, until nobody asks any more."""
+    import torch
+
+    # The threads of a parallel region do not survive a fork: with one there is no such region.
+    torch.set_num_threads(1)
+    known: list[Array] = []
+    status = 0
+    try:
+        found = list(generators_of(fn))
+        gc.disable()
+        gc.freeze()
+        while (question := asked.recv()) is not None:
+            if isinstance(question, np.ndarray):
+                known.append(question)
+                continue
+            calls, coins = question
+            asked.send_bytes(_alone(fn, [known[place] for place in calls], coins, found))
+    except (EOFError, OSError):
+        pass
+    except BaseException:  # noqa: BLE001
+        status = 1
+    finally:
+        os._exit(status)
+
+
+def _alone(
+    fn: Callable[[Array], Mapping[str, Any]], calls: Sequence[Array], coins: int | None, found: Sequence[object]
+) -> bytes:
+    here, there = Pipe(duplex=False)
+    process = forked()
+    if not process:
+        try:
+            here.close()
+            there.send_bytes(_answered(fn, calls, coins, found))
+        finally:
+            os._exit(0)
+    there.close()
+    try:
+        return here.recv_bytes()
+    except EOFError:
+        return pickle.dumps(NotRunError("the process that was forked for it died"))
+    finally:
+        here.close()
+        os.waitpid(process, 0)
+
+
+def _answered(
+    fn: Callable[[Array], Mapping[str, Any]], calls: Sequence[Array], coins: int | None, found: Sequence[object]
+) -> bytes:
+    warnings.simplefilter("ignore")
+    try:
+        if coins is not None:
+            seeds = Seeds(coins)
+            stir(seeds)
+            for place, generator in enumerate(found):
+                reseed(generator, seeds.integer("generator", place))
+        messages = [fn(data.copy()) for data in calls]
+        return pickle.dumps({name: as_array(values, name) for name, values in messages[-1].items()})
+    except Exception as error:  # noqa: BLE001
+        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def generators_of(fn: object) -> Iterator[object]:
+    """Every generator of random numbers that a function reaches, each once, in the order of finding."""
+    import torch
+
+    kinds = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
+    left, seen = [fn], {id(fn)}
+    while left and len(seen) < _REACHED:
+        each = left.pop(0)
+        if isinstance(each, kinds):
+            yield each
+            continue
+        for other in _reached(each):
+            if id(other) not in seen and not isinstance(other, _LEAVES):
+                seen.add(id(other))
+                left.append(other)
+
+
+_LEAVES = (str, bytes, int, float, complex, bool, type(None), np.ndarray, ModuleType, CodeType)
+
+
+def _reached(each: object) -> Iterator[object]:
+    """What an object holds: of functions the globals that they name, of others what the collector sees."""
+    if isinstance(each, FunctionType):
+        for name in _names(each.__code__):
+            if name in each.__globals__:
+                yield each.__globals__[name]
+        yield from (cell.cell_contents for cell in each.__closure__ or () if _is_filled(cell))
+        yield from each.__defaults__ or ()
+        yield from (each.__kwdefaults__ or {}).values()
+        yield from vars(each).values()
+    elif isinstance(each, type):
+        if each.__module__ not in ("builtins", "abc", "typing"):
+            yield from (part for part in vars(each).values() if isinstance(part, FunctionType | property))
+    else:
+        yield from gc.get_referents(each)
+        yield type(each)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def reseed(generator: object, seed: int) -> None:
+    """Give a generator other coins; one that takes none keeps its own."""
+    if isinstance(generator, np.random.Generator):
+        with contextlib.suppress(Exception):
+            kind = type(generator.bit_generator)
+            generator.bit_generator.state = kind(seed).state
+    elif isinstance(generator, np.random.RandomState):
+        generator.seed(seed % 2**32)
+    elif isinstance(generator, random.Random):
+        generator.seed(seed)
+    else:
+        with contextlib.suppress(Exception):
+            generator.manual_seed(seed % 2**63)  # type: ignore[attr-defined]
+
+
+def timed(fn: Callable[[Array], Mapping[str, Any]], data: Array) -> tuple[Message, float]:
+    """A message made here and now, and how long it took in seconds."""
+    started = time.monotonic()
+    message = {name: as_array(values, name) for name, values in fn(data.copy()).items()}
+    return message, time.monotonic() - started

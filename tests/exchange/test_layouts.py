@@ -1,0 +1,233 @@
+"""Arrays that were turned, flattened, packed, stacked or joined before they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from exchange.test_inference import CLASSES, WIDTH, Arrays, _backpropagated, _found, _records, _transcript
+
+from fedassay.exchange.inference.infer import infer_kinds, with_inferred
+from fedassay.exchange.inference.layouts import Piece, lower_of_upper
+from fedassay.exchange.message import FieldKind
+from fedassay.exchange.release import PrivacyClaim, derived
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.mixtures.packed import pack_lower
+
+Lay = Callable[[Arrays], Arrays]
+
+
+def _statistics(size: int, seed: int, dtype: type) -> Arrays:
+    features, labels = _records(size, seed)
+    member = np.eye(CLASSES)[labels].T
+    own = [features[labels == label] for label in range(CLASSES)]
+    arrays = {
+        "f": features,
+        "n": member.sum(axis=1),
+        "a": member @ features,
+        "g": features.T @ features,
+        "s": np.array([each.T @ each for each in own]),
+        "q": np.array([(each**2).sum(axis=0) for each in own]),
+    }
+    return {name: values.astype(dtype) for name, values in arrays.items()} | {"y": labels}
+
+
+def _upper(matrices: np.ndarray) -> np.ndarray:
+    rows, columns = np.triu_indices(WIDTH)
+    return matrices[..., rows, columns]
+
+
+SUMS_AND_GRAM: dict[str, Lay] = {
+    "turned": lambda s: {"1": s["a"].T, "2": s["g"]},
+    "a square in one row": lambda s: {"1": s["a"], "2": s["g"].ravel()},
+    "upper triangle": lambda s: {"1": s["a"], "2": _upper(s["g"])},
+    "both in one row each": lambda s: {"1": s["a"].T.ravel(), "2": pack_lower(s["g"])},
+    "one above the other": lambda s: {"1": np.vstack([s["a"], s["g"]])},
+    "side by side": lambda s: {"1": np.hstack([s["g"], s["a"].T])},
+    "sides of one": lambda s: {"1": s["a"][:, None], "2": s["g"][None]},
+    "joined": lambda s: {"1": np.concatenate([_upper(s["g"]), s["a"].ravel()])},
+    "joined with counts": lambda s: {"1": np.concatenate([s["n"], s["a"].T.ravel(), s["g"].ravel()])},
+    "counts in a column": lambda s: {"1": np.column_stack([s["a"], s["n"]]), "2": pack_lower(s["g"])},
+    "beside a stranger": lambda s: {
+        "1": s["a"].T,
+        "2": _upper(s["g"]),
+        "3": np.cos(np.arange(35.0)).reshape(7, 5),
+    },
+    "beside a loss": lambda s: {"1": s["a"], "2": s["g"], "3": np.array([0.3])},
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("size", [12, 60, 300])
+@pytest.mark.parametrize("how", [how for how in SUMS_AND_GRAM if how != "joined"])
+def test_sums_and_their_gram_matrix_however_they_lie(how: str, size: int, dtype: type) -> None:
+    _holds_sums_and_gram(how, size, dtype)
+
+
+@pytest.mark.parametrize("size", [12, 300])
+def test_a_joined_table_is_read_by_rows_or_columns_only_where_something_tells(size: int) -> None:
+    """Of 12 records the rank does; of 300 records, with features that are all alike, nothing."""
+    if size == 12:
+        _holds_sums_and_gram("joined", size, np.float64)
+        return
+    messages = [SUMS_AND_GRAM["joined"](_statistics(size + 3 * seed, seed, np.float64)) for seed in range(3)]
+    (found,) = infer_kinds(_transcript(messages))
+    assert found.status == "unknown"
+    assert "no number tells which" in found.text
+
+
+def _holds_sums_and_gram(how: str, size: int, dtype: type) -> None:
+    messages = [SUMS_AND_GRAM[how](_statistics(size + 3 * seed, seed, dtype)) for seed in range(3)]
+    transcript = _transcript(messages)
+    read = next(iter(with_inferred(transcript, infer_kinds(transcript)).from_clients()))
+    held = {item.kind: item.values for item in read.fields.values()}
+    assert {"class_sums", "second_moment"} <= set(held)
+    assert set(held) <= {"class_sums", "second_moment", "class_counts", "other"}
+    truth = _statistics(size, 0, dtype)
+    assert np.array_equal(held["class_sums"], truth["a"])
+    whole = held["second_moment"]
+    assert np.array_equal(whole, truth["g"] if whole.ndim == 2 else pack_lower(truth["g"]))
+
+
+CLASS_WISE: dict[str, Lay] = {
+    "in one row each": lambda s: {"1": s["n"], "2": s["a"], "3": s["s"].reshape(CLASSES, -1)},
+    "one below the other": lambda s: {"1": s["n"], "2": s["a"].T, "3": s["s"].reshape(-1, WIDTH)},
+    "the last axis": lambda s: {"1": s["n"], "2": s["a"], "3": np.moveaxis(s["s"], 0, -1)},
+    "all in rows": lambda s: {"1": np.column_stack([s["n"], s["a"], _upper(s["s"])])},
+    "all in one row": lambda s: {"1": np.concatenate([s["n"], s["a"].ravel(), s["s"].ravel()])},
+    "squares stacked": lambda s: {"1": s["n"], "2": np.stack([s["a"], s["q"]])},
+    "squares side by side": lambda s: {"1": s["n"], "2": np.hstack([s["a"], s["q"]])},
+    "squares and counts": lambda s: {"1": np.column_stack([s["n"], s["a"], s["q"]])},
+}
+
+
+@pytest.mark.parametrize("how", CLASS_WISE)
+def test_class_wise_statistics_however_they_lie(how: str) -> None:
+    messages = [CLASS_WISE[how](_statistics(60 + 3 * seed, seed, np.float32)) for seed in range(3)]
+    kinds = {each.reading.kind for each in infer_kinds(_transcript(messages))}
+    assert kinds == {"class_counts", "class_sums", "class_second_moments"}
+
+
+@pytest.mark.parametrize("how", ["column", "one hot", "turned"])
+def test_features_and_labels_however_they_lie(how: str) -> None:
+    messages = []
+    for seed in range(3):
+        s = _statistics(20 + 9 * seed, seed, np.float32)
+        x, y = s["f"], s["y"]
+        messages.append(
+            {
+                "column": {"1": np.column_stack([x, y]).astype(np.float32)},
+                "one hot": {"1": x, "2": np.eye(CLASSES)[y]},
+                "turned": {"1": x.T, "2": y},
+            }[how]
+        )
+    transcript = _transcript(messages)
+    read = next(iter(with_inferred(transcript, infer_kinds(transcript)).from_clients()))
+    held = {item.kind: item.values for item in read.fields.values()}
+    truth = _statistics(20, 0, np.float32)
+    assert np.array_equal(held["features"], truth["f"])
+    assert np.array_equal(held["labels"], truth["y"])
+
+
+GRADIENTS: dict[str, Lay] = {
+    "one row": lambda g: {"1": np.concatenate([g[name].ravel() for name in "abcd"])},
+    "offsets first": lambda g: {"1": np.concatenate([g[name].ravel() for name in "badc"])},
+    "kernels by inputs": lambda g: {"1": np.concatenate([g[name].T.ravel() for name in "abcd"])},
+    "turned": lambda g: {name: values.T for name, values in g.items()},
+    "offsets in a column": lambda g: {
+        "1": np.column_stack([g["a"], g["b"]]),
+        "2": np.column_stack([g["c"], g["d"]]),
+    },
+}
+
+
+@pytest.mark.parametrize("how", GRADIENTS)
+def test_a_gradient_however_it_lies(how: str) -> None:
+    gradients = [_backpropagated(3, seed) for seed in range(3)]
+    transcript = _transcript([GRADIENTS[how](each) for each in gradients])
+    read = next(iter(with_inferred(transcript, infer_kinds(transcript)).from_clients()))
+    arrays = [item.values for item in read.fields.values() if item.kind == "gradient"]
+    assert len(arrays) == 4
+    for mine, name in zip(arrays, "abcd", strict=True):
+        assert np.array_equal(mine, gradients[0][name]), name
+
+
+def test_the_model_that_the_server_sent_is_cut_like_the_gradient() -> None:
+    gradient = _backpropagated(3, 0)
+    row = {"1": np.concatenate([gradient[name].ravel() for name in "abcd"])}
+    down = {"1": MessageField(row["1"] + 1, "parameters", derived(answers=False))}
+    sent = _transcript([row])
+    both = Transcript("captured", CLASSES, (Message(0, SERVER, "client/0", down), *sent.messages))
+    read = with_inferred(both, infer_kinds(both)).messages
+    assert [item.shape for item in read[0].fields.values()] == [item.shape for item in read[1].fields.values()]
+    assert {item.kind for item in read[0].fields.values()} == {"parameters"}
+
+
+def test_numbers_that_were_rounded_before_are_of_the_type_they_were_rounded_to() -> None:
+    s = _statistics(12, 0, np.float32)
+    transcript = _transcript([{"1": s["a"].astype(np.float64), "2": s["g"].astype(np.float64)}])
+    read = with_inferred(transcript, infer_kinds(transcript)).messages[0].fields
+    assert {item.dtype.name for item in read.values()} == {"float32"}
+    assert np.array_equal(read["2"].values, s["g"])
+
+
+def test_a_claim_for_a_field_covers_the_parts_it_is_cut_into() -> None:
+    s = _statistics(12, 0, np.float64)
+    plain = _transcript([{"1": np.vstack([s["a"], s["g"]])}])
+    claim = PrivacyClaim(epsilon=1, delta=1e-5, adjacency="add_remove", covers=("1",), source="made up")
+    changed = with_inferred(Transcript("captured", CLASSES, plain.messages, claim), infer_kinds(plain))
+    assert isinstance(changed.claim, PrivacyClaim)
+    assert set(changed.messages[0].fields) < set(changed.claim.covers)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_networks_however_they_lie_are_none_of_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    net = {
+        "a": rng.normal(size=(40, 30)) / 5,
+        "b": rng.normal(size=40),
+        "c": rng.normal(size=(CLASSES, 40)) / 6,
+        "d": rng.normal(size=CLASSES),
+    }
+    for lay in GRADIENTS.values():
+        found = _found([lay(net)], **dict.fromkeys([*"abcd"], "parameters"))
+        assert {each.read_as for each in found.values()} <= {None, "parameters"}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_arrays_of_any_shapes_are_read_without_an_error(seed: int) -> None:
+    """Sides are drawn from those that statistics have, so that most pairs of arrays fit one another by chance."""
+    rng = np.random.default_rng(seed)
+    sides = (1, 2, CLASSES, WIDTH, WIDTH + 1, 2 * WIDTH, WIDTH * (WIDTH + 1) // 2, 12)
+    messages = [
+        {
+            str(place): _values(rng, tuple(rng.choice(sides, size=rng.integers(0, 4))))
+            for place in range(rng.integers(1, 6))
+        }
+        for _ in range(2)
+    ]
+    transcript = _transcript(messages)
+    told = {each.read_as for each in infer_kinds(transcript)}
+    strong: set[FieldKind] = {
+        "class_second_moments",
+        "second_moment",
+        "gradient",
+        "ridge_weights",
+        "regularised_gram",
+    }
+    assert not told & strong
+    with_inferred(transcript, infer_kinds(transcript))
+
+
+def _values(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    values = rng.normal(size=shape)
+    return values if rng.random() < 0.7 else np.abs(np.rint(5 * values))
+
+
+def test_upper_triangles_become_lower_ones() -> None:
+    matrices = np.random.default_rng(0).normal(size=(3, WIDTH, WIDTH))
+    matrices = matrices + matrices.transpose(0, 2, 1)
+    assert np.array_equal(lower_of_upper(_upper(matrices)), pack_lower(matrices))
+    with pytest.raises(ValueError, match="7 entries are no triangle"):
+        Piece(order="upper").of(np.zeros(7))
