@@ -43,7 +43,11 @@ def figure(
     if not chosen:
         return ()
     records = [int(record) for record in shown.records[chosen]]
-    rows: dict[str, Images] = {"private image": pool.images[records]}
+    # What was found stands beside what it was found of; other images of the same records come below.
+    rows: dict[str, Images] = {
+        "private image": pool.images[records],
+        f"from {made.source.name}": shown.images[chosen],
+    }
     single = made.source.name not in BETWEEN
     if made.source.name != "raw" and all(record in known for record in records):
         rows["from its raw feature (control)"] = np.stack([known[record] for record in records])
@@ -51,7 +55,6 @@ def figure(
         images = _first_of(other, records, context) if single and other.source.name in BETWEEN else None
         if images is not None:
             rows[f"from {other.source.name}"] = images
-    rows[f"from {made.source.name}"] = shown.images[chosen]
     values = context.similarity.measure(rows["private image"], shown.images[chosen])
     captions = [
         PictureColumn(caption=f"image {i}", metrics={name: float(part[at]) for name, part in values.items()})

@@ -241,11 +241,13 @@ def strength(finding: Finding) -> tuple[int, float, int]:
     """Orders findings without a leak by what they would have found, the weakest first.
 
     Without a limit a finding says nothing of what it missed; a shift of everybody says nothing of a few; a share
-    is weaker the larger it is.
+    is weaker the larger it is. One that would have found the least there is comes last.
     """
     limit, place = finding.limit, HARMS.index(kind_sought(finding))
     if limit is None:
         return 0, 0.0, place
+    if _is_least(limit):
+        return 4, 0.0, place
     if limit.metric == "shift":
         return 1, -limit.value, place
     if limit.metric == "share":
@@ -272,7 +274,7 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     if limit.metric == "epsilon":
         of = "the claim's unit and relation" if asked is None else asked.kind.words
         return f"{sought} that show no more than ε = {short(limit.value)} ({of}) may have been missed"
-    if limit.metric in ("messages", "records") and limit.value <= 1:
+    if _is_least(limit):
         return ""
     if limit.metric in _FALSE_ALARMS:
         told = f"fewer than {short(100 * limit.value)} % of the {_THINGS[limit.of or 'record']} are told"
@@ -281,6 +283,11 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
         often = f"told in fewer than {short(100 * limit.value)} % of the runs"
         return f"{sought} may have been missed where a {limit.of or 'record'} is {often}"
     return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"
+
+
+def _is_least(limit: Limit) -> bool:
+    """Whether the smallest leak that would have been found is the smallest there is: one message, or one record."""
+    return limit.metric in ("messages", "records") and limit.value <= 1
 
 
 def _least(limit: Limit) -> str:

@@ -175,6 +175,8 @@ def test_the_weakest_audit_is_behind_a_tick_and_not_the_limit_of_another() -> No
     assert missed_clause(silent("counts", metric="messages", value=1.0)) == ""
     told = silent("members", metric="tpr_at_10pct", value=0.3539, n=471, of="record")
     assert missed_clause(told).endswith("where fewer than 35.4 % of the records are told, at 10 % false alarms")
+    counted = silent("counts", metric="messages", value=1.0)
+    assert silent_clause([counted, told]) == f"no leak was found; {missed_clause(told)}"
     often = silent("members", metric="worst_client_told", value=0.8, n=200, of="client")
     assert missed_clause(often).endswith("where a client is told in fewer than 80 % of the runs")
 
