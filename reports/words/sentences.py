@@ -286,7 +286,7 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
 
 
 def _is_least(limit: Limit) -> bool:
-    """Whether the smallest leak that would have been found is the smallest there is: one message, or one record."""
+    """Whether one message or one record would have been found, which is the least there is."""
     return limit.metric in ("messages", "records") and limit.value <= 1
 
 
