@@ -40,7 +40,7 @@ _FOUND: dict[HarmKind, str] = {
     "exact": "records exact",
     "named": "named",
     "members": "members told from others",
-    "attributes": "labels told",
+    "attributes": "labels or attributes told",
     "counts": "record counts told",
 }
 
