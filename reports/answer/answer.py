@@ -219,17 +219,12 @@ def _doubt(record: RunRecord) -> Iterator[str]:
         )
 
     weights = [each for each in said or () if isinstance(each, dict) and each.get("kind") == "parameters"]
-    ran = (
-        f for cell in record.cells for f in cell.findings if f.attack in _OF_NETWORKS and f.verdict != "not_run"
-    )
-    if weights and not any(ran):
+    ran = any(f.attack and f.verdict != "not_run" for cell in record.cells for f in cell.findings)
+    if weights and not ran:
         yield (
             f"Not attacked: {weights[0]['field']} is read as weights of a network, which attacks read beside the "
             "model that the server sent: record that with recorder.sent('server', model, receiver=client)."
         )
-
-
-_OF_NETWORKS = ("gradient_inversion", "head_inversion")
 
 
 def _is_untold(entry: dict[str, object]) -> bool:

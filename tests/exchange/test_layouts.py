@@ -231,3 +231,11 @@ def test_upper_triangles_become_lower_ones() -> None:
     assert np.array_equal(lower_of_upper(_upper(matrices)), pack_lower(matrices))
     with pytest.raises(ValueError, match="7 entries are no triangle"):
         Piece(order="upper").of(np.zeros(7))
+
+
+def test_a_gradient_that_lies_as_it_should_is_not_cut() -> None:
+    """Nor where a number of records stands beside it, which no rule reads."""
+    messages = [_backpropagated(3, seed) | {"records": np.array([3])} for seed in range(2)]
+    found = infer_kinds(_transcript(messages, **dict.fromkeys("abcd", "gradient")))
+    assert [each.field for each in found] == [*"abcd", "records"]
+    assert all(each.as_sent for each in found)

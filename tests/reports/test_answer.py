@@ -8,9 +8,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from planted import OLD
 
+import fedassay
 from fedassay.api.run import Run
 from fedassay.cli import cli
 from fedassay.console import next_plan
@@ -311,3 +313,24 @@ def test_a_policy_goes_by_its_name() -> None:
     assert load_policy(policy_file(Path("strict"))).above_majority
     with pytest.raises(PlanError, match="no such file; these ship: strict, demonstration, research and messages"):
         policy_file(Path("lax"))
+
+
+@pytest.mark.parametrize(
+    ("undeclared", "arrays", "said"),
+    [
+        ("other", {"w": (7, 5)}, "Not attacked: w "),
+        ("parameters", {"w": (700,)}, "Not attacked: w is read as weights of a network"),
+    ],
+)
+def test_captured_fields_that_no_attack_read_are_said_with_what_would_let_one(
+    tmp_path: Path, undeclared: str, arrays: dict[str, tuple[int, ...]], said: str
+) -> None:
+    rng = np.random.default_rng(0)
+    with fedassay.record(tmp_path / "sent", classes=6, undeclared=undeclared) as recorder:
+        for client in range(2):
+            recorder.sent(client, {name: rng.normal(size=shape) for name, shape in arrays.items()} | {"loss": 0.3})
+    run = fedassay.audit(tmp_path / "sent", tmp_path / "run", device="cpu", progress=False)
+    sentences = [each for each in answer(run.record).sentences if each.startswith("Not attacked")]
+    assert len(sentences) == 1
+    assert sentences[0].startswith(said)
+    assert "kinds={'w'" in sentences[0] or "recorder.sent('server'" in sentences[0]

@@ -65,7 +65,8 @@ def _distance(rows: Rows, centre: NDArray[np.float64], scale: NDArray[np.float64
 
 def _direction(one: Rows, other: Rows) -> NDArray[np.float64]:
     spread = np.concatenate([one, other]).std(axis=0)
-    return np.divide(other.mean(axis=0) - one.mean(axis=0), spread**2, out=np.zeros_like(spread), where=spread > 0)
+    change = other.mean(axis=0) - one.mean(axis=0)
+    return np.asarray(np.divide(change, spread**2, out=np.zeros_like(spread), where=spread > 0), dtype=np.float64)
 
 
 def _epsilon(a: NDArray[np.float64], b: NDArray[np.float64], cut: float, sign: int, delta: float) -> float:

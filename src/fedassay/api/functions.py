@@ -215,8 +215,8 @@ class _Box:
                 self._give_up(f"it does not run in a forked process ({error})")
             else:
                 here = [_row(self._fn(records.copy())) for _ in range(2)]
-                alike = all(np.array_equal(*varied[place : place + 2]) for place in (0, 2))
-                if alike and not np.array_equal(*here):
+                alike = np.array_equal(varied[0], varied[1]) and np.array_equal(varied[2], varied[3])
+                if alike and not np.array_equal(here[0], here[1]):
                     self._give_up("its coins are the same in every new process")
         return message
 
@@ -344,7 +344,8 @@ def _neighbours(
     places = list(dict.fromkeys(int(place) for place in order))[:count]
     corners = [records.min(axis=0), records.max(axis=0)]
     without = [(f"without record {place}", np.delete(records, place, axis=0)) for place in places]
-    corner, real = [], []
+    corner: list[tuple[str, Array]] = []
+    real: list[tuple[str, Array]] = []
     for number, place in enumerate(places):
         other = int(rng.integers(len(records) - 1))
         other += other >= place

@@ -136,8 +136,7 @@ def in_one_row(sheet: Sheet, classes: int) -> Iterator[Cut]:
 
 def _divisions(length: int, classes: int) -> Iterator[tuple[Part, ...]]:
     """What a row of that length can be made of, parts in no order; one with a symmetric matrix first."""
-    total, table = ("total", 1), lambda width: ("table", classes * width)
-    counts = ("counts", classes)
+    total, counts = ("total", 1), ("counts", classes)
     matrices: tuple[Callable[[int], Part], ...] = (
         lambda width: ("square", width * width),
         lambda width: ("triangle", width * (width + 1) // 2),
@@ -147,13 +146,14 @@ def _divisions(length: int, classes: int) -> Iterator[tuple[Part, ...]]:
         lambda width: ("triangles", classes * width * (width + 1) // 2),
     )
     for width in range(3, min(length // classes, _WIDEST) + 1):
+        table = ("table", classes * width)
         for made in matrices:
             for more in ((), (counts,), (total,)):
-                yield from _if_long((table(width), made(width), *more), length)
+                yield from _if_long((table, made(width), *more), length)
         for made in stacks:
-            yield from _if_long((counts, table(width), made(width)), length)
-        yield from _if_long((counts, table(width), table(width)), length)
-        yield from _if_long((counts, table(width)), length)
+            yield from _if_long((counts, table, made(width)), length)
+        yield from _if_long((counts, table, table), length)
+        yield from _if_long((counts, table), length)
 
 
 def _if_long(parts: tuple[Part, ...], length: int) -> Iterator[tuple[Part, ...]]:

@@ -73,7 +73,7 @@ def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
         read: The readers, from fields and classes to readings.
     """
     best = _search(sheets, classes, read)
-    arrays = [name for name, sheet in sheets.items() if sheet.sides > 0]
+    arrays = [name for name, sheet in sheets.items() if _is_array(sheet)]
     if best.complete or not 2 < len(arrays) <= _FIELDS:
         return best
     # A field that is no part of the others may keep these from being told.
@@ -87,10 +87,10 @@ def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
 def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
     sent = best = _layout({}, sheets, sheets, classes, read)
     rivals: list[Layout] = []
-    arrays = [name for name, sheet in sheets.items() if sheet.sides > 0]
-    if best.complete:
-        # What is told whole may still be several arrays side by side.
-        arrays = [name for name in arrays if best.readings[name].kind in _SIDE_BY_SIDE]
+    arrays = [name for name, sheet in sheets.items() if _is_array(sheet)]
+    # What is told whole may still be several arrays side by side.
+    tables = {name for name in arrays if name in best.readings and best.readings[name].kind in _SIDE_BY_SIDE}
+    arrays = [name for name in arrays if name in tables or not best.complete]
     for cuts in _layouts({name: sheets[name] for name in arrays}, classes):
         try:
             parts = {name: cut.parts(sheets[name]) for name, cut in cuts.items()}
@@ -106,7 +106,8 @@ def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
         if not all(told):
             continue
         doubtful = any(each.doubtful for each in cuts.values())
-        if layout.score > best.score:
+        more = layout.score > best.score and (best is not sent or set(cuts) <= tables)
+        if more or layout.score[0] > best.score[0]:
             best, rivals = layout, []
             if best.complete and not doubtful:
                 break
@@ -142,11 +143,16 @@ def _layout(cuts: Mapping[str, Cut], cut: Sheets, sheets: Sheets, classes: int, 
     told = {name: _told(readings[name]) if name in readings else 0 for name in cut}
     sent = [[told[new] for new in (cuts[name].names(name) if name in cuts else (name,))] for name in sheets]
     score = sum(map(min, sent)), sum(own.count(_TOLD) for own in sent if min(own) == _TOLD)
-    complete = all(told[name] == _TOLD for name, sheet in cut.items() if sheet.sides > 0)
+    complete = all(told[name] == _TOLD for name, sheet in cut.items() if _is_array(sheet))
     return Layout(cuts, cut, readings, score, complete)
 
 
 _TOLD = 2
+
+
+def _is_array(sheet: Sheet) -> bool:
+    """Whether a field is more than one number, such as how many records there are."""
+    return sheet.sides > 0 and any(item.size > 1 for item in sheet.items)
 
 
 def _told(reading: Reading) -> int:
