@@ -108,7 +108,8 @@ def _size(block: LinearBlock) -> float:
         trace = np.trace(total, axis1=-2, axis2=-1)
         total = total - (np.asarray(trace) / width)[..., None, None] * np.eye(width)
     squares = (total**2).reshape(len(block.error), -1).sum(axis=1)
-    variances = np.maximum(block.error**2, np.finfo(np.float64).tiny)
+    # Where nothing may be wrong, any difference is one.
+    variances = np.maximum(block.error**2, 1e-12 * max(float(squares.max(initial=0.0)), 1e-250))
     return float((squares / variances).sum())
 
 

@@ -26,7 +26,6 @@ from fedassay.support.types import Bools, Ints
 
 Matrix = NDArray[np.float64]
 
-KEY = "messages/gallery"
 _SENDER = "control"
 _MOST = 300
 """Candidates at most."""
@@ -67,11 +66,14 @@ def noised_control(context: AttackedContext) -> Control:
         context.game, questions={_SENDER: gallery}, sizes={_SENDER: sizes}, gallery=gallery, kept={}
     )
     result = context.attack(View((message,), context.classes, context.view.threat), game)
-    scores = np.asarray(result.scores[KEY], np.float64)
+    scores = np.asarray(next(iter(result.scores.values())), np.float64)
     if np.isnan(scores).any():
-        return Control(_WORDS, False, "it could not be attacked", detail="AUC")
+        return Control(_WORDS, False, "some of the candidates were not scored", detail="AUC")
     ours, linear = auc(scores[~inside], scores[inside]), auc(best[~inside], best[inside])
-    enough = ours.value - 0.5 >= _SHARE * (linear.value - 0.5) and ours.low is not None and ours.low > 0.5
+    assert ours.value is not None
+    assert ours.low is not None
+    assert linear.value is not None
+    enough = ours.low > 0.5 and ours.value - 0.5 >= _SHARE * (linear.value - 0.5)
     shown = f"AUC {ours.value:.3f}, and {linear.value:.3f} of the best linear answer"
     return Control(_WORDS, enough, shown, ours.value, len(gallery), "AUC")
 
