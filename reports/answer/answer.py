@@ -298,7 +298,9 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         yield f"{lead}: {place}{makes}{first}."
     yield from (sentence(reason) for reason in reasons if reason != first)
     if worst_leak(subject) is None and worst_fault(subject) is None:
-        yield from (sentence(words) for words in silence(subject.group))
+        # Beside other releases it is said of which one no leak was found.
+        where = "" if len(decision.everything) == 1 else subject.group.label
+        yield from (sentence(words) for words in silence(subject.group, where))
 
 
 def _unjudged(subject: Option) -> str:

@@ -69,7 +69,7 @@ def with_kind(epsilon: Epsilon, number: Callable[[float], str] = short) -> str:
 
     Example:
         >>> with_kind(Epsilon(8.0, 1e-5, "add_remove", "person"))
-        '8 (person, add remove)'
+        '8 (one person added or removed)'
     """
     return f"{number(epsilon.bare)} ({epsilon.kind.words})"
 

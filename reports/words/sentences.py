@@ -223,18 +223,20 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     return words
 
 
-def silent_clause(findings: Sequence[Finding], asked: Epsilon | None = None) -> str:
+def silent_clause(findings: Sequence[Finding], asked: Epsilon | None = None, where: str = "") -> str:
     """What findings without a leak may have missed: the weakest of them, by what it looked for.
 
     Args:
         findings: Of one release.
         asked: What it was asked for, which says what its epsilons are of.
+        where: What the release is called, where others stand beside it.
     """
     weakest = min((finding for finding in findings), key=strength, default=None)
     if weakest is None:
         return "no attack was run"
     missed = missed_clause(weakest, asked)
-    return f"no leak was found; {missed}" if missed else "no leak was found"
+    words = f"no leak was found in {where}" if where else "no leak was found"
+    return f"{words}; {missed}" if missed else words
 
 
 def strength(finding: Finding) -> tuple[int, float, int]:

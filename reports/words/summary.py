@@ -161,7 +161,7 @@ def distinct(found: list[Leak]) -> list[Leak]:
     return [*first.values(), *(leak for leak in kept.values() if leak not in first.values())]
 
 
-def silence(group: Group) -> Iterator[str]:
+def silence(group: Group, where: str = "") -> Iterator[str]:
     """What it means that no leak was found: what could not be tested, the worst harm first, or what was missed."""
     findings = [finding for cell in group.cells for finding in attacks_on(cell)]
     unclear = [
@@ -172,6 +172,6 @@ def silence(group: Group) -> Iterator[str]:
     if unclear:
         yield from dict.fromkeys(words for _, words in sorted(unclear, key=lambda each: each[0]))
     elif silent(group):
-        yield silent_clause(silent(group), group.asked)
+        yield silent_clause(silent(group), group.asked, where)
     elif all(cell.observed is None for cell in group.cells):
         yield "no attack was run"

@@ -238,7 +238,7 @@ def test_a_cell_that_crashed_says_what_it_claimed(
     work = Work(dataclasses.replace(case, entry=entry, source=_Broken()))  # type: ignore[arg-type]
     cell = (work.run() if how == "crashed" else work.lost("its worker died")).cell
     assert (cell.privacy.claimed, cell.privacy.verdict) == (claimed, "not_run")
-    assert ("the claim of epsilon 1 (record, add remove) was not judged" in cell.privacy.reason) == (
+    assert ("the claim of epsilon 1 (one record added or removed) was not judged" in cell.privacy.reason) == (
         claimed is not None
     )
     (line,) = strip(RunRecord(plan={}, environment={}, cells=(cell,)))

@@ -42,7 +42,7 @@ def test_epsilon_of_a_noise_scale(run) -> None:  # type: ignore[no-untyped-def]
 
 def test_an_epsilon_says_what_it_is_of(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     of = ("--adjacency", "replace_one", "--unit", "person")
-    assert "epsilon: 4.37718 (person, replace one)" in run("gaussian", "--sigma", "1", "--delta", "1e-5", *of).out
+    assert "epsilon: 4.37718 (one person replaced)" in run("gaussian", "--sigma", "1", "--delta", "1e-5", *of).out
     file = tmp_path / "releases.yaml"
     file.write_text("- {mechanism: dp_sgd, noise_multiplier: 1.1, sampling_rate: 0.05, steps: 40}\n")
     both = [json.loads(run("compose", file, "--delta", "1e-5", "--json", *each).out) for each in ((), of)]
@@ -58,7 +58,7 @@ def test_noise_scale_of_an_epsilon(run) -> None:  # type: ignore[no-untyped-def]
     back = run("gaussian", "--sigma", str(found["sigma"]), "--sensitivity", "1.5", "--delta", "1e-5", "--json")
     assert json.loads(back.out)["epsilon"] == pytest.approx(1.0, rel=1e-9)
     assert (
-        run("gaussian", "--sigma", "1", "--delta", "1e-5").out == "epsilon: 4.37718 (record, add remove)\nmu: 1\n"
+        run("gaussian", "--sigma", "1", "--delta", "1e-5").out == "epsilon: 4.37718 (one record added or removed)\nmu: 1\n"
     )
 
 

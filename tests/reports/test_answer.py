@@ -29,7 +29,7 @@ from fedassay.reports.words.sentences import harm_clause
 from fedassay.support.errors import PlanError
 
 ROOT = Path(__file__).resolve().parents[2]
-KIND = " (record, add remove)"
+KIND = " (one record added or removed)"
 GALLERY = ("photographs", "captured", "wrong", "closed_forms", "sweep", "claims")
 LEAKS = Policy(name="leaks", forbidden_verdicts=("leak", "unsound"))
 
@@ -108,7 +108,7 @@ def test_a_refuted_claim_comforts_nobody_in_any_format(build_cell: Any, tmp_path
     found = answer(record)
     assert (
         found.headline
-        == "No: fedcgs claims ε = 2 (record, add remove) with noise of scale 0.0791, but the messages hold no "
+        == "No: fedcgs claims ε = 2 (one record added or removed) with noise of scale 0.0791, but the messages hold no "
         "such noise."
     )
     assert (found.missed, found.hides) == ("", "")
@@ -161,14 +161,14 @@ def test_a_method_and_an_epsilon_can_be_asked_for_and_what_is_not_there_is_refus
     record = load_record(ROOT / "docs" / "gallery" / "photographs")
     found = answer(record, method="fedpft", epsilon=8.0)
     assert [(row.name, row.asked.bare, row.of) for row in found.rows] == [
-        ("fedpft", 8.0, "record, replace one same label")
+        ("fedpft", 8.0, "one record replaced, same label")
     ]
     assert found.answer == "no"
-    assert "Accounted ε 8.00 per record, replace one same label is above the maximum of 3" in found.headline
+    assert "Accounted ε 8.00 for one record replaced, same label is above the maximum of 3" in found.headline
     with pytest.raises(PlanError, match="method: given 'fedsdg'; allowed: raw_features, fedpft"):
         answer(record, method="fedsdg")
     with pytest.raises(
-        PlanError, match=r"epsilon: given 5.0; allowed: ∞; 8 \(record, replace one same label\); 1 "
+        PlanError, match=r"epsilon: given 5.0; allowed: ∞; 8 \(one record replaced, same label\); 1 "
     ):
         answer(record, method="fedpft", epsilon=5.0)
 
@@ -189,12 +189,12 @@ def test_which_epsilon(build_cell: Any) -> None:
     (meets,) = answer(cells(8.0, 2.0, 1.0, 0.5), policy).sweeps
     found = (meets.largest, meets.useful, meets.allowed)
     assert [each and each.bare for each in found] == [2.0, 1.0, 2.0]
-    assert "the largest ε that passes is 2 (record, add remove)" in meets.clause
+    assert "the largest ε that passes is 2 (one record added or removed)" in meets.clause
     assert "the smallest useful one is 1" in meets.clause
     (parts,) = answer(cells(8.0, 0.5), policy).sweeps
     assert (
         parts.clause
-        == "fedcgs: useful from ε = 8 (record, add remove), within the limits up to 0.5; they do not meet"
+        == "fedcgs: useful from ε = 8 (one record added or removed), within the limits up to 0.5; they do not meet"
     )
 
 
@@ -258,17 +258,17 @@ def test_what_became_worse_since_a_baseline(build_cell: Any) -> None:
     assert said(run(2.0), run(2.0)) == []
     assert said(run(5.0), run(2.0))[0] == (
         True,
-        "fedcgs: ε went from 2 (record, add remove) to 5 (record, add remove).",
+        "fedcgs: ε went from 2 (one record added or removed) to 5 (one record added or removed).",
     )
     assert said(run(2.0), run(5.0))[0] == (
         False,
-        "fedcgs: ε went from 5 (record, add remove) to 2 (record, add remove).",
+        "fedcgs: ε went from 5 (one record added or removed) to 2 (one record added or removed).",
     )
     assert said(run(2.0, OLD["exact"]), run(2.0, OLD["counts"]))[0][0]
     assert said(run(2.0, OLD["counts"]), run(2.0, OLD["exact"])) == []
     lost, held = ((Coverage(attack="x_y", status=status),) for status in ("inconclusive", "conclusive"))
     assert said(run(2.0, coverage=lost), run(2.0, coverage=held)) == [
-        (True, "fedcgs at ε = 2 (record, add remove): x y said something before, not now.")
+        (True, "fedcgs at ε = 2 (one record added or removed): x y said something before, not now.")
     ]
     newer = run(2.0).model_copy(update={"environment": {"fedassay": "2"}})
     assert said(newer, run(2.0)) == [(False, "fedassay 1 made the earlier run, 2 this one.")]
@@ -288,10 +288,10 @@ def test_check_with_a_baseline_is_1_where_something_became_worse(build_cell: Any
         return done.return_value, done.output
 
     code, said = check("new", "old")
-    assert "✖ worse: fedcgs: ε went from 1 (record, add remove) to 2 (record, add remove)." in said
+    assert "✖ worse: fedcgs: ε went from 1 (one record added or removed) to 2 (one record added or removed)." in said
     assert code == 1
     code, said = check("old", "new")
-    assert "– changed: fedcgs: ε went from 2 (record, add remove) to 1 (record, add remove)." in said
+    assert "– changed: fedcgs: ε went from 2 (one record added or removed) to 1 (one record added or removed)." in said
     assert code != 1
 
 

@@ -54,8 +54,8 @@ def test_releases_are_aligned_and_differences_given(record: RunRecord) -> None:
     first, second = two(record)
     rows = {row.name: row for row in align([(Path("a"), first), (Path("b"), second)])}
     assert len(rows) == 12
-    assert rows["feddiff, ε = 10 (record, add remove)"].lines[1] is None
-    dp = rows["dp (fedpft), ε = 10 (record, replace one same label)"]
+    assert rows["feddiff, ε = 10 (one record added or removed)"].lines[1] is None
+    dp = rows["dp (fedpft), ε = 10 (one record replaced, same label)"]
     accuracy = next(measure for measure in dp.measures if measure.title == "Accuracy")
     assert [entry.text for entry in accuracy.entries] == ["0.906", "0.800"]
     assert accuracy.entries[1].moved == "−0.106"
@@ -83,7 +83,7 @@ def test_deltas_are_told_apart_where_a_run_has_several(build_cell: Any) -> None:
     many = RunRecord(plan={}, environment={}, cells=(cell, other))
     one = RunRecord(plan={}, environment={}, cells=(cell,))
     names = [row.name for row in align([(Path("a"), many), (Path("b"), one)])]
-    assert names == [f"fedpft, ε = 1 (record, replace one same label), δ = {delta}" for delta in ("10⁻⁵", "0.001")]
+    assert names == [f"fedpft, ε = 1 (one record replaced, same label), δ = {delta}" for delta in ("10⁻⁵", "0.001")]
 
 
 def test_runs_of_one_name_go_by_their_folder(record: RunRecord, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from fedassay.reports.gate.judging import judged
 from fedassay.reports.gate.policy import Policy
 from fedassay.support.epsilon import Epsilon
 
-KIND = r"(record|person|client), (add remove|replace one same label|replace one)\b"
+KIND = r"one (record|person|client) (added or removed|replaced, same label|replaced)\b"
 BEFORE = "(?: =| at least| at most| may be above| from| adds up to)? ?"
 SAID = re.compile(rf"(?:ε|epsilon){BEFORE}(\d[\d.,]*\d|\d)(?! ×)(.{{0,60}})", re.DOTALL)
 """A number that is said to be an epsilon, and what follows it."""
@@ -71,7 +71,7 @@ def without_kind(text: str) -> list[str]:
     """Every number that a text says is an epsilon, and that is followed by no relation and unit."""
     wrong = []
     for found in SAID.finditer(html.unescape(text)):
-        after = re.match(rf"\W*(?:to \S+ |per )?\(?(?:{KIND}|of each release's own unit and relation)", found[2])
+        after = re.match(rf"\W*(?:to \S+ |for )?\(?(?:{KIND}|of each release's own unit and relation)", found[2])
         if after is None:
             wrong.append(found.string[max(0, found.start() - 60) : found.end()])
     return wrong
@@ -80,8 +80,8 @@ def without_kind(text: str) -> list[str]:
 def test_the_search_finds_an_epsilon_without_its_kind() -> None:
     assert without_kind("fedcgs at ε = 8 may be deployed")
     assert without_kind("Claimed ε 8; accounted 7.9")
-    assert not without_kind("fedcgs at ε = 8 (person, add remove) may be deployed")
-    assert not without_kind("Accounted ε 8.00 per record, replace one is above")
+    assert not without_kind("fedcgs at ε = 8 (one person added or removed) may be deployed")
+    assert not without_kind("Accounted ε 8.00 for one record replaced is above")
 
 
 def texts(run: Path) -> Iterator[tuple[str, str]]:

@@ -79,7 +79,7 @@ def test_without_the_extra_the_error_names_it(table: str, held: Run, monkeypatch
 
     monkeypatch.setattr("fedassay.support.extras.import_module", imported)
     with pytest.raises(MissingExtraError, match=r"pip install 'fedassay\[notebook\]'") as caught:
-        held.plot.epsilon(of="record, add remove") if table == "plot" else getattr(held, table)
+        held.plot.epsilon(of="one record added or removed") if table == "plot" else getattr(held, table)
     assert isinstance(caught.value, ImportError)
 
 
@@ -124,11 +124,11 @@ def test_tradeoff_draws_every_release_that_has_both(held: Run, pyplot: Any) -> N
 
 def test_epsilon_draws_every_number_and_the_unbounded_beyond(held: Run, pyplot: Any) -> None:
     with pytest.raises(
-        DataError, match="share no axis; allowed for of: record, replace one same label; record, add"
+        DataError, match="share no axis; allowed for of: one record replaced, same label; one record added"
     ):
         held.plot.epsilon()
-    axes = held.plot.epsilon(of="record, add remove")
-    assert axes.get_xlabel() == "ε (record, add remove)"
+    axes = held.plot.epsilon(of="one record added or removed")
+    assert axes.get_xlabel() == "ε (one record added or removed)"
     lines = {line.get_label(): list(line.get_xdata()) for line in axes.lines}
     observed = [value for value in lines["observed"] if not math.isnan(value)]
     known = {cell.privacy.observed for cell in held.record.cells} - {None}

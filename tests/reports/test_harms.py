@@ -126,7 +126,7 @@ def test_noise_that_is_missing_is_why_a_claim_falls_not_what_adds_up(build_cell:
         claim_clause(claiming(build_cell, findings=(captured,))),
         claim_clause(claiming(build_cell, findings=(less,))),
     ]
-    claim = "claims ε = 2 (record, add remove) with noise of scale 0.0791"
+    claim = "claims ε = 2 (one record added or removed) with noise of scale 0.0791"
     assert said == [
         f"{claim}, but the messages hold no such noise in means",
         f"{claim}, but the messages hold no such noise",
@@ -149,7 +149,7 @@ def test_why_a_claim_falls(build_cell: Any, privacy: dict[str, Any], kind: str, 
     fault = fault_of(cell)
     assert fault is not None
     assert fault.kind == kind
-    assert f"claims ε = 2 (record, add remove), but {said}" in claim_clause(cell)
+    assert f"claims ε = 2 (one record added or removed), but {said}" in claim_clause(cell)
 
 
 def test_a_system_that_claims_nothing_has_no_fault_however_much_adds_up(build_cell: Any) -> None:

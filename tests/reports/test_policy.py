@@ -138,7 +138,7 @@ def test_what_is_unbounded_breaks_any_maximum(build_cell: Any) -> None:
     rules = Policy(name="p", maximum={"accounted": 1e9}, exact_fields="forbidden", claims="not_disproved")
     outcome = check_record(run_of(cell), rules)
     assert states(outcome) == ["broken"] * 3
-    assert "Accounted ε ∞ per record, add remove is above the maximum" in outcome.text()
+    assert "Accounted ε ∞ for one record added or removed is above the maximum" in outcome.text()
     assert "counts leave the clients exactly" in outcome.text()
 
 
@@ -175,7 +175,7 @@ def test_scope_picks_cells_and_an_empty_scope_cannot_decide(build_cell: Any) -> 
     rule: dict[str, Any] = {"name": "p", "claims": "sound"}
     finite = check_record(run_of(*cells), Policy(**rule, cells=Scope(epsilon="finite")))
     assert [judgement.cell for judgement in finite.judgements] == [
-        "fedpft, ε = 1 (record, replace one same label)"
+        "fedpft, ε = 1 (one record replaced, same label)"
     ]
     assert check_record(run_of(), Policy(**rule)).exit_code == 2
     unknown = check_record(run_of(*cells), Policy(**rule, cells=Scope(labels=("fedcgs",))))

@@ -35,11 +35,11 @@ def test_lines_in_plain_words(record: RunRecord) -> None:
     unsupported = found["fedlog", 1.0]
     assert unsupported.verdict == "unsupported"
     assert unsupported.text.startswith(
-        "claims ε = 1 (record, add remove), but counts and statistics are sent without noise"
+        "claims ε = 1 (one record added or removed), but counts and statistics are sent without noise"
     )
     unsound = found["released", 0.5]
     assert unsound.verdict == "unsound"
-    assert "claims ε = 0.5 (record, add remove), but an attack shows at least 3.12" in unsound.text
+    assert "claims ε = 0.5 (one record added or removed), but an attack shows at least 3.12" in unsound.text
     sound = found["dp", 10.0]
     assert sound.verdict == "sound"
     assert "what the search for rebuilt images would have missed is not known" in sound.text
@@ -85,7 +85,7 @@ def test_a_claim_that_no_audit_judged_is_still_held_against_the_ledger(build_cel
         None, "fedcgs", "fedcgs", 1.0, 0, verdict="not_run", accounted=7.0, reason="no dp_claim audit"
     )
     (line,) = strip(of(cell))
-    assert line.text.startswith("claims ε = 1 (record, add remove), but what is sent adds up to 7.00")
+    assert line.text.startswith("claims ε = 1 (one record added or removed), but what is sent adds up to 7.00")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_question_that_decides_is_what_the_line_says(
     )
     answers = (TapeAnswer(question="noise", status=status, field="A", words="nobody reads this"),)
     (line,) = strip(of(cell.model_copy(update={"privacy": privacy, "tape": answers})))
-    assert line.text.startswith(f"claims ε = 1 (record, add remove), {said}")
+    assert line.text.startswith(f"claims ε = 1 (one record added or removed), {said}")
 
 
 def test_below_a_refuted_claim_nothing_comforts(build_cell: Any) -> None:
@@ -178,4 +178,4 @@ def test_below_a_refuted_claim_nothing_comforts(build_cell: Any) -> None:
     )
     cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, verdict="unsound", accounted=0.9, findings=(fine,))
     (line,) = strip(of(cell))
-    assert line.clauses == ("claims ε = 1 (record, add remove), but that is disproved",)
+    assert line.clauses == ("claims ε = 1 (one record added or removed), but that is disproved",)

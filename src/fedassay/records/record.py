@@ -56,7 +56,7 @@ def epsilon_metric(found: Epsilon | None, n: int | None = None, reason: str = ""
     """An epsilon as a metric, whose unit says what it is of."""
     if found is None:
         return Metric(value=None, n=n, reason=reason)
-    return Metric(value=found.bare, n=n, reason=reason, unit=f"per {found.kind.words}")
+    return Metric(value=found.bare, n=n, reason=reason, unit=f"for {found.kind.words}")
 
 
 class PositiveControl(Frozen):

@@ -18,6 +18,13 @@ class UnlikeKindsError(TypeError):
     """Epsilons of unlike kinds were held against each other."""
 
 
+_DIFFER: dict[Adjacency, str] = {
+    "add_remove": "added or removed",
+    "replace_one": "replaced",
+    "replace_one_same_label": "replaced, same label",
+}
+
+
 @dataclass(frozen=True)
 class Kind:
     """What an epsilon is of."""
@@ -28,8 +35,8 @@ class Kind:
 
     @property
     def words(self) -> str:
-        """The unit and the relation, as they stand behind a number; the delta stands where several do."""
-        return f"{self.unit}, {self.adjacency.replace('_', ' ')}"
+        """How neighbours differ, as it stands behind a number; the delta stands where several do."""
+        return f"one {self.unit} {_DIFFER[self.adjacency]}"
 
 
 @dataclass(frozen=True, repr=False)

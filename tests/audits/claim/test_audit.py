@@ -129,7 +129,7 @@ def test_both_columns_of_a_claim_that_the_ledger_does_not_support(judge: Callabl
     assert found.verdict == "unsupported", found.reason
     assert value(found, "accounted") == pytest.approx(10)
     assert value(found, "accounted_stated") == pytest.approx(epsilon_of(2 * SQRT3 / sigma, DELTA))
-    assert "adds up to 10 (record, add remove) on exact sensitivities (24.39" in found.reason
+    assert "adds up to 10 (one record added or removed) on exact sensitivities (24.39" in found.reason
     assert "above the claimed 9.9" in found.reason
 
 
