@@ -15,7 +15,11 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.execution.apart import Apart, Question, Work
+from fedassay.execution.runner import run_cell
+from fedassay.plan.resolve import resolve
+from fedassay.plan.schema import Plan
 from fedassay.support.errors import is_out_of_memory
+from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 
 ASKED = Question((), None, None, Seeds(0))
@@ -84,3 +88,46 @@ def test_where_the_process_that_forks_is_killed_nothing_can_be_asked(tmp_path: P
         with pytest.raises(MemoryError, match="the process that runs methods again was killed"):
             apart.ask("cell", (), ASKED)
         assert apart.ended
+
+
+class _Pids:
+    """Bars that note the process that each step is in."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def add_task(self, name: str, total: None) -> int:
+        with self.file.open("a") as lines:
+            lines.write(f"{os.getpid()} {name}\n")
+        return 0
+
+    def update(self, *_: object, **__: object) -> None:
+        pass
+
+    def remove_task(self, _task: int) -> None:
+        pass
+
+    def print(self, _line: str) -> None:
+        pass
+
+
+def test_only_the_first_run_shows_its_progress(tmp_path: Path) -> None:
+    """Every rerun said "heads 0 of 6" on the console, and wrote to the sockets of a notebook's kernel."""
+    plan = {
+        "name": "p",
+        "data": {"name": "digits", "limit": 300, "split": {"private": 0.5, "attacker": 0.2, "test": 0.3}},
+        "clients": {"count": 2, "partition": "iid"},
+        "backbone": {"name": "pixels"},
+        "privacy": {"epsilon": 4, "delta": 1e-3},
+        "methods": [{"average": {"dp_sgd": {"epochs": 1}}}],
+        "audits": [{"dp_claim": {"replays": 8}}],
+    }
+    scenario = resolve(Plan.model_validate(plan), Path.cwd(), "plan")
+    file = tmp_path / "steps"
+    done = run_cell(
+        scenario, scenario.cells[0].key, folder=tmp_path, device="cpu", threads=1, progress=Progress(_Pids(file))
+    )
+    said = file.read_text().splitlines()
+    assert done.cell.privacy.verdict == "sound", done.cell.privacy.reason
+    assert {line.split()[0] for line in said} == {str(os.getpid())}
+    assert sum(line.endswith("heads") for line in said) == 1

@@ -226,7 +226,8 @@ def _apart(scenario: Scenario, place: Place, threads: int) -> Apart | None:
         _APART.clear()
         if not can_be_apart():
             return None
-        there = replace(place, device="cpu")
+        # What a first run has to say of its progress is said; of those that repeat it nobody asked.
+        there = replace(place, device="cpu", progress=SILENT)
 
         def make(key: str) -> ApartWork:
             source = _case(scenario, key, there, threads, None).source
