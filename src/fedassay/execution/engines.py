@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedassay.plan.resources import Resources
@@ -40,13 +39,17 @@ Tell = Callable[[str], None]
 
 
 class Lines(Protocol):
-    """A queue of lines between processes."""
+    """A pipe of lines between processes: a line is in it before the result of whoever sent it."""
 
     def put(self, line: str) -> None:
         """Send one."""
 
-    def get_nowait(self) -> str:
-        """Take one; raises `queue.Empty` where none waits."""
+    def empty(self) -> bool:
+        """Whether none waits."""
+        ...
+
+    def get(self) -> str:
+        """Take one."""
         ...
 
 
@@ -98,7 +101,7 @@ def _pooled(
     context = multiprocessing.get_context("spawn")
     left, running = list(keys), dict[Future["FinishedCell"], str]()
     with _environment(threads):
-        lines = context.Queue()
+        lines = context.SimpleQueue()
         pool = ProcessPoolExecutor(
             min(jobs, len(left)), context, initializer=_start_worker, initargs=(threads, lines)
         )
@@ -147,9 +150,8 @@ def _environment(threads: int) -> Iterator[None]:
 
 def _pass_on(lines: Lines, tell: Tell) -> None:
     """Say what workers have said so far."""
-    with suppress(queue.Empty):
-        while True:
-            tell(lines.get_nowait())
+    while not lines.empty():
+        tell(lines.get())
 
 
 def tell_parent(line: str) -> None:
