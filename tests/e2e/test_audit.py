@@ -291,8 +291,8 @@ def _large_sums(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("captured", "first", "anywhere", "code"),
     [
-        (_noiseless_weights, "✖ No: the system claims ε = 2 (record, ", "hold no such noise", 1),
-        (_large_sums, "? Not yet: the system claims ε = 2 (record, ", "TRANSCRIPT --again SECOND", 2),
+        (_noiseless_weights, "✖ No: the system claims ε = 2 (one record ", "hold no such noise", 1),
+        (_large_sums, "? Not yet: the system claims ε = 2 (one record ", "TRANSCRIPT --again SECOND", 2),
         (_gradient, "✖ No: no privacy is claimed.", "No attack was run.", 1),
         (_spreadless, "✖ No: the features of 1 record were recovered exactly", "from spreadless means", 1),
     ],
