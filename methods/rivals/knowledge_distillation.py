@@ -80,7 +80,9 @@ class KnowledgeDistillation(LocalHeads):
             raise DataError("knowledge_distillation: no client has any record")
         notes = []
         if not len(destination):
-            notes.append("the destination has no records to distill on and keeps the first source's head")
+            # Whether a client has any record is protected, and a note would say it.
+            if steps is None:
+                notes.append("the destination has no records to distill on and keeps the first source's head")
             student = teachers[0]
         elif teachers:
             student = self._distill(student, teachers, destination, task)

@@ -153,13 +153,19 @@ def _against_baselines(entries: Sequence[Mutant], found: Sequence[Judged]) -> li
 
 
 def _effective(entries: Sequence[Mutant], found: Sequence[Judged]) -> list[Judged]:
-    """Take no edit for a leak that changes nothing of what is sent, where the method as it is has run as well."""
+    """Take no edit for a leak that changes nothing of what is sent, where the method as it is has run as well.
+
+    One that was found leaks beside the messages, as in the communication that a run reports.
+    """
     bare = {
         entry.plan: judged.sent for entry, judged in zip(entries, found, strict=True) if entry.fault == UNCHANGED
     }
     return [
         replace(judged, outcome="no effect")
-        if entry.kind == "leaky" and judged.sent and judged.sent == bare.get(entry.plan)
+        if entry.kind == "leaky"
+        and judged.outcome != "found"
+        and judged.sent
+        and judged.sent == bare.get(entry.plan)
         else judged
         for entry, judged in zip(entries, found, strict=True)
     ]

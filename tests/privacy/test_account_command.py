@@ -58,7 +58,8 @@ def test_noise_scale_of_an_epsilon(run) -> None:  # type: ignore[no-untyped-def]
     back = run("gaussian", "--sigma", str(found["sigma"]), "--sensitivity", "1.5", "--delta", "1e-5", "--json")
     assert json.loads(back.out)["epsilon"] == pytest.approx(1.0, rel=1e-9)
     assert (
-        run("gaussian", "--sigma", "1", "--delta", "1e-5").out == "epsilon: 4.37718 (one record added or removed)\nmu: 1\n"
+        run("gaussian", "--sigma", "1", "--delta", "1e-5").out
+        == "epsilon: 4.37718 (one record added or removed)\nmu: 1\n"
     )
 
 

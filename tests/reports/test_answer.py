@@ -108,8 +108,8 @@ def test_a_refuted_claim_comforts_nobody_in_any_format(build_cell: Any, tmp_path
     found = answer(record)
     assert (
         found.headline
-        == "No: fedcgs claims ε = 2 (one record added or removed) with noise of scale 0.0791, but the messages hold no "
-        "such noise."
+        == "No: fedcgs claims ε = 2 (one record added or removed) with noise of scale 0.0791, but the messages hold "
+        "no such noise."
     )
     assert (found.missed, found.hides) == ("", "")
     assert found.rows[0].accounted == "does not hold"
@@ -288,10 +288,15 @@ def test_check_with_a_baseline_is_1_where_something_became_worse(build_cell: Any
         return done.return_value, done.output
 
     code, said = check("new", "old")
-    assert "✖ worse: fedcgs: ε went from 1 (one record added or removed) to 2 (one record added or removed)." in said
+    assert (
+        "✖ worse: fedcgs: ε went from 1 (one record added or removed) to 2 (one record added or removed)." in said
+    )
     assert code == 1
     code, said = check("old", "new")
-    assert "– changed: fedcgs: ε went from 2 (one record added or removed) to 1 (one record added or removed)." in said
+    assert (
+        "– changed: fedcgs: ε went from 2 (one record added or removed) to 1 (one record added or removed)."
+        in said
+    )
     assert code != 1
 
 

@@ -83,7 +83,9 @@ def test_deltas_are_told_apart_where_a_run_has_several(build_cell: Any) -> None:
     many = RunRecord(plan={}, environment={}, cells=(cell, other))
     one = RunRecord(plan={}, environment={}, cells=(cell,))
     names = [row.name for row in align([(Path("a"), many), (Path("b"), one)])]
-    assert names == [f"fedpft, ε = 1 (one record replaced, same label), δ = {delta}" for delta in ("10⁻⁵", "0.001")]
+    assert names == [
+        f"fedpft, ε = 1 (one record replaced, same label), δ = {delta}" for delta in ("10⁻⁵", "0.001")
+    ]
 
 
 def test_runs_of_one_name_go_by_their_folder(record: RunRecord, tmp_path: Path) -> None:

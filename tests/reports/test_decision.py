@@ -77,7 +77,10 @@ def test_the_most_accurate_of_what_passes_is_recommended() -> None:
     assert cost.high is not None
     assert cost.low == pytest.approx(100 * (0.05 - math.hypot(0.03, 0.03)))
     said = answered(*cells)
-    assert said.headline == "Yes: fedcgs at ε = 8 (one record added or removed) may be deployed under the policy test."
+    assert (
+        said.headline
+        == "Yes: fedcgs at ε = 8 (one record added or removed) may be deployed under the policy test."
+    )
     assert said.accuracy.startswith("Accuracy 0.850 [0.820, 0.880]; 0.900 without privacy")
     assert [row.answer for row in said.rows] == ["yes", "yes"]
 
@@ -108,7 +111,10 @@ def test_where_nothing_passes_the_reason_is_the_answer() -> None:
     assert broken.recommended is None
     assert broken.state == "broken"
     assert answered(*cells).headline.startswith("Not yet: no method passes the policy test, and fedlog at ε = 1")
-    assert answered(cells[0]).headline == "No: fedcgs claims ε = 1 (one record added or removed), but that is disproved."
+    assert (
+        answered(cells[0]).headline
+        == "No: fedcgs claims ε = 1 (one record added or removed), but that is disproved."
+    )
     outside = answered(cell("fedcgs", math.inf), cell("fedlog", math.inf, findings=()))
     assert outside.headline == "Not yet: no release of this run is in the scope of the policy test."
 
@@ -175,7 +181,10 @@ def test_what_was_not_tested_and_what_would_decide_it_are_said() -> None:
     assert found.options[0].untested == (("membership", "not in the plan"),)
     (step,) = found.steps
     assert step.what == "add membership"
-    assert step.cells == ("fedcgs, ε = 1 (one record added or removed)", "fedlog, ε = 1 (one record added or removed)")
+    assert step.cells == (
+        "fedcgs, ε = 1 (one record added or removed)",
+        "fedlog, ε = 1 (one record added or removed)",
+    )
     assert step.seconds is None
     timed = open_.model_copy(update={"seconds": 30.0, "further_seconds": 20.0})
     (step,) = decided(cell("fedcgs", 1.0, coverage=(timed,)), cell("fedlog", 1.0, coverage=(timed,))).steps
@@ -205,7 +214,9 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
     weak = cell("fedcgs", 1.0, accuracy=0.3, seconds={"method": 7.0})
     strong = cell("fedcgs", 8.0, accuracy=0.7)
     (step,) = decided(weak, strong, policy=USEFUL).steps
-    assert step.what.startswith("also run ε = 3 (one record added or removed) (put 3 into the list privacy.epsilon)")
+    assert step.what.startswith(
+        "also run ε = 3 (one record added or removed) (put 3 into the list privacy.epsilon)"
+    )
     assert "for fedcgs;" in step.what
     assert [(change.key, change.after) for change in step.changes] == [("privacy.epsilon", 3.0)]
     assert step.seconds == pytest.approx(17.0)
@@ -214,7 +225,9 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
 def test_where_everything_lies_above_the_bound_it_is_the_next_step() -> None:
     found = decided(cell("fedcgs", 8.0, accuracy=0.9), cell("fedcgs", 5.0, accuracy=0.9), policy=USEFUL)
     (step,) = found.steps
-    assert step.what.startswith("also run ε = 3 (one record added or removed) (put 3 into the list privacy.epsilon)")
+    assert step.what.startswith(
+        "also run ε = 3 (one record added or removed) (put 3 into the list privacy.epsilon)"
+    )
     assert step.cells == ("fedcgs, ε = 5 (one record added or removed)",)
     assert "larger" in step.why
 
