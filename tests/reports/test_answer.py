@@ -108,8 +108,8 @@ def test_a_refuted_claim_comforts_nobody_in_any_format(build_cell: Any, tmp_path
     found = answer(record)
     assert (
         found.headline
-        == "No: fedcgs claims ε = 2 (one record added or removed) with noise of scale 0.0791, but the messages hold "
-        "no such noise."
+        == "No: fedcgs claims ε = 2 (one record added or removed) with noise of scale 0.0791, but the messages "
+        "hold no such noise."
     )
     assert (found.missed, found.hides) == ("", "")
     assert found.rows[0].accounted == "does not hold"

@@ -84,8 +84,8 @@ class Plots:
 
         Args:
             ax: What to draw on; None: a new figure.
-            of: The kind that is drawn, such as `one record added or removed`, for kinds share no axis; None: the only
-                one.
+            of: The kind that is drawn, such as `one record added or removed`, for kinds share no axis; None: the
+                only one.
 
         Raises:
             DataError: Nothing finite was claimed, accounted or observed, or there are several kinds.
