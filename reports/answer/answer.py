@@ -184,7 +184,7 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         sentences=(*said, *_doubt(record)),
         leak=next(iter(leaks(cells)), None),
         untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
-        missed=_missed(subject),
+        missed=_missed(decision, subject),
         accuracy=_accuracy(subject),
         at_risk=_at_risk(cells if subject is None else subject.group.cells),
         hides="" if subject is None else row_of(subject).hides,
@@ -298,9 +298,13 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         yield f"{lead}: {place}{makes}{first}."
     yield from (sentence(reason) for reason in reasons if reason != first)
     if worst_leak(subject) is None and worst_fault(subject) is None:
-        # Beside other releases it is said of which one no leak was found.
-        where = "" if len(decision.everything) == 1 else subject.group.label
-        yield from (sentence(words) for words in silence(subject.group, where))
+        yield from _silence(decision, subject)
+
+
+def _silence(decision: Decision, subject: Option) -> Iterator[str]:
+    """What it means that no leak of a release was found; beside others it is said of which one."""
+    where = "" if len(decision.everything) == 1 else subject.group.label
+    yield from map(sentence, silence(subject.group, where))
 
 
 def _unjudged(subject: Option) -> str:
@@ -364,10 +368,10 @@ def _elsewhere(options: Sequence[Option]) -> Iterator[str]:
             yield f"{option.group.name} {fault_clause(fault)}."
 
 
-def _missed(subject: Option | None) -> str:
+def _missed(decision: Decision, subject: Option | None) -> str:
     if subject is None or worst_leak(subject) is not None or any(refuted(cell) for cell in subject.group.cells):
         return ""
-    return next((sentence(words) for words in silence(subject.group)), "")
+    return next(_silence(decision, subject), "")
 
 
 def _accuracy(subject: Option | None) -> str:
