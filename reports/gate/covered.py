@@ -85,7 +85,7 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
         status = LOOKS[row.status].word.lower()
         words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
         happened = "was inconclusive" if row.status == "inconclusive" else "was not run"
-        brief = f"{row.attack.replace('_', ' ')} {happened}"
+        brief = f"the attack {row.attack.replace('_', ' ')} {happened}"
         yield Judgement(rule, name, "undecided", words, brief, "coverage")
 
 
