@@ -27,15 +27,15 @@ from fedassay.support.text import plain_lines
 
 _SOUGHT: dict[HarmKind, str] = {
     "pictures": "Images of people rebuilt",
-    "exact": "Features or records taken out exactly",
+    "exact": "Exact features or records",
     "named": "Persons named as members",
     "members": "Likely members",
-    "attributes": "Labels, and what clients are like",
+    "attributes": "Labels and traits of clients",
     "counts": "How many records there are",
 }
 """What was looked for, the worst first."""
 
-ATTRIBUTE = "A sensitive attribute of a person"
+ATTRIBUTE = "A sensitive attribute"
 """Beside these: of persons, and over what anybody could have guessed."""
 
 _GIVES: dict[HarmKind, tuple[ResultKind, ...]] = {

@@ -193,7 +193,7 @@ ROWS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
             "source": "raw",
             "metrics": {"fraction_recovered": Metric(value=0.5, n=90)},
         },
-        ("Features or records taken out exactly", "Is reconstruction of training data possible?"),
+        ("Exact features or records", "Is reconstruction of training data possible?"),
     ),
     (
         "message",
@@ -203,7 +203,7 @@ ROWS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     (
         "message",
         {"attack": "label_distribution", "source": "x", "metrics": {"senders_told": Metric(value=5.0, n=5)}},
-        ("Labels, and what clients are like",),
+        ("Labels and traits of clients",),
     ),
 ]
 """An audit, a finding of it, and the questions that it alone answers."""

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedassay.records.record import RunRecord
+from fedassay.records.facts import Harm
+from fedassay.records.record import Coverage, Finding, RunRecord
 from fedassay.reports import write_report
 from fedassay.reports.evidence import pdf
 from fedassay.reports.evidence.folder import PAGES, PRINTED
+from fedassay.reports.evidence.page import html, pages
+from fedassay.reports.evidence.release import release_of
 from fedassay.reports.evidence.verify import verify_evidence
 from fedassay.support.errors import PlanError
+from fedassay.support.registry import entries
 
+PLAN = {"threat": {"view": "per_client", "backbone": "white_box", "attacker_share": 1.0, "rounds": "all"}}
 PAGE = (
     "<!DOCTYPE html><html><head><meta charset='utf-8'><title>t</title></head>"
     "<body><p>one</p><p style='break-before: page'>two</p></body></html>"
@@ -89,6 +96,43 @@ def test_the_pdf_is_in_the_statement_and_an_edited_one_is_refused(record: RunRec
     assert verify_evidence(folder).problems == ()
     (folder / PRINTED).write_bytes(printed + b"%")
     assert f"{PRINTED} is not what was written" in verify_evidence(folder).problems
+
+
+@pytest.mark.skipif(FOUND is None, reason="no Chromium on this machine (apt-get install chromium)")
+def test_a_release_of_which_everything_is_found_still_fits_on_two_pages(build_cell: Any) -> None:
+    """Every row has its longest clause, every risk is there, and a dozen attacks were left out."""
+    long = "what the clients of a system with a very long name send in every one of its rounds"
+    told = [
+        (
+            "reconstruction",
+            "feature_diffusion",
+            Harm(kind="pictures", of="record", count=1234, total=5678, mechanism=long),
+        ),
+        ("message", "gram_factorization", Harm(kind="exact", of="record", count=1234, total=5678, mechanism=long)),
+        ("membership", "gallery", Harm(kind="named", of="person", count=1234, total=5678, mechanism=long)),
+        ("membership", "membership", Harm(kind="members", of="record", metric="auc", value=0.9, mechanism=long)),
+        ("message", "label_distribution", Harm(kind="attributes", of="client", count=5, total=9, mechanism=long)),
+        ("message", "message_algebra", Harm(kind="counts", of="client", count=5, total=9, mechanism=long)),
+        (
+            "attribute_inference",
+            "attribute_likelihood",
+            Harm(kind="attributes", of="record", metric="attribute_advantage", value=0.25, mechanism=long),
+        ),
+    ]
+    findings = [
+        Finding(audit=audit, attack=attack, source=harm.kind, verdict="leak", reason="x", harm=harm)
+        for audit, attack, harm in told
+    ]
+    left_out = tuple(Coverage(attack=name, status="not_run", reason="x") for name in entries("attack"))
+    cell = build_cell(None, "fedcgs", "a label that is as long as labels of methods ever are", math.inf, 0)
+    cell = cell.model_copy(update={"findings": tuple(findings), "coverage": left_out})
+    release = release_of(
+        RunRecord(plan={"name": "a plan with a name of some length", **PLAN}, environment={}, cells=(cell,))
+    )
+    found = pages(release)
+    assert [line.shown for line in found.worst_first] == ["found"] * 7
+    printed = pdf.pdf_of(html(found, "0" * 64))
+    assert sheets(printed) == 2
 
 
 def test_evidence_without_a_printer_is_whole_and_leaves_no_pdf_of_another_release(
