@@ -51,6 +51,9 @@ _GIVES: dict[HarmKind, tuple[ResultKind, ...]] = {
 _SHORT = 40
 """Characters of an answer that is said again rather than referred to."""
 
+_A_PAGE, _A_RISK = 1_200, 60
+"""Characters that the first page holds in its usual type, and those that a row of risks takes."""
+
 _TERMS = {
     "ε": "ε (epsilon) bounds what one {unit} can change in what is sent: the smaller, the better the protection.",
     "AUC": "AUC: how well those who took part are told from others; 0.5 is guessing, 1 is every time.",
@@ -131,6 +134,12 @@ class Pages:
     def sought(self) -> dict[HarmKind, str]:
         """What each harm is called on the pages."""
         return _SOUGHT
+
+    @property
+    def dense(self) -> bool:
+        """Whether the first page has so much to say that it takes smaller type to stay one page."""
+        said = [self.release.answer.text, self.claim, self.further, *(line.answer for line in self.tested)]
+        return sum(map(len, said)) + _A_RISK * len(self.risks) > _A_PAGE
 
     @property
     def terms(self) -> str:
