@@ -40,6 +40,14 @@ SOURCES = {
 }
 """Plain words for what was attacked; others are printed as they are."""
 
+_ROWS = {
+    "layer_inputs": "rebuilt from gradients",
+    "before_layer_inputs": "rebuilt by descent",
+    "gradient_matching": "rebuilt by matching",
+    "strongest_direction": "what gradients share",
+}
+"""What a row of pictures shows, by the result of the attack on gradients that it is of."""
+
 _SINGULAR = ("the model", "the rank", "what is sent")
 """Beginnings of those that are one thing."""
 
@@ -106,6 +114,11 @@ def source_words(source: str | None) -> str:
     words = (source or "what is sent").replace("_", " ")
     # What an attack recovered is named after the attack.
     return f"what is sent, by {words}" if source in entries("attack") else words
+
+
+def row_words(row: str) -> str:
+    """What a row of pictures shows, in plain words."""
+    return _ROWS.get(row.removeprefix("from "), row.replace("_", " "))
 
 
 def who(group: Group) -> str:
@@ -220,6 +233,7 @@ def _of(count: int | None, total: int | None, alone: str = "") -> str:
 def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     """Why nothing can be said of what a finding looked for."""
     source = source_words(finding.source)
+    source += "," if ", " in source else ""
     give = "gives" if source.startswith(_SINGULAR) else "give"
     words = f"we cannot say yet whether {source} {give} away {_sought(finding)}: "
     words += _OBSTACLES[obstacle.kind]
