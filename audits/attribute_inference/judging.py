@@ -13,6 +13,7 @@ whatever the attack does with it, so that the second test is exact.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -188,8 +189,7 @@ class Runs:
         ours = np.where(turned, 1.0, self.negative.ours[rows])
         return self._rejects(ours - part[rows] for part in (self.negative.imputed, self.negative.strangers))
 
-    def _rejects(self, gains: object) -> bool:
-        assert hasattr(gains, "__iter__")
+    def _rejects(self, gains: Iterable[Floats]) -> bool:
         return all(self._decision.rejects(each, np.zeros_like(each)) for each in gains)
 
 

@@ -125,9 +125,7 @@ def _in_scope(cell: CellRecord, scope: Scope) -> bool:
 def _exact(cell: CellRecord, name: str) -> Judgement:
     fields = cell.privacy.exact_fields
     if fields:
-        several = len(fields) > 1 or fields[0].endswith("s")
-        named = listed(name.replace("_", " ") for name in fields)
-        brief = f"{named} {'are' if several else 'is'} sent without noise"
+        brief = f"clients send {listed(field.replace('_', ' ') for field in fields)} without noise"
         return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly", brief)
     if not cell.ledger:
         return Judgement("exact_fields", name, "undecided", "the record holds no ledger")

@@ -36,6 +36,7 @@ from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
 from fedassay.support.errors import NotRunError
+from fedassay.support.numerics import at_threads
 from fedassay.support.seeds import Seeds
 
 
@@ -139,7 +140,9 @@ class SimulatedSource:
         # Reruns on other records must not continue the cell's own checkpoints.
         scratch = runfolder.scratch(self.place.folder, self.cell.key)
         note_run()
-        with taped(folder=scratch) as tape, stages("method"):
+        # Reruns have one thread, and a sum of several threads is rounded otherwise.
+        threads = 1 if self.apart is not None and self.cell.privacy.private else None
+        with taped(folder=scratch) as tape, stages("method"), at_threads(threads):
             outcome = _told(self._run(self._input(self.prepared.clients, self.seeds, scratch)), self.prepared)
         if outcome is None:
             return None
