@@ -46,7 +46,7 @@ def figure(
     # What was found stands beside what it was found of; other images of the same records come below.
     rows: dict[str, Images] = {
         "private image": pool.images[records],
-        f"from {made.source.name}": shown.images[chosen],
+        "reconstruction": shown.images[chosen],
     }
     single = made.source.name not in BETWEEN
     if made.source.name != "raw" and all(record in known for record in records):

@@ -115,6 +115,12 @@ class Answer:
         return " ".join(self.sentences)
 
     @property
+    def kind(self) -> str:
+        """What all its epsilons are of; empty where they are of unlike kinds, or nothing is noised."""
+        kinds = {row.of for row in self.rows if row.asked.finite}
+        return kinds.pop() if len(kinds) == 1 else ""
+
+    @property
     def mark(self) -> str:
         """A character for the answer."""
         return MARKS[self.answer][0]

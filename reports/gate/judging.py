@@ -134,7 +134,7 @@ def _exact(cell: CellRecord, name: str) -> Judgement:
 
 def _claim(cell: CellRecord, name: str, wanted: str) -> Judgement:
     verdict, reason = cell.privacy.verdict, cell.privacy.reason
-    words = f"the claim is {LOOKS[verdict].word.lower()}" + (f": {reason}" if reason else "")
+    words = LOOKS[verdict].word.lower() + (f": {reason}" if reason else "")
     brief = claim_clause(cell)
     if verdict in {"unsound", "unsupported"}:
         return Judgement("claims", name, "broken", words, brief)

@@ -209,7 +209,7 @@ def test_markdown_is_one_table_of_verdicts_and_one_of_numbers(run: Path, record:
     # The decision has a row a method, verdicts and numbers one a method and epsilon.
     assert len(rows) == (2 + 7) + 2 * (2 + 12)
     assert (
-        "| ▲ **Unsupported** | fedlog | 1 (one record added or removed) | Claims ε = 1 (one record added or "
+        "| ▲ **Claim exceeded** | fedlog | 1 (one record added or removed) | Claims ε = 1 (one record added or "
         "removed), but clients send counts and statistics without noise" in text
     )
     assert "| dp | 10 (one record replaced, same label) | 0.906" in text
