@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedassay.audits.evidence import DOUBTED, Control, Result, by_p_value
-from fedassay.audits.exposed_images import ExposedImages
+from fedassay.audits.nonprivate_images import ExposedImages
 from fedassay.audits.message.identified import counting, identification, identification_metrics
 from fedassay.audits.message.truth import Matrix, truth_of
 from fedassay.audits.stats.identification import Identification

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Arms, Control, LeakTest, Result, by_p_value
-from fedassay.audits.limits import limit_of
+from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import drawn_trials
 from fedassay.audits.stats.paired import paired_test

@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps

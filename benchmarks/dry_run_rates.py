@@ -19,7 +19,7 @@ from fedassay.heads.linear import train_head
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import train, train_privately
 from fedassay.plan.sizes import Sizes

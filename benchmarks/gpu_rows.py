@@ -24,7 +24,7 @@ from fedassay.backbones.base import BackboneRequest
 from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, denoising_objective, train_generator_privately
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import one_hot, unchanged

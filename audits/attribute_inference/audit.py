@@ -20,7 +20,7 @@ guesses it without any message; hiding the message protects nobody from that.
 What is told of a client as a whole counts, where its people are others than the strangers: of a client of women,
 the message tells the sex of each. So does what so few records have in common by chance.
 
-Positive control: the method's own run without privacy on control records (`fedassay.audits.exposure`), one a class
+Positive control: the method's own run without privacy on control records (`fedassay.audits.nonprivate_releases`), one a class
 and client, asked in the same way, with an attribute planted in the place of the real one that nothing tells but a
 message (`planted`): whether the real one could be told at all is not for a control to hang on.
 Negative control: strangers in the place of the clients' records.
@@ -38,7 +38,7 @@ from fedassay.audits.attribute_inference.completions import Sensitive, planted
 from fedassay.audits.attribute_inference.facts import ATTRIBUTES
 from fedassay.audits.attribute_inference.trials import FEWEST, Asked, Trials, asked, drawn, merged
 from fedassay.audits.evidence import OWN_RELEASE, Arms, Figures, Subject
-from fedassay.audits.exposure import MOST_RUNS, dealt_clients, exposed_clients, summed_only
+from fedassay.audits.nonprivate_releases import MOST_RUNS, dealt_clients, exposed_clients, summed_only
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.attribute_inference.facts import ADVANTAGE
 from fedassay.audits.evidence import WORSE, Control, LeakTest, Result, by_p_value
-from fedassay.audits.limits import limit_of
+from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.stats.betting import betting_interval
 from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.paired import sign_flip

@@ -32,7 +32,7 @@ from pydantic import Field
 from fedassay.audits.claim.bounds import Control, Estimator, Observation, observe_mechanism
 from fedassay.audits.claim.facts import DP_CLAIM
 from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words, whose, worst_of
-from fedassay.audits.claim.limits import claim_limit
+from fedassay.audits.claim.detection_limit import claim_limit
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.seen_steps import FEWEST, observe_steps, steps_on

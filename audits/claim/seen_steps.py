@@ -30,7 +30,7 @@ from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.sampled_gaussian_bound import refuted_by_guesses, sampled_gaussian_bound
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.nets.dp_sgd.canaries import train_on_canaries
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
 from fedassay.nets.dp_sgd.updates import Updates

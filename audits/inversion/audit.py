@@ -32,13 +32,13 @@ from fedassay.audits.evidence import (
     Result,
     Subject,
 )
-from fedassay.audits.exposed_images import ExposedImages, exposed_images
+from fedassay.audits.nonprivate_images import ExposedImages, exposed_images
 from fedassay.audits.features import encoder, nearest_feature
 from fedassay.audits.inversion.facts import INVERSION
-from fedassay.audits.inversion.limits import SHIFTS, InvertedRuns, silent_trials
+from fedassay.audits.inversion.detection_limit import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.pictures import figure
 from fedassay.audits.inversion.truth import Held, ImageMatch, Pool, alike, candidates, hold, make_pool
-from fedassay.audits.limits import limit_of
+from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.named_images import named_images
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled

@@ -37,13 +37,13 @@ from pydantic import Field
 from fedassay.audits.evidence import Control
 from fedassay.audits.membership import ceiling
 from fedassay.audits.membership.canaries import canary_finding
-from fedassay.audits.membership.captured import solved_control
+from fedassay.audits.membership.transcript_only import solved_control
 from fedassay.audits.membership.clients import Hold, client_finding, property_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers
-from fedassay.audits.membership.exposed import Exposed, exposed
+from fedassay.audits.membership.nonprivate import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
-from fedassay.audits.membership.limits import Size, detectable
+from fedassay.audits.membership.detection_limit import Size, detectable
 from fedassay.audits.membership.noised import noised_control
 from fedassay.audits.membership.properties import property_of
 from fedassay.audits.membership.roc import NOTHING, Allowed, Separation, allowed_by, separate_one_release
@@ -58,7 +58,7 @@ from fedassay.audits.membership.verdict import (
 )
 from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
-from fedassay.audits.stats.worse import auc_below_half
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.verdict import inconclusive, not_run, with_harm
 from fedassay.contracts.attack import AttackResult, Note
 from fedassay.contracts.audit import AttackedContext

@@ -34,7 +34,7 @@ from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import auc
-from fedassay.audits.stats.worse import auc_below_half
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import visible

@@ -31,7 +31,7 @@ from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
-from fedassay.audits.stats.worse import auc_below_half
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.conversions import group_pair
 from fedassay.privacy.gaussian import tpr_bound_approx_dp

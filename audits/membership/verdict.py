@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fedassay.audits.evidence import WORSE, Arms, Confounder, Control, Figures, Result, Subject
-from fedassay.audits.membership.limits import Size, detectable
+from fedassay.audits.membership.detection_limit import Size, detectable
 from fedassay.audits.membership.roc import (
     Allowed,
     Separation,

@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedassay.audits.evidence import Arms, Control, Figures, Subject
-from fedassay.audits.exposure import summed_only
+from fedassay.audits.nonprivate_releases import summed_only
 from fedassay.audits.features import encoder
 from fedassay.audits.message import exposed
 from fedassay.audits.message.controls import algebra_view, attacked, control_records

@@ -24,9 +24,9 @@ from fedassay.audits.evidence import (
     by_arithmetic,
     by_p_value,
 )
-from fedassay.audits.exposure import exposed_clients, summed_only
+from fedassay.audits.nonprivate_releases import exposed_clients, summed_only
 from fedassay.audits.message.controls import attacked, view_of
-from fedassay.audits.message.exposed import Reading, also_faintly_noised, read
+from fedassay.audits.message.nonprivate import Reading, also_faintly_noised, read
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.detection import drawn_trials, smallest_shift
@@ -34,7 +34,7 @@ from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Bounded, interval
-from fedassay.audits.stats.worse import below_baseline
+from fedassay.audits.stats.below_baseline import below_baseline
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext

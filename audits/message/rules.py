@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.controls import attacked
-from fedassay.audits.message.exposed import FAINT, Reading, changed, counts_of, drowned, gaussian, redeclared
+from fedassay.audits.message.nonprivate import FAINT, Reading, changed, counts_of, drowned, gaussian, redeclared
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import assay

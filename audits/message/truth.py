@@ -21,7 +21,7 @@ from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
 from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
-from fedassay.audits.stats.worse import below_baseline
+from fedassay.audits.stats.below_baseline import below_baseline
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource

@@ -19,8 +19,8 @@ from typing import ClassVar, NamedTuple
 from pydantic import Field
 
 from fedassay.audits.evidence import OWN_RELEASE, Arms, Control, Figures, Subject
-from fedassay.audits.exposed_images import ExposedImages, exposed_images
-from fedassay.audits.limits import limit_of
+from fedassay.audits.nonprivate_images import ExposedImages, exposed_images
+from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.named_images import NamedImages, named_images
 from fedassay.audits.reconstruction.controls import (
     nobodys_images,
@@ -33,7 +33,7 @@ from fedassay.audits.reconstruction.facts import RECONSTRUCTION
 from fedassay.audits.reconstruction.figures import assumptions, figure, targets
 from fedassay.audits.reconstruction.identified import identified
 from fedassay.audits.reconstruction.judging import Closeness, confounder_of, judge, result_of
-from fedassay.audits.reconstruction.limits import SHIFTS, PooledRuns, pairs
+from fedassay.audits.reconstruction.detection_limit import SHIFTS, PooledRuns, pairs
 from fedassay.audits.reconstruction.selections import (
     Scored,
     Truth,

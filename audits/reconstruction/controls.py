@@ -1,6 +1,6 @@
 """Controls of the attack alone: raw features of private records, and what knows nothing of the targets.
 
-The control in the release's own shape is made in `fedassay.audits.exposed_images`.
+The control in the release's own shape is made in `fedassay.audits.nonprivate_images`.
 """
 
 from __future__ import annotations

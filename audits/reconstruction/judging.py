@@ -15,7 +15,7 @@ from fedassay.audits.stats.paired import paired_test, smallest_pairs
 from fedassay.audits.stats.permutation import Gap, PermutationTest, gap
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval, mean_of_top
-from fedassay.audits.stats.worse import below_baseline
+from fedassay.audits.stats.below_baseline import below_baseline
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.similarity.metrics import Similarity

@@ -52,7 +52,7 @@ from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import finite
 from fedassay.methods.shared.rounds import fingerprint
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
-from fedassay.nets.dp_sgd.kept import keep_trainings, restore_trainings
+from fedassay.nets.dp_sgd.checkpoint import keep_trainings, restore_trainings
 from fedassay.nets.generators import (
     GENERATORS,
     GeneratorName,
@@ -64,7 +64,7 @@ from fedassay.nets.presets import Preset, Sampler
 from fedassay.plan import rates as rate
 from fedassay.plan.work import film
 from fedassay.privacy import reruns
-from fedassay.privacy.kept_tape import keep_draws, restore_draws
+from fedassay.privacy.tape_checkpoint import keep_draws, restore_draws
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.progress import Advance

@@ -14,7 +14,7 @@ from pydantic import Field
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import PrivacyTarget, Release
 from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, clipped_updates
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps, steps_of
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import GaussianEvent

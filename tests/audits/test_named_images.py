@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Control, Result, by_p_value
-from fedassay.audits.exposed_images import ExposedImages
+from fedassay.audits.nonprivate_images import ExposedImages
 from fedassay.audits.named_images import named_images
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext

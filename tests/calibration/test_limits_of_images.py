@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from quick_similarity import QuickSimilarity
 
-from fedassay.audits.reconstruction.limits import PooledRuns
+from fedassay.audits.reconstruction.detection_limit import PooledRuns
 from fedassay.audits.reconstruction.selections import set_selections
 from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import detection_limit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedassay.audits.membership.limits import Size, detectable
+from fedassay.audits.membership.detection_limit import Size, detectable
 from fedassay.audits.membership.roc import Allowed, above_chance_p, separate_one_release
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.audits.stats.refuted import refuted_epsilon

@@ -39,7 +39,7 @@ from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.heads.linear import train_head
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets import presets, sampling
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator

@@ -18,10 +18,10 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.exchange import ledger
 from fedassay.exchange.transcript import load_transcript
 from fedassay.execution import cell as cell_module
-from fedassay.execution.case import AttackAuditEntry, Case, Place, RunAuditEntry
+from fedassay.execution.cell_job import AttackAuditEntry, Case, Place, RunAuditEntry
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import case_of_plan
-from fedassay.execution.of_transcript import case_of_transcript
+from fedassay.execution.simulated_source import case_of_plan
+from fedassay.execution.captured_source import case_of_transcript
 from fedassay.execution.prepare import prepare
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario, parse_plan

@@ -13,9 +13,9 @@ from fedassay.audits.verdict import not_run
 from fedassay.execution import cell as cell_module
 from fedassay.execution import engines
 from fedassay.execution.apart import Apart
-from fedassay.execution.case import Case, Place
+from fedassay.execution.cell_job import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import SimulatedSource, case_of_plan
+from fedassay.execution.simulated_source import SimulatedSource, case_of_plan
 from fedassay.execution.order import Step, Teller, decisive_first, steps_of
 from fedassay.execution.prepare import prepare
 from fedassay.plan.resolve import resolve

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record_gradients
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.steps import PrivateSteps, steps_of
 from fedassay.nets.local_training import record_objective, train, train_privately
 from fedassay.privacy.tape import Key

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.privacy.kept_tape import keep_draws, restore_draws
+from fedassay.privacy.tape_checkpoint import keep_draws, restore_draws
 from fedassay.privacy.overflow import Overflow
 from fedassay.privacy.tape import Door, Draw, FreeNoise, Key, Sealed, Tape, running_tape, taped
 from fedassay.support.seeds import Seeds

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from fedassay.execution.workplace import workplace
+from fedassay.execution.run_output import workplace
 from fedassay.support import cache
 from fedassay.support.errors import PlanError
 from fedassay.support.hashing import digest_arrays

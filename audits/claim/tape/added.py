@@ -19,7 +19,7 @@ from fedassay.audits.claim.tape.answers import Answer, Fault, answered
 from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, noise_in_blocks
 from fedassay.audits.claim.tape.coverage import Covered, field_of, misdeclared
 from fedassay.audits.claim.tape.measured import Measured, measured
-from fedassay.audits.claim.tape.sealed import TRIALS, broken_promise
+from fedassay.audits.claim.tape.external import TRIALS, broken_promise
 from fedassay.audits.claim.tape.streams import Floats, expected, fingerprint, standardised
 from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AuditContext

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedassay.execution.case import Case
+from fedassay.execution.cell_job import Case
 from fedassay.execution.prepare import Prepared
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.records.basis import Basis, cells_digest, entry_digest, keyed, plan_digest, unguessable

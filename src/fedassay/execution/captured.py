@@ -24,12 +24,12 @@ from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferr
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
 from fedassay.execution.basis import basis_of_messages, key_of_digests
-from fedassay.execution.case import Case, Place
+from fedassay.execution.cell_job import Case, Place
 from fedassay.execution.cell import Work
 from fedassay.execution.kinds_read import with_readings
-from fedassay.execution.of_transcript import case_of_transcript
+from fedassay.execution.captured_source import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
-from fedassay.execution.workplace import workplace, write_run
+from fedassay.execution.run_output import workplace, write_run
 from fedassay.plan.files import check_files
 from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import resolve

@@ -29,10 +29,10 @@ from fedassay.exchange.recount import released
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MANIFEST
 from fedassay.exchange.view import View
-from fedassay.exchange.whose import warnings_of
+from fedassay.exchange.privacy_unit import warnings_of
 from fedassay.execution import runfolder
 from fedassay.execution.attacked import Attacked
-from fedassay.execution.case import AttackAuditEntry, Case, Produced
+from fedassay.execution.cell_job import AttackAuditEntry, Case, Produced
 from fedassay.execution.coverage import coverage, with_remedies
 from fedassay.execution.order import Step, Teller, decisive_first, steps_of
 from fedassay.execution.repeated import run_once

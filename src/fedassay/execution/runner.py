@@ -18,12 +18,12 @@ from fedassay.execution import engines, runfolder
 from fedassay.execution.apart import Apart, can_be_apart
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of, key_of_digests, refuse_unlike
-from fedassay.execution.case import Case, Place
+from fedassay.execution.cell_job import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import SimulatedSource, case_of_plan, similarity_of
+from fedassay.execution.simulated_source import SimulatedSource, case_of_plan, similarity_of
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.runfolder import FinishedCell
-from fedassay.execution.workplace import workplace, write_run
+from fedassay.execution.run_output import workplace, write_run
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
 from fedassay.privacy.units import require_persons

@@ -27,7 +27,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.nets.dp_sgd import loop
 from fedassay.nets.dp_sgd.canaries import train_on_canaries
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.privacy.gaussian import mu_of

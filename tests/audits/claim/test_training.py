@@ -21,7 +21,7 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.methods.shared import local_heads, local_networks
 from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.nets.local_training import train_privately

@@ -36,7 +36,7 @@ from fedassay.methods.fedlog.private import (
 from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.rounds import summary
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores

@@ -18,7 +18,7 @@ from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_ra
 from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd import record_factors
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, RecordStreams, trained
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.generators import (
     PrivateTraining,
     denoising_objective,

@@ -18,7 +18,7 @@ from fedassay.nets.bodies import BodyName, BodySpec, build_body
 from fedassay.nets.cvae import CVAEKind, build_cvae, one_hot
 from fedassay.nets.denoising import to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, RecordStreams
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, denoising_objective
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps

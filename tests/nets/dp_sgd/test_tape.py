@@ -16,7 +16,7 @@ from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd import tape as training_tape
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record_gradients
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training

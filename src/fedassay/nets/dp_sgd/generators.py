@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training

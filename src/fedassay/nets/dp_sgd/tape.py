@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, trained
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.facts import TrainingFacts
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.updates import Updates

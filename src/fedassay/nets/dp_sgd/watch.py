@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedassay.nets.checkpoint import TrainingState
 from fedassay.nets.dp_sgd.alone import Alone, each_alone, length_of, scaled_to
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, trained
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingDoor
 from fedassay.nets.dp_sgd.facts import TrainingFacts
 from fedassay.nets.dp_sgd.shadow import ShadowUpdates
 from fedassay.nets.dp_sgd.statistics import NoiseBlocks, sampling_p_values

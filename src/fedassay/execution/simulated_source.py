@@ -23,7 +23,7 @@ from fedassay.execution import runfolder
 from fedassay.execution.apart import Apart, Look, Question, Reply, note_run, sealed_alone
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of
-from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
+from fedassay.execution.cell_job import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.plan.next_run import NextRun

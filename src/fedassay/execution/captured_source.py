@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedassay.audits.claim.captured import captured_claim
-from fedassay.audits.inversion.captured import captured_inversions
-from fedassay.audits.membership.captured import captured_gallery
-from fedassay.audits.message.captured import captured_findings
-from fedassay.audits.reconstruction.captured import captured_image_findings
+from fedassay.audits.claim.transcript_only import captured_claim
+from fedassay.audits.inversion.transcript_only import captured_inversions
+from fedassay.audits.membership.transcript_only import captured_gallery
+from fedassay.audits.message.transcript_only import captured_findings
+from fedassay.audits.reconstruction.transcript_only import captured_image_findings
 from fedassay.contracts.attack import Attack, AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import NEED_WORDS, AuditFacts, AuditNeed, in_words
@@ -29,8 +29,8 @@ from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import ThreatModel
 from fedassay.execution.apart import Look
-from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
-from fedassay.execution.of_plan import similarity_of
+from fedassay.execution.cell_job import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
+from fedassay.execution.simulated_source import similarity_of
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component, Scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.audits.limits import limit_of
+from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.stats.detection import Control
 from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds

@@ -2,7 +2,7 @@
 
 Four kinds of clients without privacy, for what makes a rule fire or a factorization possible: one record a class;
 as many records a class as mixtures have components; as many records of each class as an audited client; and the
-same client before and after one record a class joined. See `fedassay.audits.exposure` for the run and its view.
+same client before and after one record a class joined. See `fedassay.audits.nonprivate_releases` for the run and its view.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Control
-from fedassay.audits.exposure import Exposure, dealt_clients, exposed_clients, exposures
+from fedassay.audits.nonprivate_releases import Exposure, dealt_clients, exposed_clients, exposures
 from fedassay.audits.features import encoder
 from fedassay.audits.message.controls import attacked, by_hand_view
 from fedassay.audits.message.truth import Recovery, class_means, judge, match, nothing

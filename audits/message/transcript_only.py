@@ -25,7 +25,7 @@ from fedassay.audits.message.controls import (
     sums_view,
     view_of,
 )
-from fedassay.audits.message.exposed import by_hand, changed
+from fedassay.audits.message.nonprivate import by_hand, changed
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
 from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match, nothing, plain, rule_of_three

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.audits.exposure import clients_as_large, dealt_clients, exposures
+from fedassay.audits.nonprivate_releases import clients_as_large, dealt_clients, exposures
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.exchange.feature_sources import sources

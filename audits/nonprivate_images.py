@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedassay.audits.exposure import Exposure, exposures
+from fedassay.audits.nonprivate_releases import Exposure, exposures
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records, joined

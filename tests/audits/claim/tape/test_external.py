@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedassay.audits.claim.tape import sealed
-from fedassay.audits.claim.tape.sealed import broken_promise
+from fedassay.audits.claim.tape.external import broken_promise
 from fedassay.methods.feddiff.magnitudes import pydp_means
 from fedassay.methods.feddiff.pydp_law import drawn_means
 from fedassay.privacy.tape import Door, Key, Sealed, taped

@@ -21,7 +21,7 @@ from fedassay.audits.membership.roc import Allowed, in_low_corner
 from fedassay.audits.stats.detection import DRAWS, detection_limit, drawn_trials, smallest_shift
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import level_of
-from fedassay.audits.stats.worse import auc_below_half
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.records.record import Limit
 from fedassay.support.types import Ints
 
