@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.detection import Control, detection_limit, smallest_shift
+from fedassay.audits.stats.detection import ControlTrials, detection_limit, smallest_shift
 from fedassay.records.facts import Thing
 from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
@@ -25,7 +25,7 @@ class Runs(Protocol):
     """Runs of the audited size that are put together from the trials of both controls."""
 
     @property
-    def sizes(self) -> tuple[int, Control, Control]:
+    def sizes(self) -> tuple[int, ControlTrials, ControlTrials]:
         """Places of a run, and trials of the negative and of the positive control."""
         ...
 

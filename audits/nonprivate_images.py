@@ -1,6 +1,6 @@
 """What the audited attack makes of releases that are known to give control records away, by source of vectors.
 
-The positive control of audits of images, in the release's own shape: the method's own messages, the cell's view,
+The end-to-end positive control of audits of images: the method's own messages, the cell's view,
 the same source, and the same attack.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedassay.audits.nonprivate_releases import Exposure, exposures
+from fedassay.audits.nonprivate_releases import NonPrivateRelease, nonprivate_releases
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records, joined
@@ -23,7 +23,7 @@ OF_SENDERS = frozenset({"gram_directions"})
 
 
 @dataclass(frozen=True)
-class ExposedImages:
+class NonPrivateImages:
     """What an attack makes of one source of vectors in the releases that give control records away.
 
     Attributes:
@@ -35,9 +35,9 @@ class ExposedImages:
     clients: tuple[Records, ...]
 
 
-def exposed_images(
+def nonprivate_images(
     context: AttackedContext, source: str, records: int, *, vectors: int, least: int
-) -> ExposedImages:
+) -> NonPrivateImages:
     """The audited attack on what is seen of exposed records, as far as it goes by one source.
 
     Vectors that another attack recovered are recovered from these releases by the same attacks before it.
@@ -56,10 +56,10 @@ def exposed_images(
     key = f"exposed images/{context.release_key}/{context.attack_key}/{records}/{recovered}/{single}/{least}"
 
     def make() -> tuple[tuple[tuple[Reconstruction, ...], tuple[Records, ...]], ...]:
-        released = exposures(context, records, least=least, as_large=recovered, single=single)
+        released = nonprivate_releases(context, records, least=least, as_large=recovered, single=single)
         return tuple(_attacked(context, release, recovered) for release in released)
 
-    kept = context.workplace.once(key, make)
+    kept = context.io.once(key, make)
     parts = [
         _renamed(made, clients, number, several=len(kept) > 1)
         for number, (result, clients) in enumerate(kept)
@@ -73,10 +73,14 @@ def exposed_images(
 
 
 def _attacked(
-    context: AttackedContext, release: Exposure, upstream: bool
+    context: AttackedContext, release: NonPrivateRelease, rerun_previous_attacks: bool
 ) -> tuple[tuple[Reconstruction, ...], tuple[Records, ...]]:
     try:
-        result = context.attack(release.view, upstream=True) if upstream else context.attack(release.view)
+        result = (
+            context.attack(release.view, rerun_previous_attacks=True)
+            if rerun_previous_attacks
+            else context.attack(release.view)
+        )
     except NotRunError:
         return (), release.clients
     return result.reconstructions, release.clients
@@ -103,7 +107,7 @@ def _put_together(
     return Reconstruction(source, images), tuple(client for _, clients in parts for client in clients)
 
 
-def _as_many(made: Reconstruction, clients: tuple[Records, ...], vectors: int) -> ExposedImages:
+def _as_many(made: Reconstruction, clients: tuple[Records, ...], vectors: int) -> NonPrivateImages:
     """The first clients that give so many vectors; all of them, where a sum tells none apart."""
     senders = np.array(made.source.senders)
     names: list[str] = []
@@ -113,6 +117,6 @@ def _as_many(made: Reconstruction, clients: tuple[Records, ...], vectors: int) -
         names.append(client.name)
     rows = np.flatnonzero(np.isin(senders, names))
     if len(rows) < min(vectors, len(senders)):
-        return ExposedImages(made, clients)
+        return NonPrivateImages(made, clients)
     kept = Reconstruction(made.source.take(rows), made.images[rows])
-    return ExposedImages(kept, tuple(client for client in clients if client.name in names))
+    return NonPrivateImages(kept, tuple(client for client in clients if client.name in names))

@@ -1,4 +1,4 @@
-"""Releases that are known to give records away, for positive controls in the release's own shape.
+"""Releases that are known to give records away, for end-to-end positive controls.
 
 The audited method is run without privacy, by its own `run`, on clients that hold one control record of a class
 each. A class sum, a class mean and a component of a mixture is then a record's own feature. Its messages are seen
@@ -34,7 +34,7 @@ MOST_RUNS = 16
 
 
 @dataclass(frozen=True)
-class Exposure:
+class NonPrivateRelease:
     """One run of the method that gives its clients' records away, and what is seen of it.
 
     Attributes:
@@ -59,9 +59,9 @@ def summed_only(view: View) -> bool:
     return bool(seen) and all(message.sender == AGGREGATE for message in seen)
 
 
-def exposures(
+def nonprivate_releases(
     context: AuditContext, records: int, *, least: int = 2, as_large: bool = False, single: bool = False
-) -> tuple[Exposure, ...]:
+) -> tuple[NonPrivateRelease, ...]:
     """Releases that give about so many control records away: one, or several where clients are summed up.
 
     Args:
@@ -81,7 +81,7 @@ def exposures(
     # How few are no control is part of the key: which audit asks first must decide nothing.
     key = f"exposure/{context.release_key}/{records}/{alone}/{as_large}/{single}/{least}"
 
-    def make() -> tuple[Exposure, ...]:
+    def make() -> tuple[NonPrivateRelease, ...]:
         groups = _groups(context, records, alone, "as_large" if as_large else "single" if single else "class")
         held = sum(len(client) for group in groups for client in group)
         if held < least:
@@ -90,7 +90,7 @@ def exposures(
             raise NotRunError(words, role="control", held=total, needed=total + least - held)
         return tuple(_run(context, group, number, alone) for number, group in enumerate(groups))
 
-    return context.workplace.once(key, make)
+    return context.io.once(key, make)
 
 
 def _groups(
@@ -161,11 +161,13 @@ def _like(real: Records, control: Records, left: Ints) -> Ints:
     return np.concatenate([chosen, others])[: len(real)]
 
 
-def exposed_clients(context: AuditContext, group: Sequence[Records], name: str) -> tuple[Exposure, ...]:
+def nonprivate_clients(
+    context: AuditContext, group: Sequence[Records], name: str
+) -> tuple[NonPrivateRelease, ...]:
     """Releases of clients that hold these control records: one, or one for each client where they are summed up.
 
     Args:
-        context: See `exposures`.
+        context: See `nonprivate_releases`.
         group: What each client holds.
         name: Of the release, for its random streams.
 
@@ -177,7 +179,7 @@ def exposed_clients(context: AuditContext, group: Sequence[Records], name: str) 
     return (_run(context, group, name, False),)
 
 
-def _run(context: AuditContext, group: Sequence[Records], number: int | str, alone: bool) -> Exposure:
+def _run(context: AuditContext, group: Sequence[Records], number: int | str, alone: bool) -> NonPrivateRelease:
     """Run the method on these clients, beside others without records where only their sum is seen."""
     seeds = control_seeds(context, "exposure", number)
     nobody = context.control.take(np.zeros(0, np.int64))
@@ -189,16 +191,16 @@ def _run(context: AuditContext, group: Sequence[Records], number: int | str, alo
     reason = ""
     for clients in attempts:
         try:
-            outcome = context.exposed(clients, seeds)
+            outcome = context.run_nonprivate(clients, seeds)
         except FedassayError as error:
             reason = reason or str(error)
             continue
-        return Exposure(tuple(clients), outcome, visible(outcome, context.view.threat))
+        return NonPrivateRelease(tuple(clients), outcome, visible(outcome, context.view.threat))
     raise NotRunError(f"the method could not be run without privacy on control records: {reason}")
 
 
 def _too_few(held: int, least: int, context: AuditContext) -> str:
     return (
-        f"of the {len(context.control)} records of the control role, {held} can be given away; a positive control "
-        f"in the release's own shape takes {least}: give data.split.control at least {least - held} more"
+        f"of the {len(context.control)} records of the control role, {held} can be given away; an end-to-end "
+        f"positive control takes {least}: give data.split.control at least {least - held} more"
     )

@@ -63,7 +63,7 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
             claim.epsilon,
             delta=claim.delta,
             n=observation.bounds.n,
-            confidence=1 - 0.05 / context.bounds,
+            confidence=1 - 0.05 / context.num_tests,
             gaussian=any(bound.mu is not None for bound in observation.bounds.corrected),
         )
         if refuted.smallest is not None:
@@ -93,7 +93,7 @@ def _tape_words(short: _Shortfall) -> str:
 
 def _shortfall(claim: PrivacyClaim, context: AuditContext) -> _Shortfall | None:
     """The largest share of its declared deviation at which the noise of a run is found too small."""
-    tested = _tested(context.tape, context.bounds)
+    tested = _tested(context.tape, context.num_tests)
     if tested is None:
         return None
     numbers, level = tested

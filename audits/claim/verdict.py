@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from fedassay.audits.claim.bounds import Observation
-from fedassay.audits.claim.tape.questions import Asked
-from fedassay.audits.evidence import Control, Ground, LedgerVerdict, RunsVerdict, TapeVerdict
+from fedassay.audits.claim.tape.questions import TapeAnswers
+from fedassay.audits.evidence import ControlResult, Ground, LedgerVerdict, RunsVerdict, TapeVerdict
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.registry import declared
 from fedassay.exchange.ledger import Accounted
@@ -40,7 +40,7 @@ def ground_of(
     accounted: Accounted,
     observation: Observation | None,
     why: str,
-    asked: Asked,
+    asked: TapeAnswers,
     context: AuditContext,
 ) -> Ground:
     """What the verdict on a claim stands on.
@@ -63,7 +63,7 @@ def ground_of(
         verdict: Literal["sound", "unsupported", "unsound"] = "sound"
         reason = f"{ledger}; this rests on the ledger and the run's tape, no attack tested it: {why}"
     else:
-        verdict, reason = _observed(claim, accounted, observation, ledger, context.bounds)
+        verdict, reason = _observed(claim, accounted, observation, ledger, context.num_tests)
     if verdict == "sound" and asked.open is not None:
         return TapeVerdict(asked.open.verdict, f"{asked.open.reason}; {reason}", *controls)
     if verdict == "sound":
@@ -110,10 +110,10 @@ def _observed(
     return "sound", f"{ledger}; {shown}, a gap of {max(total - seen, 0.0):.2g}"
 
 
-def controls_of(observation: Observation) -> tuple[Control, Control]:
+def controls_of(observation: Observation) -> tuple[ControlResult, ControlResult]:
     """The positive and the negative control of measured runs."""
     positive, negative = (
-        Control(
+        ControlResult(
             control.release,
             detected=control.above,
             shown=f"{control.release} show {control.bounds.judged:.3g}, a {control.detail}",
@@ -184,7 +184,7 @@ def _instead(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transcript
         return f": `counts: {noised}` in the entry of {own.name} noises them{public}"
     if own.module.startswith("fedassay."):
         return ""
-    return ': in the method, give each a `Release(mechanism="gaussian", ...)` and its noise from `task.door`'
+    return ': in the method, give each a `Release(mechanism="gaussian", ...)` and its noise from `task.mechanism`'
 
 
 def _field_words(name: str, item: MessageField) -> str:

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fedassay.audits.inversion.truth import Held, ImageMatch, Matrix, Pool
-from fedassay.audits.stats.detection import Control, drawn_trials
+from fedassay.audits.inversion.truth import ImageMatch, Matrix, Pool, RecordMatch
+from fedassay.audits.stats.detection import ControlTrials, drawn_trials
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -32,21 +32,21 @@ class InvertedRuns:
     Attributes:
         places: Images of the audited run.
         silent: Images that know nothing of the records they are held against.
-        leaking: Images of the positive control in the release's own shape.
+        leaking: Images of the end-to-end positive control.
         tests: Tests in the run.
         draws: Exchanges at least.
         seeds: Name the exchanges.
     """
 
     places: int
-    silent: Held
-    leaking: Held
+    silent: RecordMatch
+    leaking: RecordMatch
     tests: int
     draws: int
     seeds: Seeds
 
     @cached_property
-    def sizes(self) -> tuple[int, Control, Control]:
+    def sizes(self) -> tuple[int, ControlTrials, ControlTrials]:
         """Places, and trials of both controls: of the negative one, those of one image hang together."""
         units = np.unique(self.silent.vectors, axis=0, return_inverse=True)[1].ravel()
         return self.places, units, len(self.leaking.sets)
@@ -59,11 +59,11 @@ class InvertedRuns:
     def _leaking(self) -> tuple[Matrix, Matrix]:
         return self._trials(self.leaking, "leaking")
 
-    def _trials(self, held: Held, name: str) -> tuple[Matrix, Matrix]:
+    def _trials(self, matched: RecordMatch, name: str) -> tuple[Matrix, Matrix]:
         """What each image adds to the mean, shape (k,), and what in every exchange, shape (k, exchanges)."""
         count = max(self.draws, 100 * self.tests)
-        exchanged = held.exchanged(self.seeds.numpy(name), count)
-        return held.observed(), np.ascontiguousarray(exchanged.T)
+        exchanged = matched.exchanged(self.seeds.numpy(name), count)
+        return matched.observed(), np.ascontiguousarray(exchanged.T)
 
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` images leak."""
@@ -101,7 +101,7 @@ def _summed(exchanged: Matrix, trials: Ints) -> Matrix:
 
 def silent_trials(
     negative: ImageMatch, sets: list[Ints], pool: Pool, rng: np.random.Generator, *, between: bool
-) -> Held:
+) -> RecordMatch:
     """Images of records that nobody holds, held against the records of the audited images: of their class, if any.
 
     Args:
@@ -109,7 +109,7 @@ def silent_trials(
         sets: The records that each audited image may show.
         pool: Private and fresh records.
         rng: Draws images.
-        between: See `Held`.
+        between: See `RecordMatch`.
     """
     labels = pool.labels[negative.records]
     images: list[int] = []
@@ -119,4 +119,4 @@ def silent_trials(
         usable = alike if len(alike) else np.arange(len(labels))
         images += rng.choice(usable, _EACH).tolist()
         held += [part] * _EACH
-    return Held(negative.images[images], negative.vectors[images], held, pool, between)
+    return RecordMatch(negative.images[images], negative.vectors[images], held, pool, between)

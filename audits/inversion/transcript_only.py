@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.evidence import Arms, ControlResult, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext
@@ -44,7 +44,7 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
     certain = int((misfit < _EXPLAINED).sum()) if _is_exact(result) else 0
     subject = Subject(audit, result.attack, name, "all")
     columns = [PictureColumn(caption=f"image {i}", metrics={}) for i in range(min(_PICTURES, len(images)))]
-    picture = context.workplace.grid((name,), f"{result.attack}: {name}", {name: images[: len(columns)]}, columns)
+    picture = context.io.grid((name,), f"{result.attack}: {name}", {name: images[: len(columns)]}, columns)
     figures = Figures(
         {"misfit": Metric(value=float(np.median(misfit)), n=len(misfit)), "psnr": unmeasured(_NO_RECORDS)},
         assumptions=(_NO_RECORDS, "pixels lie between black and white as the inputs of the layer do"),
@@ -68,9 +68,9 @@ def _is_exact(result: AttackResult) -> bool:
     return bool(np.asarray(result.scores.get("recovered", np.zeros(1))).any())
 
 
-def _control(release: str, recovered: int) -> Control:
+def _control(release: str, recovered: int) -> ControlResult:
     shown = f"{recovered} of {_RECORDS} images came back"
-    return Control(release, detected=recovered == _RECORDS, shown=shown, value=float(recovered), n=_RECORDS)
+    return ControlResult(release, detected=recovered == _RECORDS, shown=shown, value=float(recovered), n=_RECORDS)
 
 
 def _by_hand(context: AttackedContext, shape: tuple[int, ...], *, noise: float) -> int:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from fedassay.audits.membership.roc import Allowed, in_low_corner
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.detection import DRAWS, detection_limit, drawn_trials, smallest_shift
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import level_of
-from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.records.record import Limit
 from fedassay.support.types import Ints
 
@@ -94,10 +94,10 @@ def percentiles(outside: Matrix, inside: Matrix, rng: np.random.Generator) -> Ma
     return np.asarray((rank + rng.random(len(inside))) / (len(outside) + 1))
 
 
-def _rate(strangers: int) -> tuple[str, float]:
+def _rate(non_members: int) -> tuple[str, float]:
     """The lowest false-positive rate that so many strangers resolve, with its name."""
     for name, rate in (("tpr_at_1pct", 0.01), ("tpr_at_10pct", 0.1)):
-        if strangers >= round(1 / rate) - 1:
+        if non_members >= round(1 / rate) - 1:
             return name, rate
     return "share", 0.0
 

@@ -3,9 +3,9 @@
 Clients hold one control record a label, and others two: from one record a sum is the record, and what a mixture
 or a second moment gives away shows where there are two. Labels are dealt at random, so that nothing but the
 records themselves tells them: a model that gets them right holds its records by heart. The method is run in the
-form in which it gives away most (`fedassay.contracts.method.Exposes`), the view is that of the plan's threat
-model, and the audited attack is asked, with shadow releases of the same kind, which of these records and of as
-many other control records of the same labels were in it.
+form in which it gives away most (`fedassay.contracts.method.HasLeakiestForm`), the view is that of the plan's
+threat model, and the audited attack is asked, with shadow releases of the same kind, which of these records and of
+as many other control records of the same labels were in it.
 
 Where no client is seen for itself, what one client would hold is spread over all of them by label, since it is of
 a sum over clients that the attack is asked; where networks are trained, one of them holds all of it. The method is
@@ -56,7 +56,7 @@ more from them: every one is a run of the method until it holds its records by h
 
 
 @dataclass(frozen=True, eq=False)
-class Exposed:
+class NonPrivateRuns:
     """What the attack answers about a release that gives its records away.
 
     Attributes:
@@ -94,28 +94,28 @@ class _Dealt:
     size: int
 
 
-def exposed(context: AttackedContext) -> Exposed:
+def nonprivate_runs(context: AttackedContext) -> NonPrivateRuns:
     """The attack's answers about what the method makes of control records.
 
     Raises:
         NotRunError: There are too few control records, or the method cannot be run on them.
     """
 
-    def make() -> Exposed | Why:
+    def make() -> NonPrivateRuns | Why:
         try:
-            return _exposed(context)
+            return _nonprivate_runs(context)
         except NotRunError as error:
             return error.why
         except FedassayError as error:
             return Why(str(error))
 
-    kept = context.workplace.once(f"membership/exposed/{context.attack_key}/{context.release_key}", make)
+    kept = context.io.once(f"membership/exposed/{context.attack_key}/{context.release_key}", make)
     if isinstance(kept, Why):
         raise NotRunError(str(kept), role=kept.role, held=kept.held, needed=kept.needed)
     return kept
 
 
-def _exposed(context: AttackedContext) -> Exposed:
+def _nonprivate_runs(context: AttackedContext) -> NonPrivateRuns:
     dealt = _deal(context)
     each, messages = _each_is_seen(context), _speaks_in_messages(context.view)
     places = len(context.clients) if each else 1
@@ -138,7 +138,7 @@ def _exposed(context: AttackedContext) -> Exposed:
                 scores.setdefault((part, key), []).append(values)
     # A source that one of the runs does not show has no answers about all candidates.
     whole = {key: np.concatenate(parts) for key, parts in scores.items() if len(parts) == len(runs)}
-    return Exposed(
+    return NonPrivateRuns(
         whole,
         np.concatenate(members),
         np.array(blocks, np.str_),
@@ -184,7 +184,7 @@ def _run(
             questions[client.name] = both.take(seeds.numpy("order", place).permutation(len(both)))
 
     def simulate(records: Sequence[Records], streams: Seeds) -> View:
-        return visible(context.exposed(records, streams), context.view.threat)
+        return visible(context.run_nonprivate(records, streams), context.view.threat)
 
     people = context.game.population
     game = MembershipGame(
@@ -195,7 +195,7 @@ def _run(
         seeds.child("shadows"),
         most=_SHADOWS,
     )
-    with context.workplace.progress.step("control: the method without privacy"):
+    with context.io.progress.step("control: the method without privacy"):
         view = simulate(clients, seeds.child("run"))
     results = {WHOLE: context.attack(view, game)}
     for part in _parts(view):

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, LeakTest, by_p_value
+from fedassay.audits.evidence import ControlResult, LeakTest, by_p_value
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.audits.stats.intervals import clopper_pearson
@@ -31,7 +32,6 @@ from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
-from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.conversions import group_pair
 from fedassay.privacy.gaussian import tpr_bound_approx_dp
@@ -105,7 +105,7 @@ class Separation:
         p_below: One-sided p-value of "no worse than chance", for the whole curve.
         tests: Number of tests in the run, which levels are corrected for.
         bound: Lower bound on epsilon at 95 %, for the game's neighbours.
-        alone: The same at confidence 1 - `ALONE`.
+        uncorrected: The same at confidence 1 - `ALONE`.
         corrected: The same at confidence 1 - 0.05 / tests.
         reach: The most that so many scores can show at that corrected confidence.
     """
@@ -117,7 +117,7 @@ class Separation:
     p_below: float
     tests: int
     bound: EpsilonBound
-    alone: EpsilonBound
+    uncorrected: EpsilonBound
     corrected: EpsilonBound
     reach: float
 
@@ -139,20 +139,20 @@ class Separation:
 
     def exceeds(self, allowed: Allowed) -> LeakTest:
         """Of whether they are told better than a claim allows."""
-        alone, corrected = self.alone.epsilon or 0.0, self.corrected.epsilon or 0.0
+        uncorrected, corrected = self.uncorrected.epsilon or 0.0, self.corrected.epsilon or 0.0
         return LeakTest(
-            beats=corrected > allowed.epsilon,
-            alone=alone > allowed.epsilon,
-            words=f"epsilon at least {alone:.3g}, above {allowed.words},",
+            rejects=corrected > allowed.epsilon,
+            uncorrected=uncorrected > allowed.epsilon,
+            words=f"epsilon at least {uncorrected:.3g}, above {allowed.words},",
             statistic="observed",
         )
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control: whether members are told from strangers at all."""
         shown = f"AUC {self.value:.3f}, p = {self.p:.2g}"
         count = len(self.inside) + len(self.outside)
         gain = self.value - 0.5
-        return Control(release, self.test.beats, shown, self.value, count, "AUC", own_shape, gain)
+        return ControlResult(release, self.test.rejects, shown, self.value, count, "AUC", end_to_end, gain)
 
 
 def separate_one_release(

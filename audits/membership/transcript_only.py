@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.evidence import Arms, ControlResult, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
@@ -77,9 +77,9 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
             "rate of 1 % by records that the attacker knows to be in none",
         ),
     )
-    half = Control(_HALF, bool(told.any() and right), shown, float(told.sum()), len(gallery), "named")
+    half = ControlResult(_HALF, bool(told.any() and right), shown, float(told.sum()), len(gallery), "named")
     wrong = int(flagged.sum())
-    null = Control(_NULL, wrong > 0, f"{wrong} named", float(wrong), len(gallery), "named")
+    null = ControlResult(_NULL, wrong > 0, f"{wrong} named", float(wrong), len(gallery), "named")
     return assay(subject, Arms(found, (half, *several), null), figures)
 
 
@@ -91,7 +91,7 @@ def _in_words(changes: Ints) -> str:
     return f"; between their times {came} are named to have joined and {went} to have left"
 
 
-def solved_control(context: AttackedContext) -> Control:
+def solved_control(context: AttackedContext) -> ControlResult:
     """The attack on sums that it must solve: exact ones over a half of a few candidates of every label."""
     asked = joined("candidates", list(context.game.questions.values()))
     few = [np.flatnonzero(asked.labels == label)[:_EACH] for label in np.unique(asked.labels)]
@@ -99,7 +99,7 @@ def solved_control(context: AttackedContext) -> Control:
     told, right = _of_half(gallery, context, shuffled=False)
     shown = f"{int(told.sum())} of {len(gallery)} candidates named, {'' if right else 'not '}exactly the half"
     words = "the same sums, exact, over a half of a few candidates of every label"
-    return Control(words, right, shown, float(told.sum()), len(gallery), "named")
+    return ControlResult(words, right, shown, float(told.sum()), len(gallery), "named")
 
 
 def _of_half(gallery: Records, context: AttackedContext, *, shuffled: bool) -> tuple[Bools, bool]:
@@ -114,7 +114,7 @@ def _of_half(gallery: Records, context: AttackedContext, *, shuffled: bool) -> t
     return names, bool((names == half).all())
 
 
-def _of_change(gallery: Records, context: AttackedContext) -> Control:
+def _of_change(gallery: Records, context: AttackedContext) -> ControlResult:
     """The attack on sums at two times, between which a few of a half of the gallery are exchanged for others."""
     rng = context.seeds.numpy("membership", "candidates", "changed")
     first = _half(len(gallery), rng)
@@ -128,7 +128,7 @@ def _of_change(gallery: Records, context: AttackedContext) -> Control:
     told = changes.shape[1] == 1 and bool((changes[:, 0] == truth).all())
     named = int((changes != 0).sum())
     shown = f"{named} of {2 * few} changes named, {'all rightly' if told else 'not those'}"
-    return Control(_CHANGED, told, shown, float(named), 2 * few, "named")
+    return ControlResult(_CHANGED, told, shown, float(named), 2 * few, "named")
 
 
 def _half(count: int, rng: np.random.Generator) -> Bools:

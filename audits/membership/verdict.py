@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedassay.audits.evidence import WORSE, Arms, Confounder, Control, Figures, Result, Subject
+from fedassay.audits.evidence import WORSE, Arms, Confounder, ControlResult, Figures, Result, Subject
 from fedassay.audits.membership.detection_limit import Size, detectable
 from fedassay.audits.membership.roc import (
     Allowed,
@@ -43,7 +43,7 @@ class Releases:
         negative: Those of releases that cannot leak, and what they are.
         assumption: What it knows, and what scores rest on.
         gaussian: Scores that are normal, for the Gaussian-DP estimate of epsilon.
-        alone: Other releases that leak; None: there are none.
+        attack_only: Other releases that leak; None: there are none.
         missing: Why there are none in the same shape, and what would give some.
     """
 
@@ -54,7 +54,7 @@ class Releases:
     negative: tuple[Scores, str]
     assumption: str
     gaussian: Scores | None = None
-    alone: tuple[Scores, str] | None = None
+    attack_only: tuple[Scores, str] | None = None
     missing: str = ""
 
 
@@ -71,11 +71,11 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
 
     def separation(scores: Scores, what: str, normal: Scores | None = None) -> Separation:
         rng = context.seeds.numpy("membership", releases.selection, "halves", what)
-        return separate_many_releases(*scores, rng, delta=delta, tests=context.bounds, gaussian=normal)
+        return separate_many_releases(*scores, rng, delta=delta, tests=context.num_tests, gaussian=normal)
 
-    def controls(given: tuple[Scores, str] | None, what: str) -> tuple[Control, ...]:
+    def controls(given: tuple[Scores, str] | None, what: str) -> tuple[ControlResult, ...]:
         own = what == "own"
-        return () if given is None else (separation(given[0], what).control(given[1], own_shape=own),)
+        return () if given is None else (separation(given[0], what).control(given[1], end_to_end=own),)
 
     (silent, silence), ours = releases.negative, separation(releases.audited, "ours", releases.gaussian)
     return finding(
@@ -83,7 +83,7 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         ours,
         allowed,
         positives=Positives(
-            controls(releases.own, "own") or releases.missing, controls(releases.alone, "positive")
+            controls(releases.own, "own") or releases.missing, controls(releases.attack_only, "positive")
         ),
         silent=(separation(silent, "negative"), silence),
         basis=Basis(
@@ -99,7 +99,7 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
     """Against a claim the smallest epsilon that would have been refuted; against chance the smallest leak."""
     outside, inside = releases.audited
     if against is not None:
-        n, confidence = min(len(outside), len(inside)), 1 - level_of(context.bounds)
+        n, confidence = min(len(outside), len(inside)), 1 - level_of(context.num_tests)
         normal = 0 if releases.gaussian is None else min(len(side) for side in releases.gaussian)
         if normal >= LEAST:
             n = normal
@@ -124,7 +124,7 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
     if releases.own is None:
         return releases.missing
     rng = context.seeds.numpy("membership", releases.selection, "limit")
-    size = Size(len(outside), len(inside), context.bounds)
+    size = Size(len(outside), len(inside), context.num_tests)
     return detectable(size, releases.negative[0], (releases.own[0],), rng)
 
 
@@ -144,21 +144,21 @@ class Positives:
     """Releases that must be caught.
 
     Attributes:
-        own: In the release's own shape; or why there is none, and what would give one.
-        alone: Others, of the attack alone.
+        own: End-to-end controls; or why there is none, and what would give one.
+        attack_only: Others, of the attack alone.
     """
 
-    own: tuple[Control, ...] | str
-    alone: tuple[Control, ...]
+    own: tuple[ControlResult, ...] | str
+    attack_only: tuple[ControlResult, ...]
 
-    def arms(self, result: Result, negative: Control, confounder: Confounder | None = None) -> Arms:
+    def arms(self, result: Result, negative: ControlResult, confounder: Confounder | None = None) -> Arms:
         """With the result and what it is held against."""
         own = self.own if isinstance(self.own, str) else tuple(with_remedy(control) for control in self.own)
-        return Arms(result, own, negative, self.alone, confounder)
+        return Arms(result, own, negative, self.attack_only, confounder)
 
 
-def with_remedy(control: Control) -> Control:
-    """A control in the release's own shape; one that was missed says what it is, and what would decide."""
+def with_remedy(control: ControlResult) -> ControlResult:
+    """An end-to-end control; one that was missed says what it is, and what would decide."""
     if control.detected:
         return control
     return replace(control, shown=f"{control.release}: {control.shown}; an attack that tells these would decide")
@@ -210,7 +210,7 @@ def finding(
     control = negative.control(release)
     result = result_of(ours, allowed, basis.about)
     # What is silent against chance is judged by that; what is told, by whether more than the claim was shown.
-    against = allowed if ours.test.beats else None
+    against = allowed if ours.test.rejects else None
     arms = positives.arms(
         replace(result, limit=lambda: limit(against)),
         replace(control, shown=f"{control.shown}: {_DIFFER}"),
@@ -250,10 +250,10 @@ def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Res
             leak="members are told from strangers",
             clear="members are not told from strangers",
             about=about,
-            worse=worse,
+            below_baseline=worse,
         )
     clear, undecided = "members are not told from strangers", ""
-    if ours.test.beats:
+    if ours.test.rejects:
         clear = f"members are told from strangers, but no better than {allowed.words} allows"
         if ours.reach <= allowed.epsilon:
             undecided = (
@@ -268,7 +268,7 @@ def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Res
         harm=harm,
         clear=clear,
         about=about,
-        worse=worse,
+        below_baseline=worse,
         undecided=undecided,
     )
 

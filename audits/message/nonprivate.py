@@ -1,8 +1,9 @@
-"""Controls of message attacks in the release's own shape: what the method's own run makes of control records.
+"""End-to-end controls of attacks on messages: what the method's own run makes of control records.
 
 Four kinds of clients without privacy, for what makes a rule fire or a factorization possible: one record a class;
 as many records a class as mixtures have components; as many records of each class as an audited client; and the
-same client before and after one record a class joined. See `fedassay.audits.nonprivate_releases` for the run and its view.
+same client before and after one record a class joined. See `fedassay.audits.nonprivate_releases` for the run and
+its view.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control
-from fedassay.audits.nonprivate_releases import Exposure, dealt_clients, exposed_clients, exposures
+from fedassay.audits.evidence import ControlResult
 from fedassay.audits.features import encoder
 from fedassay.audits.message.controls import attacked, by_hand_view
 from fedassay.audits.message.truth import Recovery, class_means, judge, match, nothing
+from fedassay.audits.nonprivate_releases import (
+    NonPrivateRelease,
+    dealt_clients,
+    nonprivate_clients,
+    nonprivate_releases,
+)
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -46,13 +52,13 @@ class Reading:
         clients: Whose records they are, those without any left out.
         exposure: The release; its view may have been changed since.
         result: Of the attack.
-        own_shape: Whether the method's own run made it.
+        end_to_end: Whether the method's own run made it.
     """
 
     clients: tuple[Records, ...]
-    exposure: Exposure
+    exposure: NonPrivateRelease
     result: AttackResult
-    own_shape: bool = True
+    end_to_end: bool = True
 
     def truth(self, sender: str) -> Records | None:
         """The records that a sender's message speaks of; None for one that holds none."""
@@ -66,30 +72,32 @@ def by_hand(
 ) -> Reading:
     """Exact sums and second moment of known records, by no method; with counts, but for rules that seek them."""
     counts = rule not in ("derivable_counts", "rank")
-    exposure = Exposure((records,), context.outcome, by_hand_view(records, context, encode, counts=counts))
-    return replace(read(exposure, context), own_shape=False)
+    exposure = NonPrivateRelease(
+        (records,), context.outcome, by_hand_view(records, context, encode, counts=counts)
+    )
+    return replace(read(exposure, context), end_to_end=False)
 
 
-def read(exposure: Exposure, context: AttackedContext, view: View | None = None) -> Reading:
+def read(exposure: NonPrivateRelease, context: AttackedContext, view: View | None = None) -> Reading:
     """The attack on a release, or on another view of it."""
     held = tuple(client for client in exposure.clients if len(client))
     return Reading(held, exposure, attacked(context, exposure.view if view is None else view))
 
 
-def alone(context: AttackedContext) -> tuple[Reading, ...]:
+def singletons(context: AttackedContext) -> tuple[Reading, ...]:
     """Clients with one record a class.
 
     Raises:
         NotRunError: The control role is too small, or the method cannot be run.
     """
-    return tuple(read(exposure, context) for exposure in exposures(context, 2 * context.classes))
+    return tuple(read(exposure, context) for exposure in nonprivate_releases(context, 2 * context.classes))
 
 
 def crowded(context: AttackedContext) -> tuple[Reading, ...]:
     """A client with as many records of each class as the audited mixtures have components; none where that is one.
 
     Raises:
-        NotRunError: See `alone`.
+        NotRunError: See `singletons`.
     """
     parts = [message.of_kind("component_counts") for message in context.view.from_clients()]
     most = max((int(each.max(initial=1)) for each in parts if each is not None), default=1)
@@ -97,7 +105,7 @@ def crowded(context: AttackedContext) -> tuple[Reading, ...]:
         return ()
     dealt = dealt_clients(context, most * context.classes)[:most]
     group = joined("client/0", dealt)
-    return tuple(read(exposure, context) for exposure in exposed_clients(context, [group], "crowded"))
+    return tuple(read(exposure, context) for exposure in nonprivate_clients(context, [group], "crowded"))
 
 
 def as_large(context: AuditContext, wanted: Records, number: int) -> Records:
@@ -142,7 +150,7 @@ def alike(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Reading,
             needed=needed,
         )
     name = "alike/" + "/".join(str(len(client)) for client in group)
-    return tuple(read(exposure, context) for exposure in exposed_clients(context, group, name))
+    return tuple(read(exposure, context) for exposure in nonprivate_clients(context, group, name))
 
 
 def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:
@@ -151,7 +159,7 @@ def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:
     The records of a reading are those that joined.
 
     Raises:
-        NotRunError: See `alone`.
+        NotRunError: See `singletons`.
     """
     dealt = dealt_clients(context, 2 * context.classes)
     if len(dealt) < 2:
@@ -165,8 +173,8 @@ def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:
     first = joined("client/0", dealt[:1])
     kept = np.isin(dealt[1].labels, first.labels)
     new = dealt[1].take(np.flatnonzero(kept), "client/0")
-    before = exposed_clients(context, [first], "before")[0]
-    after = exposed_clients(context, [joined("client/0", [first, new])], "after")[0]
+    before = nonprivate_clients(context, [first], "before")[0]
+    after = nonprivate_clients(context, [joined("client/0", [first, new])], "after")[0]
     last = 1 + max((message.round for message in before.view.messages), default=0)
     later = tuple(replace(message, round=last + message.round) for message in after.view.messages)
     view = replace(after.view, messages=(*before.view.messages, *later))
@@ -196,7 +204,7 @@ def recovered(readings: Sequence[Reading], name: str, context: AttackedContext) 
         for client in _owners(reading, part):
             truth.append((np.flatnonzero(senders == client.name), encode(client), client.labels))
         rng = control_seeds(context, "message", name, number).numpy()
-        found.append(judge(match(vectors, part.labels, truth, means), rng, tests=context.bounds))
+        found.append(judge(match(vectors, part.labels, truth, means), rng, tests=context.num_tests))
     return found
 
 
@@ -221,11 +229,11 @@ def _vectors(reading: Reading, part: VectorSource, name: str) -> NDArray[np.floa
     return part.vectors.astype(np.float64)
 
 
-def control_of(recoveries: Sequence[Recovery], release: str) -> Control:
+def control_of(recoveries: Sequence[Recovery], release: str) -> ControlResult:
     """As one control, which every release must pass; the worst one is shown."""
     if not recoveries:
-        return Control(release, False, "no record came back", own_shape=True)
-    return min(recoveries, key=lambda each: (each.caught, each.share)).control(release, own_shape=True)
+        return ControlResult(release, False, "no record came back", end_to_end=True)
+    return min(recoveries, key=lambda each: (each.caught, each.share)).control(release, end_to_end=True)
 
 
 def also_faintly_noised(readings: Sequence[Reading], context: AttackedContext) -> tuple[Reading, ...]:

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.evidence import Arms, ControlResult, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.attributed import attributed
 from fedassay.audits.message.controls import (
     SENDER,
@@ -25,8 +25,8 @@ from fedassay.audits.message.controls import (
     sums_view,
     view_of,
 )
-from fedassay.audits.message.nonprivate import by_hand, changed
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
+from fedassay.audits.message.nonprivate import by_hand, changed
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
 from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match, nothing, plain, rule_of_three
 from fedassay.audits.verdict import assay, not_run
@@ -110,7 +110,7 @@ def _arithmetic(
         {"vectors_certain": Metric(value=float(certain), n=size), "relative_error": unmeasured(_NO_RECORDS)},
         "exact means that the messages declare no noise on what the vectors were computed from",
         positive=_recovery("messages of the same form, made of records that are known", error, caught),
-        negative=Control(
+        negative=ControlResult(
             "their sums under noise ten times as large",
             detected=flagged,
             shown="vectors come out of noise",
@@ -132,10 +132,10 @@ def _one_message(context: AuditContext, rule: str) -> Limit:
     )
 
 
-def _recovery(release: str, error: float | None, caught: bool, n: int | None = None) -> Control:
+def _recovery(release: str, error: float | None, caught: bool, n: int | None = None) -> ControlResult:
     """A release of known records as a control, by the median relative error at which they came back."""
     shown = "no known record came back" if error is None else f"known records came back at an error of {error:.2g}"
-    return Control(release, caught, shown, error, n, "median relative error")
+    return ControlResult(release, caught, shown, error, n, "median relative error")
 
 
 def _certain(source: VectorSource, context: AuditContext) -> np.ndarray:
@@ -233,7 +233,7 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
             caught and all(each[1] for each in errors),
             sum(map(len, known)),
         ),
-        negative=Control(
+        negative=ControlResult(
             "the same of features without any zero, which no factorization can tell apart",
             detected=bool((wrong < EXACT).any()),
             shown="runs agree on what is wrong",
@@ -376,7 +376,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
     )
 
 
-def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[Control, Control]:
+def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[ControlResult, ControlResult]:
     """What the histogram must follow from, in the captured form, and sums under much noise."""
     counts = np.bincount(controls.labels, minlength=context.classes)
     sent = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
@@ -393,14 +393,14 @@ def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[Co
         "evidence", np.zeros(0, np.str_)
     )
     return (
-        Control(
+        ControlResult(
             release,
             detected=distance is not None and distance <= EXACT,
             shown="no histogram came back" if distance is None else f"total variation distance {distance:.2g}",
             value=distance,
             detail="total variation distance",
         ),
-        Control(
+        ControlResult(
             "their sums under noise ten times as large",
             detected=any(str(why) in _CERTAIN for why in unclear),
             shown="counts follow from noise",
@@ -418,8 +418,8 @@ def _concluded(
     result: Result,
     metrics: dict[str, Metric],
     *assumptions: str,
-    positive: Control,
-    negative: Control,
+    positive: ControlResult,
+    negative: ControlResult,
 ) -> Finding:
     # Nobody has the method: messages of the captured form are the whole way that there is.
     arms = Arms(result, (positive,), negative)

@@ -45,7 +45,7 @@ class PooledRuns:
         truth: Private images, shape (n, H, W, C).
         fresh: Fresh images, which are matched with the same set.
         silent: Reconstructions of the negative control, shape (m, H, W, C).
-        exposed: Control images whose records were given away, shape (c, H, W, C).
+        nonprivate: Control images whose records were given away, shape (c, H, W, C).
         shown: Reconstructions of these.
         attacker: The adversary's own images: the baseline.
         top: How many private images count.
@@ -60,7 +60,7 @@ class PooledRuns:
     truth: Images
     fresh: Images
     silent: Images
-    exposed: Images
+    nonprivate: Images
     shown: Images
     attacker: Images
     top: int
@@ -73,7 +73,7 @@ class PooledRuns:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Places, and trials of the negative and the positive control."""
-        return len(self.truth), len(self.truth), len(self.exposed)
+        return len(self.truth), len(self.truth), len(self.nonprivate)
 
     @cached_property
     def _pool(self) -> int:
@@ -82,7 +82,7 @@ class PooledRuns:
     @cached_property
     def _targets(self) -> Images:
         """Private, exposed and fresh images, in this order."""
-        return np.concatenate([self.truth, self.exposed, self.fresh])
+        return np.concatenate([self.truth, self.nonprivate, self.fresh])
 
     @cached_property
     def _left(self) -> Floats:
@@ -95,7 +95,7 @@ class PooledRuns:
     @cached_property
     def _brought(self) -> Floats:
         """SSIM of every target to the best reconstruction of each exposed image, shape (targets, c)."""
-        own = most_similar(self.exposed, self.shown, device=self.device).indices
+        own = most_similar(self.nonprivate, self.shown, device=self.device).indices
         table = ssim_matrix(self._targets, self.shown, device=self.device)
         return np.asarray(table[:, own], np.float64)
 
@@ -103,7 +103,7 @@ class PooledRuns:
     def _baseline(self) -> Floats:
         """Best SSIM of private and exposed images to as many of the attacker's, shape (n + c,)."""
         chosen = self.seeds.numpy("baseline").permutation(len(self.attacker))[: self._pool]
-        both = self._targets[: len(self.truth) + len(self.exposed)]
+        both = self._targets[: len(self.truth) + len(self.nonprivate)]
         return most_similar(both, self.attacker[chosen], device=self.device).values
 
     @cached_property
@@ -132,12 +132,12 @@ class PooledRuns:
             kept = self._left[targets, len(brought)]
             return np.asarray(np.maximum(kept, self._brought[targets][:, brought].max(axis=1, initial=-1.0)))
 
-        return self._rejects(closest(rows), self._baseline[rows], closest(slice(n + len(self.exposed), None)))
+        return self._rejects(closest(rows), self._baseline[rows], closest(slice(n + len(self.nonprivate), None)))
 
     def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
         """Whether it rejects where every target of a silent run is closer by this much."""
         silent = drawn_trials(len(self.truth), len(self.truth), rng)
-        fresh = self._left[len(self.truth) + len(self.exposed) :, 0]
+        fresh = self._left[len(self.truth) + len(self.nonprivate) :, 0]
         return self._rejects(self._left[silent, 0] + shift, self._baseline[silent], fresh)
 
     def _rejects(self, ours: Floats, baseline: Floats, fresh: Floats) -> bool:

@@ -17,7 +17,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Arms, Control, Figures, LeakTest, Result, Subject, by_arithmetic, by_p_value
+from fedassay.audits.evidence import (
+    Arms,
+    ControlResult,
+    Figures,
+    LeakTest,
+    Result,
+    Subject,
+    by_arithmetic,
+    by_p_value,
+)
 from fedassay.audits.stats.paired import paired_test
 from fedassay.audits.stats.resampling import Interval, difference, level_of, mean_of, resampled
 from fedassay.audits.verdict import assay
@@ -56,11 +65,11 @@ def captured_image_findings(
     measure = "psnr" if inverts else "ssim"
     what = "dB PSNR over other records of the class" if inverts else "SSIM over the nearest image"
 
-    def control(release: str, *, shuffled: bool) -> Control:
+    def control(release: str, *, shuffled: bool) -> ControlResult:
         gain, p = _gain(measure, context, known, shuffled=shuffled)
         span = f"[{gain.low:+.3f}, {gain.high:+.3f}]"
         shown = f"on known records it gains {gain.value:+.3f} {what} {span}, p = {p:.2g}"
-        return Control(release, p <= level_of(context.bounds), shown, gain.value, detail=what)
+        return ControlResult(release, p <= level_of(context.num_tests), shown, gain.value, detail=what)
 
     positive = control("features of the plan's own records", shuffled=False)
     negative = control("features of other records of the plan", shuffled=True)
@@ -90,8 +99,8 @@ def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: b
         theirs = context.similarity.measure(known.images[rows], nearest)[measure]
     rng = context.seeds.numpy("captured", measure, "shuffled" if shuffled else "as sent")
     gain = difference(mean_of(ours), mean_of(theirs))
-    p = paired_test(ours, theirs, rng, tests=context.bounds, draws=_DRAWS).p
-    return resampled(len(rows), gain, rng, tests=context.bounds, draws=_DRAWS), p
+    p = paired_test(ours, theirs, rng, tests=context.num_tests, draws=_DRAWS).p
+    return resampled(len(rows), gain, rng, tests=context.num_tests, draws=_DRAWS), p
 
 
 def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -105,7 +114,7 @@ def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _finding(
-    subject: Subject, item: Reconstruction, context: AuditContext, positive: Control, negative: Control
+    subject: Subject, item: Reconstruction, context: AuditContext, positive: ControlResult, negative: ControlResult
 ) -> Finding:
     source, images = item.source, item.images[:, 0]
     nearest = _nearest(source.vectors, context.attacker.features)
@@ -140,8 +149,8 @@ def _fits(ours: Matrix, theirs: Matrix, rng: np.random.Generator, context: Audit
     """Whether images encode to what was sent, more nearly than the attacker's own."""
     if len(ours) < 2:
         return by_arithmetic(False, "feature_cosine")
-    p = paired_test(ours, theirs, rng, tests=context.bounds, draws=_DRAWS).p
-    return by_p_value(p, context.bounds, "feature_cosine")
+    p = paired_test(ours, theirs, rng, tests=context.num_tests, draws=_DRAWS).p
+    return by_p_value(p, context.num_tests, "feature_cosine")
 
 
 def _pictures(
@@ -153,7 +162,7 @@ def _pictures(
     ]
     rows = {"attacker's image": nearest[chosen], "reconstruction": images[chosen]}
     name = (str(subject.source),)
-    return (context.workplace.grid(name, f"{subject.attack}: {subject.source}", rows, columns),)
+    return (context.io.grid(name, f"{subject.attack}: {subject.source}", rows, columns),)
 
 
 def _nearest(vectors: Floats, features: Floats) -> NDArray[np.int64]:

@@ -111,9 +111,9 @@ class CCVR(Parameters):
             raise ValueError("ccvr: fedavg must average whole networks of one kind; allowed: share all, one body")
         return self
 
-    def exposed(self) -> CCVR:
+    def leakiest_form(self) -> CCVR:
         """The same method, whose networks and head hold a few records by heart."""
-        return self.model_copy(update={"fedavg": self.fedavg.exposed(), "head": self.head.exposed()})
+        return self.model_copy(update={"fedavg": self.fedavg.leakiest_form(), "head": self.head.leakiest_form()})
 
     def run(self, task: MethodInput) -> Outcome:
         """FedAvg's rounds, then one more: statistics up, the new head down.
@@ -252,7 +252,7 @@ def _noised(features: Floats, client: Records, noise: _Noise, number: int, task:
         client.labels,
         task.classes,
         sigmas=(noise.scale,) * 3,
-        noise=task.door(client.name, number, _GROUP),
+        noise=task.mechanism(client.name, number, _GROUP),
         weights=task.weights(client),
     )
     usable = moments_from_sums(*released)

@@ -41,10 +41,10 @@ class EnsembleOfClients(LocalHeads):
     combine: Combine = "mean"
     networks: Classifiers | None = None
 
-    def exposed(self) -> EnsembleOfClients:
+    def leakiest_form(self) -> EnsembleOfClients:
         """The same method, whose clients' models hold a few records by heart."""
-        networks = None if self.networks is None else self.networks.exposed()
-        return self.model_copy(update={"head": self.head.exposed(), "networks": networks})
+        networks = None if self.networks is None else self.networks.leakiest_form()
+        return self.model_copy(update={"head": self.head.leakiest_form(), "networks": networks})
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: models up.

@@ -132,7 +132,7 @@ class FedAvg(Parameters):
             raise ValueError(f"schedule {self.schedule} with share {self.share}; allowed: share body")
         return self
 
-    def exposed(self) -> FedAvg:
+    def leakiest_form(self) -> FedAvg:
         """The same method, whose networks hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)

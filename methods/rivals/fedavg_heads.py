@@ -87,7 +87,7 @@ class FedAvgHeads(Parameters):
     server: ServerKey = None
     dp_sgd: DpSgd = DpSgd()
 
-    def exposed(self) -> FedAvgHeads:
+    def leakiest_form(self) -> FedAvgHeads:
         """The same method, whose heads hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)

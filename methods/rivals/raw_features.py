@@ -33,9 +33,9 @@ class RawFeatures(Parameters):
     transport: Literal["float32", "float16"] = "float32"
     head: HeadTraining = HeadTraining()
 
-    def exposed(self) -> RawFeatures:
+    def leakiest_form(self) -> RawFeatures:
         """The same method, whose head holds a few records by heart."""
-        return self.model_copy(update={"head": self.head.exposed()})
+        return self.model_copy(update={"head": self.head.leakiest_form()})
 
     def run(self, task: MethodInput) -> Outcome:
         """Send everything, pool it, train the head, send it back.

@@ -126,7 +126,9 @@ def test_class_sums_without_counts_are_inverted(make_task: Callable[..., MethodI
 
 def test_vectors_are_drawn_down_to_the_limit(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=1, records=12)
-    result = FeatureInversion(limit=5, steps=1).run(seen(task, FedPFT(components=1)), knowledge(task.backbone))
+    result = FeatureInversion(max_vectors=5, steps=1).run(
+        seen(task, FedPFT(components=1)), knowledge(task.backbone)
+    )
     assert len(inverted(result, "mixture_samples")) == 5
     assert result.notes == ("mixture_samples: 5 of 12 vectors drawn at random",)
 

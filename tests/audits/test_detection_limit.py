@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedassay.audits.detection_limit import limit_of
-from fedassay.audits.stats.detection import Control
+from fedassay.audits.stats.detection import ControlTrials
 from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -19,7 +19,7 @@ class Runs:
         self.least = least
 
     @property
-    def sizes(self) -> tuple[int, Control, Control]:
+    def sizes(self) -> tuple[int, ControlTrials, ControlTrials]:
         return 100, 50, 50
 
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:

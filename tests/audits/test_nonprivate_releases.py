@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.audits.nonprivate_releases import clients_as_large, dealt_clients, exposures
+from fedassay.audits.nonprivate_releases import clients_as_large, dealt_clients, nonprivate_releases
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.exchange.feature_sources import sources
@@ -27,7 +27,7 @@ def test_every_vector_is_a_control_records_own_feature(
     method: Method, epsilon: float, make_task: MakeTask, make_context: MakeContext
 ) -> None:
     context = make_context(make_task(epsilon=epsilon, adjacency="replace_one_same_label"), method)
-    (release,) = exposures(context, 60)
+    (release,) = nonprivate_releases(context, 60)
     (source,) = [
         item
         for item in sources(release.view, np.random.default_rng(0))
@@ -46,7 +46,7 @@ def test_a_sum_holds_the_records_of_one_client(make_task: MakeTask, make_context
     context = make_context(make_task(), method)
     threat = ThreatModel(view="aggregate")
     context = replace(context, view=view(context.outcome.transcript, threat))
-    released = exposures(context, 30)
+    released = nonprivate_releases(context, 30)
     assert len(released) >= 3
     features = np.concatenate([release.records.features for release in released])
     assert len(np.unique(features, axis=0)) == len(features)
@@ -72,28 +72,28 @@ def test_cells_of_other_epsilons_share_the_release(make_task: MakeTask, make_con
     shared: dict[str, object] = {}
     one = make_context(make_task(epsilon=1.0), FedCGS(), shared=shared)
     other = make_context(make_task(epsilon=4.0), FedCGS(), shared=shared)
-    assert exposures(one, 20)[0] is exposures(other, 20)[0]
+    assert nonprivate_releases(one, 20)[0] is nonprivate_releases(other, 20)[0]
     another = make_context(make_task(epsilon=1.0), FedCGS(transport="float32"), shared=shared)
-    assert exposures(another, 20)[0] is not exposures(one, 20)[0]
+    assert nonprivate_releases(another, 20)[0] is not nonprivate_releases(one, 20)[0]
 
 
 def test_too_few_control_records_say_how_many_are_missing(make_task: MakeTask, make_context: MakeContext) -> None:
     context = make_context(make_task(), FedCGS())
     context = replace(context, control=context.control.take(np.arange(5)))
     with pytest.raises(NotRunError, match=r"data\.split\.control at least \d+ more"):
-        exposures(context, 60, least=20)
+        nonprivate_releases(context, 60, least=20)
 
 
 def test_clients_may_be_as_large_as_the_real_ones(make_task: MakeTask, make_context: MakeContext) -> None:
     context = make_context(make_task(clients=10, records=100), FedCGS())
-    (release,) = exposures(context, 60, as_large=True)
+    (release,) = nonprivate_releases(context, 60, as_large=True)
     sizes = [len(client) for client in release.clients if len(client)]
     assert sizes == [10] * 6
     for real, made in zip(context.clients, clients_as_large(context, 30), strict=False):
         assert sorted(real.labels.tolist()) == sorted(made.labels.tolist())
     summed = replace(context, view=view(context.outcome.transcript, ThreatModel(view="aggregate")))
-    (whole,) = exposures(summed, 60, as_large=True)
+    (whole,) = nonprivate_releases(summed, 60, as_large=True)
     assert sum(len(client) for client in whole.clients) == 100
     few = replace(summed, control=context.control.take(np.arange(40)), method_key="another")
     with pytest.raises(NotRunError, match="at least 60 more"):
-        exposures(few, 60, as_large=True)
+        nonprivate_releases(few, 60, as_large=True)

@@ -95,7 +95,7 @@ def _pooled(trials: int, rng: np.random.Generator) -> PooledRuns:
         truth=_images(150, rng),
         fresh=_images(150, rng),
         silent=_images(60, rng),
-        exposed=shown,
+        nonprivate=shown,
         shown=shown,
         attacker=_images(200, rng),
         top=20,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedassay.audits.stats.roc import auc
-from fedassay.contracts.method import Exposes, Method, MethodInput, Outcome
+from fedassay.contracts.method import HasLeakiestForm, Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.models import ScoringGenerator
 from fedassay.support.registry import entries, lookup
@@ -35,7 +35,7 @@ def _made(name: str) -> Method:
 EXPOSES = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
     for name in sorted(entries("method"))
-    if isinstance(_made(name), Exposes)
+    if isinstance(_made(name), HasLeakiestForm)
 ]
 
 
@@ -61,8 +61,8 @@ def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> set[s
 @pytest.mark.parametrize("name", EXPOSES)
 def test_only_training_differs(name: str) -> None:
     method = _made(name)
-    assert isinstance(method, Exposes)
-    form = method.exposed()
+    assert isinstance(method, HasLeakiestForm)
+    form = method.leakiest_form()
     assert type(form) is type(method)
     assert _changed(method.model_dump(), form.model_dump()) <= TRAINS  # type: ignore[attr-defined]
 
@@ -93,8 +93,8 @@ def _same_fields(one: Outcome, other: Outcome) -> bool:
 def test_a_few_records_are_held_by_heart(name: str, make_task: MakeTask) -> None:
     task = _dealt(make_task(clients=2, records=40))
     method = _made(name)
-    assert isinstance(method, Exposes)
-    outcome = method.exposed().run(task)
+    assert isinstance(method, HasLeakiestForm)
+    outcome = method.leakiest_form().run(task)
     # Of ten labels that were dealt at random nine are told by chance once in a hundred million times.
     assert min(_told(outcome, task)) >= 0.9
 
@@ -136,5 +136,5 @@ def _area(generator: ScoringGenerator, members: Records, others: Records) -> flo
 def test_what_is_sent_is_of_the_same_form(name: str, make_task: MakeTask) -> None:
     task = make_task(clients=2, records=40)
     method = _made(name)
-    assert isinstance(method, Exposes)
-    assert _same_fields(method.run(task), method.exposed().run(task))
+    assert isinstance(method, HasLeakiestForm)
+    assert _same_fields(method.run(task), method.leakiest_form().run(task))

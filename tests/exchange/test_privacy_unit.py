@@ -11,9 +11,9 @@ import pytest
 
 from fedassay.audits.claim.transcript_only import captured_claim
 from fedassay.exchange.ledger import account
+from fedassay.exchange.privacy_unit import record_as_person, warnings_of
 from fedassay.exchange.release import NoClaim, PrivacyClaim, PrivacyTarget, Release, exact, public
 from fedassay.exchange.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
-from fedassay.exchange.privacy_unit import record_as_person, warnings_of
 from fedassay.privacy.gaussian import calibrate_sigma, epsilon_of
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import DataError

@@ -1,6 +1,7 @@
 """Does somebody else's mechanism hide a record as well as it promises: tested by running it again.
 
-The noise of another library cannot be computed again. But the mechanism that a method gave to the door can be run
+The noise of another library cannot be computed again. But the mechanism that a method gave to `task.mechanism` can
+be run
 again: on the run's own inputs, on columns like these, jittered and of another number of records, and on few and on
 many equal records. A mechanism that is honest on some inputs only is held to the others.
 
@@ -28,7 +29,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import ks_2samp, rankdata, t
 
 from fedassay.audits.stats.threshold_bound import threshold_bound
-from fedassay.privacy.tape import Floats, Sealed
+from fedassay.privacy.tape import ExternalMechanism, Floats
 
 TRIALS = 4000
 """Numbers released on each side, at least: no bound above ln(TRIALS / 8) can be shown."""
@@ -44,7 +45,7 @@ _TESTS = 4 * 4 + 1
 """Tests of an entry, which share the level: four tables, asked four questions each, and its own inputs."""
 
 
-def broken_promise(entry: Sealed, rng: np.random.Generator) -> str:
+def broken_promise(entry: ExternalMechanism, rng: np.random.Generator) -> str:
     """What further runs show against a mechanism's promise, in words; empty where they show nothing.
 
     Args:
@@ -63,7 +64,7 @@ def broken_promise(entry: Sealed, rng: np.random.Generator) -> str:
     return words if words and _on_own(entry, rng) else ""
 
 
-def _columns(entry: Sealed, rng: np.random.Generator) -> Iterator[tuple[str, Floats]]:
+def _columns(entry: ExternalMechanism, rng: np.random.Generator) -> Iterator[tuple[str, Floats]]:
     """What the columns of four tables hold: few equal numbers, many, as many as in the run, and another number."""
     low, high = entry.bounds
     yield "known inputs", np.full(_RECORDS, low)
@@ -87,7 +88,7 @@ def _another(records: int, rng: np.random.Generator) -> int:
     return drawn + (drawn >= records)
 
 
-def _on_column(entry: Sealed, column: Floats, where: str, rng: np.random.Generator) -> str:
+def _on_column(entry: ExternalMechanism, column: Floats, where: str, rng: np.random.Generator) -> str:
     """What tables of one column show; in words."""
     columns, level = int(np.prod(entry.shape)), _LEVEL / _TESTS
     share, (low, high) = entry.pure_epsilon / columns, entry.bounds
@@ -116,7 +117,9 @@ def _silent(side: Floats) -> bool:
     return bool((np.ptp(side, axis=0) == 0).mean() > 0.5)
 
 
-def _unlike_the_library(entry: Sealed, table: Floats, released: Floats, where: str, level: float) -> str:
+def _unlike_the_library(
+    entry: ExternalMechanism, table: Floats, released: Floats, where: str, level: float
+) -> str:
     """Whether outputs are not what the library's own mechanism gives out at the promised epsilon."""
     reference = _REFERENCES.get(entry.library)
     if reference is None:
@@ -128,7 +131,7 @@ def _unlike_the_library(entry: Sealed, table: Floats, released: Floats, where: s
     return "" if p >= level else _not_those(entry, where, p)
 
 
-def _not_those(entry: Sealed, where: str, p: float) -> str:
+def _not_those(entry: ExternalMechanism, where: str, p: float) -> str:
     columns = int(np.prod(entry.shape))
     return (
         f"on {where} its outputs are not those of {entry.library} at epsilon {entry.pure_epsilon / columns:.3g} a "
@@ -137,7 +140,7 @@ def _not_those(entry: Sealed, where: str, p: float) -> str:
     )
 
 
-def _shared(side: Floats, entry: Sealed, where: str, level: float) -> str:
+def _shared(side: Floats, entry: ExternalMechanism, where: str, level: float) -> str:
     """Whether columns go up and down together over the runs: two of them, or all that are as far apart."""
     runs, columns = side.shape
     if columns < 2:
@@ -158,7 +161,7 @@ def _shared(side: Floats, entry: Sealed, where: str, level: float) -> str:
     return f"on {where} columns of {entry.library} share their noise (p = {p:.2g})"
 
 
-def _on_own(entry: Sealed, rng: np.random.Generator) -> str:
+def _on_own(entry: ExternalMechanism, rng: np.random.Generator) -> str:
     """What the run's own inputs show; in words."""
     own = entry.values
     if own is None or not own.size or entry.mechanism is None:
@@ -202,7 +205,7 @@ _REFERENCES: dict[str, Callable[[Floats, float, tuple[float, float]], float]] = 
 """One column's mechanism, by library."""
 
 
-def _released(entry: Sealed, table: Floats, columns: int) -> Floats:
+def _released(entry: ExternalMechanism, table: Floats, columns: int) -> Floats:
     """The outputs of as many runs of a table as give enough numbers, (runs, D)."""
     assert entry.mechanism is not None
     runs = max(_RUNS, math.ceil(TRIALS / columns))

@@ -43,7 +43,7 @@ def warnings_of(transcript: Transcript, target: PrivacyTarget, smallest: int) ->
 
 
 @dataclass(frozen=True)
-class Mistaken:
+class UnitMismatch:
     """A claim for records on data in which one person has several.
 
     Attributes:
@@ -61,7 +61,7 @@ class Mistaken:
     words: str
 
 
-def record_as_person(transcript: Transcript) -> Mistaken | None:
+def record_as_person(transcript: Transcript) -> UnitMismatch | None:
     """What a claim for one record is for the person with the most records.
 
     A client that is one person is the case where all of its records are one person's.
@@ -94,4 +94,4 @@ def record_as_person(transcript: Transcript) -> Mistaken | None:
         f"but one person has up to {most:,} records at a client: for that person it is epsilon {total.bare:.4g} "
         f"({how}; the claimed pair alone gives {alone}); privacy.unit person bounds persons"
     )
-    return Mistaken(most, total, mu is not None, generic, words)
+    return UnitMismatch(most, total, mu is not None, generic, words)

@@ -29,9 +29,17 @@ from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import ThreatModel
 from fedassay.execution.apart import Look
-from fedassay.execution.cell_job import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
-from fedassay.execution.simulated_source import similarity_of
+from fedassay.execution.cell_job import (
+    AttackAuditEntry,
+    CellData,
+    CellEntry,
+    CellJob,
+    Place,
+    Produced,
+    RunAuditEntry,
+)
 from fedassay.execution.prepare import Prepared
+from fedassay.execution.simulated_source import similarity_of
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component, Scenario
 from fedassay.plan.wiring import attacks_for, gallery_attacks, message_attacks
@@ -49,14 +57,14 @@ _LARGEST = 1 << 24
 _DELTA = 1e-5
 
 
-def case_of_transcript(
+def job_of_transcript(
     transcript: Transcript,
     scenario: Scenario | None,
     prepared: Prepared | None,
     place: Place,
     again: Sequence[Transcript] = (),
     gallery: Records | None = None,
-) -> Case:
+) -> CellJob:
     """What there is to do on a captured transcript.
 
     Args:
@@ -72,11 +80,11 @@ def case_of_transcript(
     attacks = _attacks(scenario, gallery is not None)
     judge = _Judge(scenario is not None, _control_records(transcript, prepared), _known_images(prepared))
     spec, base = (None, Path()) if scenario is None else (scenario.plan.similarity.lpips, scenario.base)
-    return Case(
+    return CellJob(
         key="captured",
-        entry=Entry(transcript.method, transcript.method, {}, {}, _target(transcript), seed),
+        entry=CellEntry(transcript.method, transcript.method, {}, {}, _target(transcript), seed),
         source=CapturedSource(transcript),
-        known=Known(
+        known=CellData(
             clients=(),
             test=judge.controls if prepared is None else prepared.test,
             fresh=judge.controls if prepared is None else prepared.fresh,
@@ -94,7 +102,7 @@ def case_of_transcript(
             for name, facts in sorted(every_audit().items())
             if facts.place.section != "accounts"
         ),
-        bounds=sum(facts.tests_per_cell for facts in every_audit().values()),
+        num_tests=sum(facts.tests_per_cell for facts in every_audit().values()),
         seeds=Seeds(0 if seed is None else seed),
         similarity=partial(similarity_of, spec, base, place.device),
         place=place,
@@ -111,11 +119,11 @@ class CapturedSource:
         """The transcript as it was captured; there is no model to measure."""
         return Produced(Outcome(self.transcript, None))
 
-    def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run_on(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Nobody can send captured messages again."""
         raise NotRunError("captured messages cannot be drawn again")
 
-    def exposed(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """See `again`."""
         raise NotRunError("of captured messages there is no method that could be run without privacy")
 

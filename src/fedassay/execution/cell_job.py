@@ -31,7 +31,7 @@ from fedassay.support.seeds import Seeds
 
 
 @dataclass(frozen=True)
-class Entry:
+class CellEntry:
     """What the record says a cell is; for the fields see `fedassay.records.record.CellRecord`."""
 
     method: str
@@ -43,7 +43,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Known:
+class CellData:
     """The records and the feature extractor that a cell's attacks and audits may use.
 
     Attributes:
@@ -91,7 +91,7 @@ class Source(Protocol):
         """The outcome that is audited; None where there is none, and `stages` says why."""
         ...
 
-    def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run_on(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """The outcome on records of every client, in their order, with other seeds.
 
         Raises:
@@ -99,7 +99,7 @@ class Source(Protocol):
         """
         ...
 
-    def exposed(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """The outcome without privacy, in the form in which the method gives its clients' records away most.
 
         Args:
@@ -181,7 +181,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Case:
+class CellJob:
     """What there is to do in a cell.
 
     Attributes:
@@ -192,7 +192,7 @@ class Case:
         threat: What the adversary sees.
         attacks: In the order they run in.
         audits: In the order of their findings.
-        bounds: Number of lower bounds in the whole run, m, for the correction of confidence levels.
+        num_tests: Number of lower bounds in the whole run, m, for the correction of confidence levels.
         seeds: Random streams of the cell.
         similarity: Makes the image metrics, which may load a network.
         place: Where the work is done.
@@ -203,13 +203,13 @@ class Case:
     """
 
     key: str
-    entry: Entry
+    entry: CellEntry
     source: Source
-    known: Known
+    known: CellData
     threat: ThreatModel
     attacks: tuple[Component[Attack], ...]
     audits: tuple[RunAuditEntry | AttackAuditEntry, ...]
-    bounds: int
+    num_tests: int
     seeds: Seeds
     similarity: Callable[[], Similarity]
     place: Place

@@ -15,7 +15,7 @@ from fedassay.support.cache import holds_private, private_elsewhere
 
 
 @contextmanager
-def workplace(folder: Path, redact: bool) -> Iterator[Path]:
+def output_folder(folder: Path, redact: bool) -> Iterator[Path]:
     """The folder that cells write transcripts, pictures and checkpoints into.
 
     Args:

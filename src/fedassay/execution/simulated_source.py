@@ -14,7 +14,7 @@ from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.persons import share_interval, share_of_persons
 from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
 from fedassay.contracts.facts import in_words
-from fedassay.contracts.method import Exposes, MethodInput, Outcome
+from fedassay.contracts.method import HasLeakiestForm, MethodInput, Outcome
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.evaluation import against_chance
 from fedassay.data.records import Records
@@ -23,7 +23,15 @@ from fedassay.execution import runfolder
 from fedassay.execution.apart import Apart, Look, Question, Reply, note_run, sealed_alone
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of
-from fedassay.execution.cell_job import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
+from fedassay.execution.cell_job import (
+    AttackAuditEntry,
+    CellData,
+    CellEntry,
+    CellJob,
+    Place,
+    Produced,
+    RunAuditEntry,
+)
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.plan.next_run import NextRun
@@ -40,7 +48,7 @@ from fedassay.support.numerics import at_threads
 from fedassay.support.seeds import Seeds
 
 
-def case_of_plan(
+def job_of_plan(
     scenario: Scenario,
     cell: Cell,
     prepared: Prepared,
@@ -48,7 +56,7 @@ def case_of_plan(
     place: Place,
     key: bytes | None = None,
     apart: Apart | None = None,
-) -> Case:
+) -> CellJob:
     """What there is to do in a cell of a plan.
 
     Args:
@@ -62,11 +70,11 @@ def case_of_plan(
     """
     plan, method = scenario.plan, cell.method
     seeds = _seeds(cell)
-    return Case(
+    return CellJob(
         key=cell.key,
-        entry=Entry(method.name, method.label, method.params, method.given, cell.privacy, cell.seed),
+        entry=CellEntry(method.name, method.label, method.params, method.given, cell.privacy, cell.seed),
         source=SimulatedSource(cell, prepared, seeds, place, apart),
-        known=Known(
+        known=CellData(
             clients=prepared.clients,
             test=prepared.test,
             fresh=prepared.fresh,
@@ -80,7 +88,7 @@ def case_of_plan(
         threat=plan.threat,
         attacks=scenario.attacks,
         audits=tuple(_entry(audit) for audit in scenario.audits),
-        bounds=bounds_in(scenario),
+        num_tests=bounds_in(scenario),
         seeds=seeds,
         similarity=partial(similarity_of, plan.similarity.lpips, scenario.base, place.device),
         place=place,
@@ -155,14 +163,14 @@ class SimulatedSource:
             utility = {**_accuracy(outcome, self.prepared.evaluation), **utility}
         return Produced(outcome, utility, tape)
 
-    def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run_on(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Run the method on records of every client, in their order, with other seeds."""
         return self._run(self._input(clients, seeds, None))
 
-    def exposed(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Run the method's most revealing form without privacy, on records of these clients."""
         method = self.cell.method.build
-        form = method.exposed() if isinstance(method, Exposes) else method
+        form = method.leakiest_form() if isinstance(method, HasLeakiestForm) else method
         privacy = self.cell.privacy.model_copy(update={"epsilon": math.inf})
         return form.run(replace(self._input(clients, seeds, None), privacy=privacy))
 

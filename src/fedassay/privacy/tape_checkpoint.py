@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedassay.privacy.tape import Draw, Entry, Key, Sealed, running_tape
+from fedassay.privacy.tape import Draw, ExternalMechanism, Key, TapeEntry, running_tape
 from fedassay.support.atomic import write_bytes
 from fedassay.support.seeds import Seeds
 
@@ -79,7 +79,7 @@ def restore_draws(path: Path, run: str, root: Seeds) -> None:
         tape.write(entry)
 
 
-def _entry(line: dict[str, object], tensor: Callable[[str], NDArray[np.float64]], number: str) -> Entry:
+def _entry(line: dict[str, object], tensor: Callable[[str], NDArray[np.float64]], number: str) -> TapeEntry:
     given = dict(line)
     named = given.pop("key")
     assert isinstance(named, dict)
@@ -87,7 +87,7 @@ def _entry(line: dict[str, object], tensor: Callable[[str], NDArray[np.float64]]
     out.flags.writeable = False
     if "library" in given:
         given["bounds"] = tuple(given["bounds"])  # type: ignore[arg-type]
-        return Sealed(Key(**named), out=out, **given)  # type: ignore[arg-type]
+        return ExternalMechanism(Key(**named), out=out, **given)  # type: ignore[arg-type]
     return Draw(Key(**named), exact=tensor(f"{number}.exact"), out=out, **given)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""The door of private training: where a step's records are drawn and where its noise is added.
+"""The noise mechanism of private training: where a step's records are drawn and where its noise is added.
 
 Three kinds of random streams, never mixed. Noise is keyed by sender, round, field, step and parameter. Coins
 (which records come into a step, and what a record's loss is an expectation over) are keyed by step and by the
@@ -21,27 +21,27 @@ from fedassay.support.seeds import Seeds
 
 
 @dataclass(frozen=True)
-class TrainingDoor:
-    """The door of one training.
+class TrainingMechanism:
+    """The noise mechanism of one training.
 
     Attributes:
         noise: Root of the noise streams of a run.
-        coins: Root of its hidden coins.
+        hidden_randomness: Root of its hidden coins.
         key: Of the release that the trained weights are; parameter and step are added to it.
     """
 
     noise: Seeds
-    coins: Seeds
+    hidden_randomness: Seeds
     key: Key
 
     def sampled(self, step: int, records: int, rate: float) -> NDArray[np.int64]:
         """Places of the records that come into a step, each independently with probability `rate` (Poisson)."""
-        drawn = self.coins.numpy("sampling", *self.key.path, step).random(records) < rate
+        drawn = self.hidden_randomness.numpy("sampling", *self.key.path, step).random(records) < rate
         return np.flatnonzero(drawn)
 
     def streams(self, step: int, positions: NDArray[np.int64]) -> RecordStreams:
         """The records' own streams in a step."""
-        return RecordStreams(self.coins.integer("draws", *self.key.path, step), positions)
+        return RecordStreams(self.hidden_randomness.integer("draws", *self.key.path, step), positions)
 
     def noised(self, step: int, sums: Mapping[str, Tensor], deviation: float) -> dict[str, Tensor]:
         """The sums plus normals of standard deviation `deviation`, float64, by parameter name."""

@@ -8,20 +8,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.audits.claim.tape import sealed
+from fedassay.audits.claim.tape import external
 from fedassay.audits.claim.tape.external import broken_promise
 from fedassay.methods.feddiff.magnitudes import pydp_means
 from fedassay.methods.feddiff.pydp_law import drawn_means
-from fedassay.privacy.tape import Door, Key, Sealed, taped
+from fedassay.privacy.tape import ExternalMechanism, Key, NoiseMechanism, taped
 from fedassay.support.seeds import Seeds
 
 Floats = NDArray[np.float64]
 COLUMNS, BOUNDS = 64, (0.0, 16.0)
 
 
-def _sealed(mechanism: Callable[[Floats], Floats], epsilon: float, library: str = "somebody's") -> Sealed:
+def _sealed(
+    mechanism: Callable[[Floats], Floats], epsilon: float, library: str = "somebody's"
+) -> ExternalMechanism:
     key = Key("client/0", 0, "magnitude_mean", part="mean")
-    return Sealed(key, library, epsilon, BOUNDS, np.zeros(COLUMNS), mechanism)
+    return ExternalMechanism(key, library, epsilon, BOUNDS, np.zeros(COLUMNS), mechanism)
 
 
 def _pydp(epsilon: float) -> Callable[[Floats], Floats]:
@@ -36,7 +38,7 @@ def test_the_law_of_pydp_keeps_its_promise(epsilon: float, monkeypatch: pytest.M
     def reference(column: Floats, share: float, bounds: tuple[float, float]) -> float:
         return float(drawn_means(column[:, None], share, bounds, draws)[0])
 
-    monkeypatch.setitem(sealed._REFERENCES, "PyDP", reference)
+    monkeypatch.setitem(external._REFERENCES, "PyDP", reference)
     entry = _sealed(lambda values: drawn_means(values, epsilon / COLUMNS, BOUNDS, draws), epsilon, "PyDP")
     assert [broken_promise(entry, np.random.default_rng(seed)) for seed in range(5)] == [""] * 5
 
@@ -84,7 +86,7 @@ def test_a_tight_mechanism_is_accused_no_more_often_than_said() -> None:
 
 
 def test_what_a_resumed_run_no_longer_has_is_not_tested_here() -> None:
-    entry = Sealed(Key("client/0", 0, "magnitude_mean"), "somebody's", 1.0, BOUNDS, np.zeros(COLUMNS))
+    entry = ExternalMechanism(Key("client/0", 0, "magnitude_mean"), "somebody's", 1.0, BOUNDS, np.zeros(COLUMNS))
     assert broken_promise(entry, np.random.default_rng(0)) == ""
 
 
@@ -92,10 +94,12 @@ def _own(records: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).gamma(2.0, 1.5, (records, COLUMNS)).clip(*BOUNDS)
 
 
-def _run(mechanism: Callable[[Floats], Floats], epsilon: float, library: str, records: int = 57) -> Sealed:
+def _run(
+    mechanism: Callable[[Floats], Floats], epsilon: float, library: str, records: int = 57
+) -> ExternalMechanism:
     values = _own(records)
     key = Key("client/0", 0, "magnitude_mean", part="mean")
-    return Sealed(key, library, epsilon, BOUNDS, mechanism(values), mechanism, values)
+    return ExternalMechanism(key, library, epsilon, BOUNDS, mechanism(values), mechanism, values)
 
 
 def _without_noise(honest: Callable[[Floats], bool], epsilon: float) -> Callable[[Floats], Floats]:
@@ -160,9 +164,9 @@ def test_noise_that_columns_share_is_found(copies: NDArray[np.int64]) -> None:
 def test_the_door_keeps_what_went_in() -> None:
     values = _own(5)
     with taped() as tape:
-        door = Door(Seeds(0), Key("client/0", 0, "magnitude_mean"))
-        door.seal("mean", "PyDP", 64.0, _pydp(1.0), values, BOUNDS)
+        noise_mechanism = NoiseMechanism(Seeds(0), Key("client/0", 0, "magnitude_mean"))
+        noise_mechanism.seal("mean", "PyDP", 64.0, _pydp(1.0), values, BOUNDS)
     (entry,) = tape.draws.values()
-    assert isinstance(entry, Sealed)
+    assert isinstance(entry, ExternalMechanism)
     assert entry.values is not None
     np.testing.assert_array_equal(entry.values, values)
