@@ -97,7 +97,6 @@ API = (
     "recorders.flower",
     "records.record",
     "similarity.ssim",
-    "similarity.psnr",
     "similarity.ssim_search",
     "support.registry",
     "support.errors",

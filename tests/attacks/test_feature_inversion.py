@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from quick_similarity import psnr
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,7 +27,6 @@ from fedassay.methods.fedpft.method import FedPFT
 from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.nets.deep_image_prior import DeepImagePrior
 from fedassay.nets.inversion import LeakyBackward
-from fedassay.similarity.psnr import psnr
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick_similarity import psnr
 
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
@@ -25,7 +26,6 @@ from fedassay.exchange.view import View
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.records.record import Finding
-from fedassay.similarity.psnr import psnr
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
