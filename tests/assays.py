@@ -31,9 +31,9 @@ from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.models import Generator
 from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import View
+from fedassay.methods.baselines.fedavg import FedAvg
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.fedcgs.method import FedCGS
-from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.records.record import Finding
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds

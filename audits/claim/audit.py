@@ -19,7 +19,7 @@ With `sequential` releases are drawn until the claim is refuted (`fedassay.audit
 Private training names no statistic. With `canaries` its declared steps are taken on gradient canaries, by the same
 code, and every step is seen (`fedassay.audits.claim.seen_steps`).
 
-How these become a verdict: `fedassay.audits.claim.verdict`.
+How these become a verdict: `fedassay.audits.claim.judging`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pydantic import Field
 from fedassay.audits.claim.bounds import Estimator, Observation, ObservedControl, observe_mechanism
 from fedassay.audits.claim.detection_limit import claim_limit
 from fedassay.audits.claim.facts import DP_CLAIM
+from fedassay.audits.claim.judging import ground_of
 from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words, whose, worst_of
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
@@ -41,7 +42,6 @@ from fedassay.audits.claim.sequential import SequentialSettings, observe_until_r
 from fedassay.audits.claim.tape.questions import ask
 from fedassay.audits.claim.tape.sensitivity import LEAST_REPLAYS
 from fedassay.audits.claim.training import TrainingFacts, training_facts
-from fedassay.audits.claim.verdict import ground_of
 from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.verdict import conclude_claim, not_run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedassay.audits.claim.detection_limit import claim_limit
+from fedassay.audits.claim.judging import ground_of, listed
 from fedassay.audits.claim.tape.questions import TapeAnswers
-from fedassay.audits.claim.verdict import ground_of, listed
 from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.verdict import conclude_claim, not_run
 from fedassay.contracts.audit import AuditContext

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from fedassay.audits.claim.captured_again import MeasuredNoise, measured_noise
 from fedassay.audits.claim.declared_noise import FieldNoise, declared_noise
+from fedassay.audits.claim.judging import disproved, exceeds_claim, ledger_words
 from fedassay.audits.claim.ledger_claim import claim_words, ledger_figures, not_audited, whose, worst_of
-from fedassay.audits.claim.verdict import disproved, exceeds_claim, ledger_words
 from fedassay.audits.evidence import Figures, Ground, LedgerVerdict, Subject, TapeVerdict
 from fedassay.audits.verdict import conclude_claim
 from fedassay.exchange.ledger import Accounted

@@ -42,13 +42,7 @@ from fedassay.audits.membership.controls import WORDS, leaking, non_members, poo
 from fedassay.audits.membership.detection_limit import Size, detectable
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
-from fedassay.audits.membership.noised import noised_control
-from fedassay.audits.membership.nonprivate import NonPrivateRuns, nonprivate_runs
-from fedassay.audits.membership.properties import property_of
-from fedassay.audits.membership.roc import NOTHING, Allowed, Separation, allowed_by, separate_one_release
-from fedassay.audits.membership.transcript_only import solved_control
-from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
-from fedassay.audits.membership.verdict import (
+from fedassay.audits.membership.judging import (
     REPLACED,
     REPLACED_PERSON,
     Basis,
@@ -56,6 +50,12 @@ from fedassay.audits.membership.verdict import (
     finding,
     membership,
 )
+from fedassay.audits.membership.noised import noised_control
+from fedassay.audits.membership.nonprivate import NonPrivateRuns, nonprivate_runs
+from fedassay.audits.membership.properties import property_of
+from fedassay.audits.membership.separation import NOTHING, Allowed, Separation, allowed_by, separate_one_release
+from fedassay.audits.membership.transcript_only import solved_control
+from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
 from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.below_baseline import auc_below_half

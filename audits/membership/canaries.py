@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.evidence import WORSE, ControlResult, Figures, LeakTest, Result
 from fedassay.audits.membership.controls import memorize
-from fedassay.audits.membership.verdict import Positives, membership
+from fedassay.audits.membership.judging import Positives, membership
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.detection import detection_limit

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from fedassay.audits.membership.roc import Allowed, in_low_corner
+from fedassay.audits.membership.separation import Allowed, in_low_corner
 from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.detection import DRAWS, detection_limit, drawn_trials, smallest_shift
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound

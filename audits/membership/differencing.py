@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.audits.claim.reruns import Released, what_leaves
-from fedassay.audits.membership.verdict import Releases, Scores, informed_finding
+from fedassay.audits.membership.judging import Releases, Scores, informed_finding
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records, joined

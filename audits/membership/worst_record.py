@@ -32,7 +32,8 @@ import numpy as np
 from scipy.stats import binom
 
 from fedassay.audits.evidence import Arms, Figures, LeakTest, Result
-from fedassay.audits.membership.roc import NOTHING, Allowed, allowed_by
+from fedassay.audits.membership.judging import membership
+from fedassay.audits.membership.separation import NOTHING, Allowed, allowed_by
 from fedassay.audits.membership.swaps import (
     Guesses,
     Guessing,
@@ -43,7 +44,6 @@ from fedassay.audits.membership.swaps import (
     guesses_of,
     own_swaps,
 )
-from fedassay.audits.membership.verdict import membership
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import approximate_inverse, one_run_fdp_bound, rejects
 from fedassay.audits.stats.resampling import ALONE, level_of

@@ -21,7 +21,7 @@ from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import Release, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import LinearHead
-from fedassay.methods.rivals.fedavg import FedAvg, averaged_network
+from fedassay.methods.baselines.fedavg import FedAvg, averaged_network
 from fedassay.methods.shared.heads import HeadTraining, broadcast
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import outputs

@@ -22,9 +22,9 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.nets.deep_image_prior import DeepImagePrior
 from fedassay.nets.inversion import LeakyBackward
 from fedassay.support.errors import NotRunError

@@ -20,9 +20,9 @@ from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import joined
 from fedassay.exchange.view import View
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds

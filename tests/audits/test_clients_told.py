@@ -19,8 +19,8 @@ from fedassay.audits.membership.worst_record import Risk, runs_needed, worst_rec
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
+from fedassay.methods.baselines.fedavg_heads import FedAvgHeads
 from fedassay.methods.closed_forms.fedncm import FedNCM
-from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
 from fedassay.privacy.gaussian import mu_of
 from fedassay.support.errors import NotRunError
 

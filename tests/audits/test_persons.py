@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedassay.audits.membership.controls import non_members, pooled_blocks
-from fedassay.audits.membership.roc import allowed_by
+from fedassay.audits.membership.separation import allowed_by
 from fedassay.audits.membership.trials import person_metrics, trials_of, worst_off
 from fedassay.audits.memorization.scores import deal, match_classes
 from fedassay.contracts.membership import MembershipGame, half_of_each, is_member, make_game

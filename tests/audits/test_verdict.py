@@ -24,7 +24,7 @@ from fedassay.audits.evidence import (
 )
 from fedassay.audits.inversion.truth import ImageMatch
 from fedassay.audits.membership import canaries
-from fedassay.audits.membership.roc import Separation
+from fedassay.audits.membership.separation import Separation
 from fedassay.audits.membership.swaps import Guesses
 from fedassay.audits.memorization.judging import Memory
 from fedassay.audits.message.histograms import Gain

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from fedassay.audits.membership.detection_limit import Size, detectable
-from fedassay.audits.membership.roc import Allowed, above_chance_p, separate_one_release
+from fedassay.audits.membership.separation import Allowed, above_chance_p, separate_one_release
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.audits.stats.refuted import refuted_epsilon
 from fedassay.audits.stats.threshold_bound import threshold_bound

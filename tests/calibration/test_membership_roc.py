@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.audits.membership.roc import (
+from fedassay.audits.membership.separation import (
     Separation,
     allowed_by,
     baseline,

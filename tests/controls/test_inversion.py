@@ -23,8 +23,8 @@ from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import View
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT

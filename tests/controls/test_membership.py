@@ -19,11 +19,11 @@ from fedassay.data.records import Records
 from fedassay.exchange.models import label_logits
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.baselines.fedavg import FedAvg
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.fedavg import FedAvg
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.privacy.variants import with_mu
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError

@@ -15,6 +15,9 @@ from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER
 from fedassay.heads.gaussian import Statistics, statistics
+from fedassay.methods.baselines.average import Average
+from fedassay.methods.baselines.ensemble import EnsembleOfClients
+from fedassay.methods.baselines.fedavg_heads import FedAvgHeads
 from fedassay.methods.closed_forms.afl import AFL
 from fedassay.methods.closed_forms.fed3r import Fed3R
 from fedassay.methods.closed_forms.fedncm import FedNCM
@@ -25,9 +28,6 @@ from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.chain import FedPFTChain
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.average import Average
-from fedassay.methods.rivals.ensemble import EnsembleOfClients
-from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
 from fedassay.methods.rivals.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.heads import HeadTraining

@@ -21,6 +21,7 @@ from fedassay.exchange.ledger import account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import map_head
+from fedassay.methods.baselines.fedavg import FedAvg
 from fedassay.methods.fedlog.bodies import Shared, body_loss, dropping
 from fedassay.methods.fedlog.messages import as_sent, upload
 from fedassay.methods.fedlog.method import FedLog
@@ -33,7 +34,6 @@ from fedassay.methods.fedlog.private import (
     class_means,
     protection,
 )
-from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.rounds import summary
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism

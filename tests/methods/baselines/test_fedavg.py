@@ -17,7 +17,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER, Message
-from fedassay.methods.rivals.fedavg import FedAvg
+from fedassay.methods.baselines.fedavg import FedAvg
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining
 from fedassay.methods.shared.sites import Site
 from fedassay.nets.dp_sgd.tape import trainings

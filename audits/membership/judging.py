@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from fedassay.audits.evidence import WORSE, Arms, Confounder, ControlResult, Figures, Result, Subject
 from fedassay.audits.membership.detection_limit import Size, detectable
-from fedassay.audits.membership.roc import (
+from fedassay.audits.membership.separation import (
     Allowed,
     Separation,
     baseline,
