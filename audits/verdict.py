@@ -11,15 +11,15 @@ A new audit measures, and hands over numbers and sentences; it never names a ver
     return conclude(
         Subject("my_audit", attack=result.attack),
         Result(
-            test=by_p_value(p, context.bounds),
+            test=by_p_value(p, context.num_tests),
             shown=f"p = {p:.2g} over {n} records",
             leak="records come back",
             clear="no record comes back",
             limit=lambda: Limit(metric="share", value=smallest, n=n, of="record", planted="copied"),
         ),
         Figures(metrics={"share": Metric(value=share, n=n)}),
-        positive=Control("known records, through the method", detected=p_own <= level, shown=..., own_shape=True),
-        negative=Control("records that nobody holds", detected=p_of_nobody <= level, shown=...),
+        positive=ControlResult("known records", detected=p_own <= level, shown=..., end_to_end=True),
+        negative=ControlResult("records that nobody holds", detected=p_of_nobody <= level, shown=...),
     )
 """
 

@@ -176,7 +176,7 @@ def _positives(
 ) -> tuple[_Scored | None, Positives]:
     """Canaries of the method's own run without privacy, where there can be any, beside the control `alone`."""
     try:
-        own = _own_shape(context, owner)
+        own = _end_to_end(context, owner)
     except NotRunError as error:
         return None, Positives(error.why, (alone,))
     words = f"the method's own run without privacy on {int(own.included.sum())} canaries of control records"
@@ -287,7 +287,7 @@ def _network(
     return seen[max(seen)]
 
 
-def _own_shape(context: AuditContext, owner: Records) -> _Scored:
+def _end_to_end(context: AuditContext, owner: Records) -> _Scored:
     """What the method makes without privacy of canaries of control records, which it is run on alone.
 
     Raises:

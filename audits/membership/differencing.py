@@ -67,7 +67,7 @@ def differencing(context: AuditContext, trials: int) -> Finding:
         audited = _trials(context, context.run_on, owner, context.test, trials, advance)
     if min(len(part) for part in audited.audited) < 4:
         raise NotRunError(f"{trials} trials are too few, or no test record can stand in for one of {owner.name}'s")
-    own, missing = _own_shape(context, owner.name, trials)
+    own, missing = _end_to_end(context, owner.name, trials)
     releases = Releases(
         "differencing",
         f"what {owner.name} sends, {len(owner)} records",
@@ -81,7 +81,7 @@ def differencing(context: AuditContext, trials: int) -> Finding:
     return informed_finding(releases, None, context)
 
 
-def _own_shape(context: AuditContext, name: str, trials: int) -> tuple[tuple[Scores, str] | None, str]:
+def _end_to_end(context: AuditContext, name: str, trials: int) -> tuple[tuple[Scores, str] | None, str]:
     """The same of a client of one control record a class, whose messages give these away; or why there is none."""
     control = context.control
     _, first = np.unique(control.labels, return_index=True)

@@ -1,6 +1,6 @@
 """What there is to do in a cell, as data: the same for messages of a method that we run and for captured ones.
 
-`of_plan` makes the case of a plan's cell, `of_transcript` that of a captured transcript, `cell` works on either.
+`simulated_source` makes the job of a plan's cell, `captured_source` that of a captured transcript; `cell` does either.
 """
 
 from __future__ import annotations
