@@ -61,7 +61,7 @@ def figure(
         for at, i in enumerate(chosen)
     ]
     source = made.source.name
-    return (context.workplace.grid((source,), f"images inverted from {source}", rows, captions),)
+    return (context.io.grid((source,), f"images inverted from {source}", rows, captions),)
 
 
 def _first_of(made: Reconstruction, records: Sequence[int], context: AuditContext) -> Images | None:

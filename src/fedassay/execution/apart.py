@@ -34,7 +34,7 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.execution.forks import NO_MEMORY, in_child, prepare, reply, server, was_killed
-from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, taped
+from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, taped
 from fedassay.support.devices import seed_draws
 from fedassay.support.errors import is_of_the_machine
 from fedassay.support.seeds import Seeds
@@ -178,7 +178,9 @@ def replied(work: Work, question: Question) -> Reply:
 
 def sealed_alone(tape: Tape) -> Tape | None:
     """A tape of what others' mechanisms gave out, whose noise no seed brings back; None where there is none."""
-    own: dict[Key, Entry] = {key: entry for key, entry in tape.draws.items() if isinstance(entry, Sealed)}
+    own: dict[Key, TapeEntry] = {
+        key: entry for key, entry in tape.draws.items() if isinstance(entry, ExternalMechanism)
+    }
     return Tape(draws=own) if own else None
 
 
@@ -260,7 +262,7 @@ def _outputs(tape: Tape | None) -> Tape | None:
     return Tape(draws=dict(own), trainings=tape.trainings)
 
 
-def _unsealed(entry: Sealed) -> Sealed:
+def _unsealed(entry: ExternalMechanism) -> ExternalMechanism:
     return replace(entry, mechanism=None, values=None)
 
 
@@ -281,7 +283,10 @@ def _plain(outcome: Outcome) -> Outcome:
 
 def _plain_tape(tape: Tape) -> Tape:
     """A tape that can be sent: without mechanisms of others, and without trainings."""
-    draws = {key: _unsealed(entry) if isinstance(entry, Sealed) else entry for key, entry in tape.draws.items()}
+    draws = {
+        key: _unsealed(entry) if isinstance(entry, ExternalMechanism) else entry
+        for key, entry in tape.draws.items()
+    }
     return Tape(draws=dict(draws), faults=tape.faults, lacks=tape.lacks, root=tape.root)
 
 

@@ -15,7 +15,7 @@ from fedassay.contracts.registry import attack_facts, every_audit
 from fedassay.data.roles import Role
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import View
-from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
+from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Component
 from fedassay.records.facts import Obstacle
