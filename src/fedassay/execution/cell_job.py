@@ -1,6 +1,7 @@
 """What there is to do in a cell, as data: the same for messages of a method that we run and for captured ones.
 
-`simulated_source` makes the job of a plan's cell, `captured_source` that of a captured transcript; `cell` does either.
+`simulated_source` makes the job of a plan's cell, `captured_source` that of a captured transcript; `cell` does
+either.
 """
 
 from __future__ import annotations
