@@ -270,6 +270,29 @@ def test_variances_in_a_column_are_no_table_of_variances(turned: bool) -> None:
     assert read.fields["variances"].shape == (2 * CLASSES,)
 
 
+@pytest.mark.parametrize("turned", [(), ("means",), ("variances",), ("means", "variances")])
+def test_every_field_may_lie_otherwise_at_once(turned: tuple[str, ...]) -> None:
+    """Tables turned and rows as columns: more cuts than are tried field by field."""
+    messages = []
+    for seed in range(3):
+        each = _spherical(seed)
+        rng = np.random.default_rng(seed)
+        each["variances"] = rng.uniform(0.1, 2, (2 * CLASSES, WIDTH)).astype(np.float16)
+        messages.append(
+            {name: a.T if name in turned else a if a.ndim == 2 else a[:, None] for name, a in each.items()}
+        )
+    transcript = _transcript(messages)
+    read = next(iter(with_inferred(transcript, infer_kinds(transcript)).from_clients()))
+    assert {name: item.kind for name, item in read.fields.items()} == {
+        "classes": "class_ids",
+        "counts": "class_counts",
+        "components": "component_counts",
+        "weights": "mixture_weights",
+        "means": "mixture_means",
+        "variances": "mixture_covariances",
+    }
+
+
 @pytest.mark.parametrize("types", [(np.float16, np.float32), (np.float32, np.float16), (np.float32, np.float64)])
 def test_parts_of_one_row_were_rounded_each_in_its_own_type(types: tuple[type, type]) -> None:
     """A Gram matrix that was rounded coarser than the sums that it was joined with is no less symmetric."""
