@@ -232,7 +232,7 @@ def _guarantee(release: Release) -> tuple[Line, ...]:
     return (
         from_cells(release, "", "What is claimed, for whom?", "/privacy/claimed", _claimed, none),
         from_cells(release, "", "What does the mechanism give?", "/privacy/accounted", _accounted, none),
-        from_cells(release, "", "Is the noise secret?", "/seed", _secret, "Nothing is noised."),
+        _secrecy(release),
         by_person(
             "",
             "Are hyper-parameters and earlier releases charged?",
@@ -360,6 +360,14 @@ def _accounted(cell: CellRecord) -> str:
 def _claim(cell: CellRecord) -> str:
     tested = any(judges_the_claim(finding.audit) for finding in cell.findings)
     return sentence(claim_clause(cell)) if tested and claims(cell) else ""
+
+
+def _secrecy(release: Release) -> Line:
+    """Whether the noise is secret; of a system whose messages were captured nobody here knows."""
+    question = "Is the noise secret?"
+    if release.captured and any(noise(cell) for _, cell in release.cells):
+        return by_person("", question, "Messages do not show it: say how the system draws its noise.")
+    return from_cells(release, "", question, "/seed", _secret, "Nothing is noised.")
 
 
 def _secret(cell: CellRecord) -> str:

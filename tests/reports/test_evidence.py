@@ -259,7 +259,46 @@ def test_what_could_not_be_attacked_says_so(build_cell: Any) -> None:
     found = pages(release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,))))
     line = next(line for line in found.tested if line.question == "Images of people rebuilt")
     assert (line.status, line.pointers) == ("not tested", ("/cells/0/findings/0",))
-    assert line.answer == "No attack of the run reads what is sent in this way."
+    assert line.answer == "It was tried, but needs something that is not sent or not at hand."
+
+
+def test_what_nobody_knows_of_a_captured_system_is_for_a_person(build_cell: Any) -> None:
+    """Its noise may come from a seed, and no network was given: the messages show neither."""
+    cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0).model_copy(update={"seed": None})
+    threat = {"view": "per_client", "backbone": "white_box", "attacker_share": 1.0, "rounds": "all"}
+    for plan, status, network in (
+        ({"name": "t", "threat": threat}, "answered", True),
+        ({"name": "t", "threat": threat, "transcript": {}}, "for a person", False),
+    ):
+        release = release_of(RunRecord(plan=plan, environment={}, cells=(cell,)))
+        secret = next(line for line in lines(release) if line.question == "Is the noise secret?")
+        assert secret.status == status
+        seen = next(line for line in lines(release) if line.question == "Who is assumed to see what?")
+        assert seen.answer.startswith("The server, or whoever reads what each client sends, in every round.")
+        assert ("network" in seen.answer) == network
+
+
+@pytest.mark.parametrize(
+    ("threat", "answer"),
+    [
+        (
+            {"view": "aggregate", "backbone": "black_box", "rounds": "last"},
+            "sums over all clients.*last round.*query",
+        ),
+        (
+            {"view": "broadcast", "backbone": "white_box", "rounds": 2},
+            "what the server sends out.*round 2.*has the",
+        ),
+        ({"view": "of another version"}, "Say who can read"),
+        (None, "Say who can read"),
+    ],
+)
+def test_who_sees_what_is_said_in_words(build_cell: Any, threat: dict[str, Any] | None, answer: str) -> None:
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0)
+    release = release_of(RunRecord(plan={"name": "t", "threat": threat}, environment={}, cells=(cell,)))
+    line = next(line for line in lines(release) if line.question == "Who is assumed to see what?")
+    assert re.search(answer, line.answer)
+    assert "_" not in line.answer
 
 
 def test_the_second_page_says_nothing_that_the_first_says(record: RunRecord) -> None:
