@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -109,7 +111,8 @@ def _pooled(
             while left or running:
                 # No more at once than there are workers, so that what runs when one dies is known.
                 while left and len(running) < jobs:
-                    running[pool.submit(work, left[0])] = left[0]
+                    with _main_hidden(work):
+                        running[pool.submit(work, left[0])] = left[0]
                     left.pop(0)
                 finished, _ = wait(running, timeout=_LISTENING, return_when=FIRST_COMPLETED)
                 _pass_on(lines, tell)
@@ -146,6 +149,24 @@ def _environment(threads: int) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+@contextmanager
+def _main_hidden(work: Work) -> Iterator[None]:
+    """New processes leave the main module alone where they need nothing of it.
+
+    They would run it first, and a script that does not ask whether it is the main one would run as a whole again.
+    """
+    main = sys.modules["__main__"]
+    hidden = {"__file__", "__spec__"} & set(vars(main))
+    if b"__main__" in pickle.dumps(work):
+        hidden = set()
+    kept = {name: vars(main)[name] for name in hidden}
+    vars(main).update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        vars(main).update(kept)
 
 
 def _pass_on(lines: Lines, tell: Tell) -> None:
