@@ -89,3 +89,9 @@ def test_support_imports_nothing_else_of_the_package() -> None:
     for name, path in names.items():
         if name.startswith("support."):
             assert all(other.startswith("support") for other in _imports(path, names)), name
+
+
+def test_files_are_as_short_as_contributing_says() -> None:
+    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in _modules().items()}
+    assert sum(lines <= 300 for lines in lengths.values()) >= 0.9 * len(lengths)
+    assert {name for name, lines in lengths.items() if lines > 520} <= {"cli"}
