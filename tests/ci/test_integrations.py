@@ -306,7 +306,8 @@ def test_issue_templates_name_commands_that_there_are() -> None:
     ]
     assert len(forms) == 3
     for form in forms:
-        assert form["name"] and form["description"]
+        assert form["name"]
+        assert form["description"]
         assert any(part.get("validations", {}).get("required") for part in form["body"])
         for command in re.findall(r"`fedassay (\w+)", yaml.safe_dump(form)):
             assert command in cli.commands
