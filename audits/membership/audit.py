@@ -164,7 +164,7 @@ class MembershipAudit(Parameters):
                 own = nonprivate_runs(context)
             except NotRunError as error:
                 own = error.why
-        # The method runs again for it, which is for nothing where nothing was scored.
+        # The negative release takes a run of the method, which would be wasted where nothing was scored.
         asked = _Answers(
             result,
             truth,

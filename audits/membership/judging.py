@@ -209,7 +209,7 @@ def finding(
     negative, release = silent
     control = negative.control(release)
     result = result_of(ours, allowed, basis.about)
-    # What is silent against chance is judged by that; what is told, by whether more than the claim was shown.
+    # A result above chance has a limit of detection above the claim; any other result has one above chance.
     against = allowed if ours.test.rejects else None
     arms = positives.arms(
         replace(result, limit=lambda: limit(against)),

@@ -109,7 +109,7 @@ def noise_in_blocks(statistics: Sequence[tuple[str, Floats]]) -> BlockTest | Non
 
 
 def size_level(level: float, statistics: int) -> float:
-    """Of a level, what the test has that finds too little noise in one of so many statistics."""
+    """The part of a level that each of so many statistics is tested at, by the test for too little noise."""
     return level * SIZES * TOO_SMALL / statistics
 
 

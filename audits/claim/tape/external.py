@@ -189,7 +189,7 @@ def _on_own(entry: ExternalMechanism, rng: np.random.Generator) -> str:
 
 
 def _differences(released: Floats) -> Floats:
-    """Of runs two by two, column by column: the noise of two runs, whatever lies beneath it."""
+    """Differences of runs two by two, column by column: the noise of two runs, whatever lies beneath it."""
     pairs = len(released) // 2
     return np.asarray((released[:pairs] - released[pairs : 2 * pairs]).ravel())
 

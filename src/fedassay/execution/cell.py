@@ -50,7 +50,7 @@ from fedassay.support.types import Floats, Images
 
 
 def _no_coverage(findings: Sequence[Finding]) -> tuple[Coverage, ...]:
-    """Of a cell of which nothing was seen."""
+    """The coverage of a cell of which nothing was seen."""
     del findings
     return ()
 
