@@ -246,7 +246,7 @@ class RecordMatch:
         for start in range(0, count, step):
             places = _exchanged(self.padded, self.pool, rng, min(step, count - start)).T.copy()
             for image, part in enumerate(self.sets):
-                # Of the records that stand for its own, the closest is the one of the lowest rank.
+                # The closest of the records that stand for the image's own is the record of the lowest rank.
                 closest = ranks[image][places[part]].min(axis=0)
                 exchanged[start : start + step, image] = by_rank[image, closest]
         return exchanged

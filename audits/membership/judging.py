@@ -131,7 +131,7 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
 REPLACED = "for one replaced record of the same label"
 """The neighbours of a game without a claim."""
 REPLACED_PERSON = "for one replaced person, all of whose records go with it"
-"""Those of a game whose candidates are persons."""
+"""The neighbours of a game without a claim whose candidates are persons."""
 
 
 def membership(source: str | None, selection: str | None, attack: str = "membership") -> Subject:

@@ -257,7 +257,7 @@ def _separation(
 
 def above_chance_p(outside: Matrix, inside: Matrix, rng: np.random.Generator, tests: int) -> float:
     """The `p` of a `Separation`: Mann and Whitney's for the whole curve, or the level for its low corner."""
-    # That strangers do not score lower than members is that members do not score higher.
+    # Non-members scoring no lower than members is members scoring no higher than non-members.
     above = auc_below_half(inside, outside)
     return min(1.0, 2 * above, level_of(tests) if in_low_corner(outside, inside, rng, tests) else 1.0)
 

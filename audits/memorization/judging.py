@@ -138,7 +138,7 @@ def judge(
 
     given = ours < threshold, theirs < threshold
     copied = tested(*(each.astype(np.float64) for each in given))
-    # Of numbers of records the test is exact without drawing permutations.
+    # A test of counts of records is exact without drawing permutations.
     copied = replace(copied, p=stratified_count(*given, strata))
     # A small score is close.
     return Memory(tuple(scores), copied, tested(-ours, -theirs), threshold, tests)

@@ -101,7 +101,7 @@ def _place(rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[bool, int]:
 
 
 def _changes(record: RunRecord, rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[Change, ...]:
-    """Of the plan: the remedies that findings state, or the attacks that are not part of it."""
+    """Changes of the plan: the remedies that findings state, or the attacks that the plan lacks."""
     stated = [
         finding.remedy
         for cell, row in rows

@@ -22,7 +22,7 @@ _MOMENT = 4e-9
 """Seconds of all attacks on one second moment, over the cube of its width; 34 s were measured at 2,048."""
 
 _COVARIANCE = 1e-9
-"""The same of one class's covariance, of which only eigenvalues are computed, up to twice."""
+"""Seconds of all attacks on one class's covariance, over the cube of its width: its eigenvalues, up to twice."""
 
 _FACTORS = 60 / 256**3
 """Seconds of a factorization over the cube of the number of records: a minute at 256, a second at 64."""
