@@ -20,8 +20,8 @@ NEIGHBOURS: dict[Adjacency, str] = {
 """What a guarantee hides, by adjacency."""
 
 _CLAIMS = {
-    "sound": "every claim of privacy is sound",
-    "not_disproved": "no claim of privacy is disproved or unsupported",
+    "sound": "every claim of privacy was tested and holds",
+    "not_disproved": "no claim of privacy is disproved, or less than what is sent adds up to",
 }
 
 _FORBIDDEN: dict[Verdict, str] = {
