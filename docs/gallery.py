@@ -1,8 +1,8 @@
 """Pages made from runs: reports and evidence rendered from docs/gallery, and the notebooks with their outputs.
 
 A hook of mkdocs (mkdocs.yml). A report is a function of its record, and so is the evidence of each release of the
-runs that `EVIDENCE` names: what the gallery shows is what this version of fedassay makes of them. A notebook's page
-shows the outputs that it is stored with, figures as files beside it.
+runs that `EVIDENCE` names: what the gallery shows is what this version of fedassay makes of them. A notebook's
+page shows the outputs that it is stored with, figures as files beside it.
 """
 
 from __future__ import annotations
