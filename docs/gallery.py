@@ -27,7 +27,7 @@ from fedassay.reports.words.naming import slug
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "docs" / "gallery"
 NOTEBOOKS = ROOT / "examples" / "notebooks"
-EVIDENCE = ("quickstart",)
+EVIDENCE = ("quickstart", "clinic")
 """Runs of whose releases the two pages to sign are shown."""
 
 
