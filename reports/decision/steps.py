@@ -100,7 +100,7 @@ def _place(rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[bool, int]:
 
 
 def _changes(rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[Change, ...]:
-    """Of the plan: the remedies that findings state, or the attacks and audits that are not part of it."""
+    """Changes of the plan: the remedies that findings state, or the attacks and audits that the plan lacks."""
     stated = [
         finding.remedy
         for cell, row in rows

@@ -56,7 +56,7 @@ class Lines(Protocol):
 
 
 _lines: Lines | None = None
-"""Of a worker: to the process that started it."""
+"""The queue from a worker to the process that started the worker."""
 
 _in_ray = False
 """Whether this process works on tasks of a Ray cluster."""
@@ -182,7 +182,7 @@ def tell_parent(line: str) -> None:
 
 
 TO_PARENT = Progress(tells=tell_parent)
-"""Of a worker: steps report nowhere, lines go to the process that started it."""
+"""Progress of a worker: steps report nowhere, lines go to the process that started the worker."""
 
 
 def _start_worker(threads: int, lines: Lines) -> None:
