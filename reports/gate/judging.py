@@ -24,7 +24,7 @@ from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, EPSILONS, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, open_clause
-from fedassay.reports.words.summary import attacks_on, verdicts_of
+from fedassay.reports.words.summary import attacks_on, search, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
 
@@ -239,8 +239,7 @@ def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], 
         if finding.verdict == "inconclusive" and (held is not None or not finding.metrics):
             doubts.append(f"{finding.audit} is inconclusive: {finding.reason}")
         elif held is not None and held.value is not None:
-            where = ", ".join(part for part in (finding.audit, finding.source, finding.selection) if part)
-            found.append((f"{where}: ", held))
+            found.append((f"{search(finding)}: ", held))
         elif held is not None:
             doubts.append(held.reason or f"{finding.audit} did not measure it")
     return found, doubts
