@@ -68,6 +68,9 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
         words = f"sees {str(threat.get('view', '?')).replace('_', ' ')} messages"
         if backbone or not captured:
             words += f", {str(threat.get('backbone', '?')).replace('_', ' ')} backbone"
+        if colluding := threat.get("colluding"):
+            of = clients.get("count") or captured.get("clients")
+            words += f"; {colluding} of {of or '?'} clients give it what they sent and their records"
         out.append(("Adversary", words))
     deltas = sorted({cell.delta for cell in record.cells})
     if deltas:

@@ -39,7 +39,8 @@ class MethodInput:
     """One cell's work for a method.
 
     Attributes:
-        clients: Each client's own records; names are `client/0` onwards.
+        clients: Each client's own records; names are `client/0` onwards, then `colluder/0` onwards for
+            those that collude with the server.
         test: Records that accuracy is measured on.
         public: Records that everybody may use, or None.
         classes: Number of classes C.

@@ -210,7 +210,7 @@ class SimulatedSource:
         """What a process that never ran the method needs to run it."""
         own = self.prepared
         others = (own.test, own.evaluation, own.public, own.attacker, own.fresh, own.control)
-        return ApartWork((*own.clients, *(each for each in others if each is not None)), self._apart)
+        return ApartWork((*own.senders, *(each for each in others if each is not None)), self._apart)
 
     def _apart(self, clients: Sequence[Records], other: str | None, seeds: Seeds) -> Outcome:
         task = replace(self._input(clients, seeds, None), device="cpu", spool=Spool())
@@ -225,7 +225,8 @@ class SimulatedSource:
 
     def _input(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> MethodInput:
         return MethodInput(
-            clients=tuple(clients),
+            # Who colludes takes part in every run, with its own records.
+            clients=(*clients, *self.prepared.colluders),
             test=self.prepared.evaluation,
             public=self.prepared.public,
             classes=self.prepared.classes,

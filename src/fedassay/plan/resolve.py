@@ -82,6 +82,11 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
     ):
         _known(kind, name, f"{where}: {key}")  # type: ignore[arg-type]
     _check_weights(plan, base, where)
+    if plan.threat.colluding >= plan.clients.count:
+        raise PlanError(
+            f"{where}: threat.colluding: {plan.threat.colluding} given with clients.count {plan.clients.count}; "
+            f"allowed: 0 to {plan.clients.count - 1}, so that somebody is left who does not collude"
+        )
     methods: tuple[Component[Method], ...] = _components("method", plan.methods, f"{where}: methods")
     entries_of_attacks = attack_entries(plan, f"{where}: attacks")
     attacks: tuple[Component[Attack], ...] = _components("attack", entries_of_attacks, f"{where}: attacks")
