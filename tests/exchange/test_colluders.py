@@ -90,12 +90,14 @@ def test_what_colluders_send_openly_is_not_shown() -> None:
 def test_colluders_without_a_sum_are_one_clear_error() -> None:
     open_ = _of(["client/0", "client/1", "colluder/0"], secure=False)
     with pytest.raises(DataError, match=r"fedncm: 1 of the senders collude .* nobody else sends anything"):
-        view(open_, ThreatModel())
+        view(open_, ThreatModel(colluding=1))
     alone = _of(["colluder/0", "colluder/1"])
     with pytest.raises(DataError, match="2 of the senders collude"):
-        view(alone, ThreatModel())
+        view(alone, ThreatModel(colluding=2))
     with pytest.raises(DataError, match="a sum was captured as such"):
-        view(_of(["aggregate", "colluder/0"]), ThreatModel())
+        view(_of(["aggregate", "colluder/0"]), ThreatModel(colluding=1))
+    # An audit that asks what a client sends by itself is another adversary.
+    assert [each.sender for each in view(open_, ThreatModel()).messages] == ["client/0", "client/1"]
 
 
 def test_a_broadcast_has_no_parts() -> None:

@@ -95,8 +95,8 @@ def view(transcript: Transcript, threat: ThreatModel) -> View:
     `threat.colluding` of its clients are called so.
 
     Raises:
-        DataError: Fields that are to be summed over their senders are of different shapes; or some of the senders
-            collude, and nobody else has sent anything that is seen in a sum, or a sum was captured as such.
+        DataError: Fields that are to be summed over their senders are of different shapes; or clients are
+            said to collude, and nobody else has sent anything that is seen in a sum, or a sum was captured as such.
     """
     rounds = {message.round for message in transcript.messages}
     wanted = {
@@ -122,7 +122,7 @@ def view(transcript: Transcript, threat: ThreatModel) -> View:
             seen.append(total)
             cohorts[number] = tuple(message.sender for message in left)
         seen += [message for message in of_round if message.sender == SERVER]
-    if colluders:
+    if threat.colluding:
         _check_left(transcript, colluders, cohorts)
     return View(tuple(seen), transcript.classes, threat, cohorts=cohorts)
 
