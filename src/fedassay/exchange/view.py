@@ -40,6 +40,8 @@ class ThreatModel(Frozen):
         rounds: `all`, `last`, or the number of one round.
         colluding: Number of clients, the last ones, that give the server what they sent and their records. It
             subtracts their parts from every sum, and attacks what is left.
+        server: `honest`: it sends out what the method says. `malicious`: it chooses weights or a public map so
+            that records come apart, by what it knows of its own.
     """
 
     view: Literal["per_client", "aggregate", "broadcast"] = "per_client"
@@ -47,6 +49,7 @@ class ThreatModel(Frozen):
     attacker_share: float = Field(default=1.0, gt=0, le=1)
     rounds: Literal["all", "last"] | int = "all"
     colluding: int = Field(default=0, ge=0, le=limits.CLIENTS)
+    server: Literal["honest", "malicious"] = "honest"
 
     @model_validator(mode="after")
     def _somebody_adds_up(self) -> Self:
@@ -96,7 +99,7 @@ def view(transcript: Transcript, threat: ThreatModel) -> View:
 
     Raises:
         DataError: Fields that are to be summed over their senders are of different shapes; or clients are
-            said to collude, and nobody else has sent anything that is seen in a sum, or a sum was captured as such.
+            said to collude, and nobody else has sent anything that is seen in a sum, or a sum was captured so.
     """
     rounds = {message.round for message in transcript.messages}
     wanted = {

@@ -64,7 +64,7 @@ def case_of_plan(
     return Case(
         key=cell.key,
         entry=Entry(method.name, method.label, method.params, method.given, cell.privacy, cell.seed),
-        source=SimulatedSource(cell, prepared, seeds, place, apart),
+        source=SimulatedSource(cell, prepared, seeds, place, apart, plan.threat.server == "malicious"),
         known=Known(
             clients=prepared.clients,
             test=prepared.test,
@@ -125,6 +125,7 @@ class SimulatedSource:
         seeds: Streams of the first run.
         place: Where the work is done.
         apart: Where the method never ran; None: what is asked runs in this process.
+        malicious: Whether the server is (`threat.server`).
     """
 
     cell: Cell
@@ -132,6 +133,7 @@ class SimulatedSource:
     seeds: Seeds
     place: Place
     apart: Apart | None = None
+    malicious: bool = False
 
     def first(self, stages: Stages) -> Produced | None:
         """Run the method, keep its transcript and measure its model's accuracy."""
@@ -240,6 +242,7 @@ class SimulatedSource:
             parameters=json.dumps(self.cell.method.params, sort_keys=True),
             # Only the first run keeps anything; the others are an audit's.
             simulated=scratch is None,
+            adversary=self.prepared.attacker if self.malicious else None,
         )
 
 
