@@ -14,6 +14,7 @@ briefly, or on images that are too different. The audit's positive control says 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal
 
@@ -43,7 +44,7 @@ _UNET_OPERATIONS = 1.2e10
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     preset = PRESETS[given["preset"]]
-    rows = min(sizes.private, given["limit"] or sizes.private) * given["samples"]
+    rows = min(sizes.private, given["max_vectors"] or sizes.private) * given["samples"]
     if preset.architecture == "unet":
         operations = _UNET_OPERATIONS * sizes.pixels / 3072
         speed = rate.UNET_FLOPS
@@ -66,6 +67,7 @@ class FeatureDiffusion(Parameters):
         cost=_seconds,
         stronger="preset",
     )
+    formerly: ClassVar[Mapping[str, str]] = {"limit": "max_vectors"}
 
     preset: Literal["tiny", "small", "paper_short", "paper"] = "tiny"
     """Size and training of the model: `tiny` for 8x8 to 28x28 on 2 cores, `paper` for a GPU, `paper_short` the
@@ -78,7 +80,7 @@ class FeatureDiffusion(Parameters):
     """`dpm` (DPM-Solver++ 2M) takes 10 steps where `ddim` takes 25 to 100, for as good pictures."""
     steps: int | None = Field(default=None, ge=1)
     """Of the sampler; None: the preset's, of `dpm` 10."""
-    limit: int | None = Field(default=2000, ge=1)
+    max_vectors: int | None = Field(default=2000, ge=1)
     """At most so many vectors of a source, drawn at random; None: all."""
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
@@ -109,9 +111,9 @@ class FeatureDiffusion(Parameters):
 
     def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
         size = len(source.vectors)
-        if self.limit is None or size <= self.limit:
+        if self.max_vectors is None or size <= self.max_vectors:
             return source
-        chosen = knowledge.seeds.numpy("limit", source.name).permutation(size)[: self.limit]
+        chosen = knowledge.seeds.numpy("limit", source.name).permutation(size)[: self.max_vectors]
         return source.take(np.sort(chosen))
 
     def _reconstruct(self, source: VectorSource, model: TrainedDenoiser, knowledge: Knowledge) -> Reconstruction:

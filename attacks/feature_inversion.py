@@ -14,7 +14,7 @@ features of single records, says how much this backbone gives away at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -60,6 +60,7 @@ class FeatureInversion(Parameters):
         cost=_seconds,
         stronger="preset",
     )
+    formerly: ClassVar[Mapping[str, str]] = {"limit": "max_vectors"}
 
     family: Family = "spectrum"
     """What images are made of: `spectrum`, `pixels` (with total variation) or `deep_image_prior`."""
@@ -73,7 +74,7 @@ class FeatureInversion(Parameters):
     """Slope of the backward pass through rectifiers that are off; 0 is the true gradient."""
     directions: int = Field(default=3, ge=0)
     """Strongest directions of every second moment that are inverted."""
-    limit: int | None = Field(default=64, ge=1)
+    max_vectors: int | None = Field(default=64, ge=1)
     """At most so many vectors of a source, drawn at random; None: all."""
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
@@ -134,9 +135,11 @@ class FeatureInversion(Parameters):
 
     def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
         size = len(source.vectors)
-        if self.limit is None or size <= self.limit:
+        if self.max_vectors is None or size <= self.max_vectors:
             return source
-        return source.take(np.sort(knowledge.seeds.numpy("limit", source.name).permutation(size)[: self.limit]))
+        return source.take(
+            np.sort(knowledge.seeds.numpy("limit", source.name).permutation(size)[: self.max_vectors])
+        )
 
     def _directions(self, view: View) -> Iterator[VectorSource]:
         """The leading eigenvectors of every second moment, with the sign that makes their sum positive."""

@@ -21,7 +21,7 @@ WORSE = 0.025
 """Level, not corrected, at which a result is worse than its baseline: the tail of a two-sided 95 % interval."""
 
 FAINT = 0.1
-"""Share of what the attack gains on raw features that it must gain in the release's own shape."""
+"""Share of what the attack gains on raw features that it must gain end to end."""
 
 DOUBTED = 0.05
 """p-value of other data of the same clients up to which they may explain what a result shows."""
@@ -75,7 +75,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlResult:
     """What the audit's own test says of a release that is known to leak, or known not to.
 
     Attributes:
@@ -85,7 +85,7 @@ class Control:
         value: The figure that is recorded.
         n: Number of observations behind it.
         detail: What the figure is.
-        own_shape: Whether it went the whole way of the result: the method's own messages, view and source.
+        end_to_end: Whether it went the whole way of the result: the method's own messages, view and source.
         gain: What the attack gains over none, where controls of one finding have that in one unit.
     """
 
@@ -95,7 +95,7 @@ class Control:
     value: float | None = None
     n: int | None = None
     detail: str = ""
-    own_shape: bool = False
+    end_to_end: bool = False
     gain: float | None = None
 
 
@@ -104,16 +104,16 @@ class LeakTest:
     """A one-sided test of "no more than the baseline shows", at two levels.
 
     Attributes:
-        beats: Whether it rejects at the level corrected for the tests of the run.
-        alone: Whether it rejects at `ALONE`, as if it were the only test.
+        rejects: Whether it rejects at the level corrected for the tests of the run.
+        uncorrected: Whether it rejects at `ALONE`, as if it were the only test.
         words: Its p-value or bound, for the reason.
         p: Its p-value; None where nothing is left to chance, or a bound is used.
         level: The corrected level; None likewise.
         statistic: Declared metric that it is about; empty in a test of no finding.
     """
 
-    beats: bool
-    alone: bool
+    rejects: bool
+    uncorrected: bool
     words: str = ""
     p: float | None = None
     level: float | None = None
@@ -143,7 +143,7 @@ class Judged(Protocol):
         """Of "no more than the baseline shows"."""
         ...
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """The judgement of a release that is known to leak, or known not to; `release` says what it is."""
         ...
 
@@ -164,7 +164,7 @@ class Confounder:
     gain: float
     reach: float
     reason: str
-    control: Control | None = None
+    control: ControlResult | None = None
 
     @property
     def explains(self) -> bool:
@@ -182,9 +182,9 @@ class Result:
         leak: What a leak means here, as a clause; empty: the figures say it.
         clear: What no leak means here; empty: the figures say it.
         about: What was released, said before every reason.
-        worse: What the result is significantly worse than; empty where it is not.
-        ruin_expected: The release is of images and noised, so that ruined ones are what a control in the release's
-            own shape lets one expect. Never for an AUC.
+        below_baseline: What the result is significantly worse than; empty where it is not.
+        ruin_expected: The release is of images and noised, so that ruined ones are what an end-to-end control lets
+            one expect. Never for an AUC.
         near_copies: Reconstructions so close to records (40 dB, an exact vector) that nothing explains them away.
         undecided: Why the absence of a leak cannot be concluded; empty where it can.
         decided_by: What would decide where a control failed or nothing can be concluded, as a clause.
@@ -201,7 +201,7 @@ class Result:
     leak: str = ""
     clear: str = ""
     about: str = ""
-    worse: str = ""
+    below_baseline: str = ""
     ruin_expected: bool = False
     near_copies: int = 0
     undecided: str = ""
@@ -220,26 +220,26 @@ class Arms:
         result: The audited release.
         own: End-to-end controls, which went the whole way of the result, at least one; or why there is none. Of
             captured messages nobody can run the method: messages of the captured form stand in for its own.
-        alone: Controls of the attack alone, which a known leak meets by a shorter way.
+        attack_only: Controls of the attack alone, which a known leak meets by a shorter way.
         negative: A release that must not be flagged.
         confounder: Other data of the same clients; None where the audit has none or need not ask them.
     """
 
     result: Result
-    own: tuple[Control, ...] | str
-    negative: Control
-    alone: tuple[Control, ...] = ()
+    own: tuple[ControlResult, ...] | str
+    negative: ControlResult
+    attack_only: tuple[ControlResult, ...] = ()
     confounder: Confounder | None = None
 
     @property
-    def positives(self) -> tuple[Control, ...]:
+    def positives(self) -> tuple[ControlResult, ...]:
         """Every release that should be caught, the end-to-end ones first."""
-        return (*(() if isinstance(self.own, str) else self.own), *self.alone)
+        return (*(() if isinstance(self.own, str) else self.own), *self.attack_only)
 
     @property
     def silent(self) -> bool:
         """Whether the test rejects at neither level."""
-        return not (self.result.test.beats or self.result.test.alone)
+        return not (self.result.test.rejects or self.result.test.uncorrected)
 
     @cached_property
     def limit(self) -> Limit | str | None:
@@ -272,8 +272,8 @@ class TapeVerdict:
 
     verdict: Literal["unsound", "unsupported", "inconclusive"]
     reason: str
-    positive: Control | None = None
-    negative: Control | None = None
+    positive: ControlResult | None = None
+    negative: ControlResult | None = None
 
 
 @dataclass(frozen=True)
@@ -291,8 +291,8 @@ class RunsVerdict:
     verdict: Literal["sound", "unsupported", "unsound"]
     reason: str
     ledger: str
-    positive: Control
-    negative: Control
+    positive: ControlResult
+    negative: ControlResult
 
 
 Ground = LedgerVerdict | TapeVerdict | RunsVerdict

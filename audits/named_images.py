@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedassay.audits.evidence import DOUBTED, Control, Result, by_p_value
-from fedassay.audits.exposed_images import ExposedImages
+from fedassay.audits.evidence import DOUBTED, ControlResult, Result, by_p_value
 from fedassay.audits.message.identified import counting, identification, identification_metrics
 from fedassay.audits.message.truth import Matrix, truth_of
+from fedassay.audits.nonprivate_images import NonPrivateImages
 from fedassay.audits.stats.identification import Identification
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext
@@ -43,7 +43,7 @@ class NamedImages:
         shown: The images themselves.
         counts: The same where it counts as a leak; None where a claim allows it, or other images explain it.
         nearest: The attacker's own images of the nearest features; None where there are none of their width.
-        strangers: The images against records that nobody sent.
+        non_members: The images against records that nobody sent.
         others: Images of half of the clients' records against the other half; None where these are too few.
         tests: Tests in the run.
         source: Name of the vectors' source.
@@ -52,7 +52,7 @@ class NamedImages:
     shown: Identification
     counts: Identification | None
     nearest: Identification | None
-    strangers: Identification | None
+    non_members: Identification | None
     others: Identification | None
     tests: int
     source: str
@@ -88,33 +88,35 @@ class NamedImages:
             f"{result.shown}; {hits} of {asked} images are nearer to one of their sender's records than to any "
             f"other (chance {self.counts.chance.mean():.0%}, p = {self.counts.test.p:.2g})"
         )
-        if by_p_value(2 * self.counts.test.p, self.tests).beats and not result.test.beats:
+        if by_p_value(2 * self.counts.test.p, self.tests).rejects and not result.test.rejects:
             harm = Harm(
                 kind="named", of="record", count=hits, total=asked, metric="identified", mechanism=self.source
             )
-            return replace(result, test=test, shown=shown, leak="images name records", harm=harm, worse="")
-        return replace(result, test=replace(test, beats=test.beats or result.test.beats), shown=shown)
+            return replace(
+                result, test=test, shown=shown, leak="images name records", harm=harm, below_baseline=""
+            )
+        return replace(result, test=replace(test, rejects=test.rejects or result.test.rejects), shown=shown)
 
-    def alone(self, result: Result) -> bool:
+    def names_alone(self, result: Result) -> bool:
         """Whether a result rests on names alone, which have other data of the same clients of their own."""
         return result.harm is not None and result.harm.kind == "named"
 
-    def caught(self, control: Control, exposed: ExposedImages, context: AuditContext) -> Control:
+    def caught(self, control: ControlResult, nonprivate: NonPrivateImages, context: AuditContext) -> ControlResult:
         """A positive control, which is caught where its images name their records as well."""
         if self.counts is None:
             return control
-        held = _by_sender(exposed.made, {client.name: client for client in exposed.clients})
-        named = _named(exposed.made.images[:, 0], exposed.made.source.labels, held, context, "own")
+        held = _by_sender(nonprivate.made, {client.name: client for client in nonprivate.clients})
+        named = _named(nonprivate.made.images[:, 0], nonprivate.made.source.labels, held, context, "own")
         return control if named is None else replace(control, detected=control.detected or self._found(named))
 
-    def silent(self, control: Control) -> Control:
+    def silent(self, control: ControlResult) -> ControlResult:
         """A negative control, which is flagged where the images name records that nobody sent."""
-        if self.counts is None or self.strangers is None:
+        if self.counts is None or self.non_members is None:
             return control
-        return replace(control, detected=control.detected or self._found(self.strangers))
+        return replace(control, detected=control.detected or self._found(self.non_members))
 
     def _found(self, named: Identification) -> bool:
-        return by_p_value(min(1.0, 2 * named.test.p), self.tests).beats
+        return by_p_value(min(1.0, 2 * named.test.p), self.tests).rejects
 
 
 def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | None:
@@ -141,7 +143,7 @@ def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | N
         _nearest(made, held, context),
         _named(images, labels, fresh, context, "strangers", rest),
         others,
-        context.bounds,
+        context.num_tests,
         made.source.name,
     )
 
@@ -156,7 +158,7 @@ def _named(
 ) -> Identification | None:
     """Images against their senders' records and `rest`, where it is given; else all test records."""
     rng, others = context.seeds.numpy("named images", "draws", path), context.test if rest is None else rest
-    return identification(_flat(images), labels, held, others, _pixels, rng, tests=context.bounds)
+    return identification(_flat(images), labels, held, others, _pixels, rng, tests=context.num_tests)
 
 
 def _nearest(made: Reconstruction, held: _Held, context: AuditContext) -> Identification | None:

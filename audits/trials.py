@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Arms, Control, LeakTest, Result, by_p_value
-from fedassay.audits.limits import limit_of
+from fedassay.audits.detection_limit import limit_of
+from fedassay.audits.evidence import Arms, ControlResult, LeakTest, Result, by_p_value
 from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import drawn_trials
 from fedassay.audits.stats.paired import paired_test
@@ -51,7 +51,7 @@ class PairedRuns:
     Attributes:
         result: The audited pairs: how many there are, and how many count.
         negative: Pairs of the negative control.
-        positive: Pairs of the positive control in the release's own shape.
+        positive: Pairs of the end-to-end positive control.
         tests: Tests in the run.
         seed: Names the exchanges of the test.
     """
@@ -131,11 +131,11 @@ class Paired:
         """The figures that the verdict rests on."""
         return f"mean gain {self.gain:.3g} over {len(self.pairs.ours)} targets, {self.test.words}"
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control."""
         size = len(self.pairs.ours)
-        return Control(
-            release, self.test.beats, self.shown, self.gain, size, "mean gain", own_shape, gain=self.gain
+        return ControlResult(
+            release, self.test.rejects, self.shown, self.gain, size, "mean gain", end_to_end, gain=self.gain
         )
 
     def arms(
@@ -166,5 +166,5 @@ class Paired:
                 reach=len(self.pairs.ours),
             )
         result = Result(self.test, self.shown, leak, clear, harm=harm, limit=limit)
-        known = own if isinstance(own, str) else (own.control(of[0], own_shape=True),)
+        known = own if isinstance(own, str) else (own.control(of[0], end_to_end=True),)
         return Arms(result, known, negative.control(of[1]))

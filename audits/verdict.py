@@ -3,7 +3,7 @@
 A verdict is earned. `assay` takes a result together with the controls of the same run, so that a `leak` or a
 `no_leak_found` without them cannot be written, and asks the rungs of `LADDER` in their order; the first one that
 applies decides, for every audit alike. `conclude` does the same for who has two controls at hand. What says
-nothing goes through `inconclusive` or `not_run`. A claim of privacy has its own door, `conclude_claim`, because
+nothing goes through `inconclusive` or `not_run`. A claim of privacy has its own way in, `conclude_claim`, because
 two of its grounds attack nothing: the ledger, and the questions to a run with its tape.
 
 A new audit measures, and hands over numbers and sentences; it never names a verdict:
@@ -11,15 +11,15 @@ A new audit measures, and hands over numbers and sentences; it never names a ver
     return conclude(
         Subject("my_audit", attack=result.attack),
         Result(
-            test=by_p_value(p, context.bounds),
+            test=by_p_value(p, context.num_tests),
             shown=f"p = {p:.2g} over {n} records",
             leak="records come back",
             clear="no record comes back",
             limit=lambda: Limit(metric="share", value=smallest, n=n, of="record", planted="copied"),
         ),
         Figures(metrics={"share": Metric(value=share, n=n)}),
-        positive=Control("known records, through the method", detected=p_own <= level, shown=..., own_shape=True),
-        negative=Control("records that nobody holds", detected=p_of_nobody <= level, shown=...),
+        positive=ControlResult("known records", detected=p_own <= level, shown=..., end_to_end=True),
+        negative=ControlResult("records that nobody holds", detected=p_of_nobody <= level, shown=...),
     )
 """
 
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from fedassay.audits.evidence import (
     FAINT,
     Arms,
-    Control,
+    ControlResult,
     Figures,
     Ground,
     LedgerVerdict,
@@ -74,21 +74,21 @@ class Rung:
 def _missed(arms: Arms) -> bool:
     """An attack that found a leak has worked here: what it misses elsewhere tells of its silence alone."""
     caught = [control.detected for control in arms.positives]
-    if arms.result.test.beats:
+    if arms.result.test.rejects:
         return not any(caught)
     return not all(caught)
 
 
 def _unmade(arms: Arms) -> bool:
     made = arms.own and not isinstance(arms.own, str)
-    return not made and (arms.silent or not arms.alone) and not arms.result.public
+    return not made and (arms.silent or not arms.attack_only) and not arms.result.public
 
 
 def _worse(arms: Arms) -> bool:
     """An attack that does worse than no attack was broken or misled; its silence is no answer."""
     result, own = arms.result, () if isinstance(arms.own, str) else arms.own
     ruined = result.ruin_expected and any(control.detected for control in own)
-    return bool(result.worse) and not result.test.beats and not ruined
+    return bool(result.below_baseline) and not result.test.rejects and not ruined
 
 
 def _explained(arms: Arms) -> bool:
@@ -98,14 +98,14 @@ def _explained(arms: Arms) -> bool:
 
 
 def _faint(arms: Arms) -> bool:
-    """An attack that does well on raw features and hardly anything in the own shape says nothing of it."""
-    own, alone = _gains(arms)
-    return bool(own and alone) and min(own) < FAINT * max(alone)
+    """An attack that does well on raw features and hardly anything end to end says nothing of it."""
+    own, attack_only = _gains(arms)
+    return bool(own and attack_only) and min(own) < FAINT * max(attack_only)
 
 
 def _gains(arms: Arms) -> tuple[list[float], list[float]]:
     own = () if isinstance(arms.own, str) else arms.own
-    sides = (own, arms.alone)
+    sides = (own, arms.attack_only)
     first, second = ([each.gain for each in side if each.gain is not None] for side in sides)
     return first, second
 
@@ -119,10 +119,10 @@ def _says_missed(arms: Arms) -> str:
 
 
 def _says_faint(arms: Arms) -> str:
-    own, alone = _gains(arms)
-    gains = f"gains {min(own):.3g} {arms.positives[0].detail}, against {max(alone):.3g}"
+    own, attack_only = _gains(arms)
+    gains = f"gains {min(own):.3g} {arms.positives[0].detail}, against {max(attack_only):.3g}"
     return (
-        f"on known records in the release's own shape the attack {gains} on the positive control of the attack "
+        f"on known records, end to end, the attack {gains} on the positive control of the attack "
         f"alone: it is too weak here; {_ending(arms.result)}"
     )
 
@@ -168,7 +168,7 @@ LADDER: tuple[Rung, ...] = (
         "There is no end-to-end control, and the test is silent or nothing else shows that the attack works.",
         _unmade,
         "inconclusive",
-        lambda arms: f"no positive control in the release's own shape: {arms.own}; {_ending(arms.result)}",
+        lambda arms: f"no end-to-end positive control: {arms.own}; {_ending(arms.result)}",
         "not_possible",
     ),
     Rung(
@@ -185,7 +185,7 @@ LADDER: tuple[Rung, ...] = (
         _worse,
         "inconclusive",
         lambda arms: (
-            f"the result is worse than {arms.result.worse}, so the attack says nothing here; "
+            f"the result is worse than {arms.result.below_baseline}, so the attack says nothing here; "
             f"{_ending(arms.result)}"
         ),
         "worse_than_baseline",
@@ -193,7 +193,7 @@ LADDER: tuple[Rung, ...] = (
     Rung(
         "near_copy",
         "The test rejects, and near copies of records are there: nothing explains these away.",
-        lambda arms: arms.result.test.beats and arms.result.near_copies > 0,
+        lambda arms: arms.result.test.rejects and arms.result.near_copies > 0,
         "leak",
         _says_near_copy,
     ),
@@ -208,14 +208,14 @@ LADDER: tuple[Rung, ...] = (
     Rung(
         "leak_found",
         "The test rejects at the level corrected for the tests of the run.",
-        lambda arms: arms.result.test.beats,
+        lambda arms: arms.result.test.rejects,
         "leak",
         lambda arms: _said(arms.result.leak, arms.result.shown),
     ),
     Rung(
         "suspected",
         "The test rejects by itself but not at the corrected level: more tests must not make a leak a clean bill.",
-        lambda arms: arms.result.test.alone,
+        lambda arms: arms.result.test.uncorrected,
         "inconclusive",
         _says_suspected,
         "between_levels",
@@ -290,28 +290,28 @@ def conclude(
     result: Result,
     figures: Figures,
     *,
-    positive: Control,
-    negative: Control,
-    also: Sequence[Control] = (),
+    positive: ControlResult,
+    negative: ControlResult,
+    also: Sequence[ControlResult] = (),
 ) -> Finding:
-    """The finding of an audit with two controls at hand, or a few: those in `own_shape` are end-to-end.
+    """The finding of an audit with two controls at hand, or a few: those in `end_to_end` are end-to-end.
 
     Args:
         subject: What it speaks of.
         result: The audited release.
         figures: What is shown beside the verdict.
-        positive: A release that must be caught; the one in the release's own shape, where there is one.
+        positive: A release that must be caught; the end-to-end one, where there is one.
         negative: A release that must not be flagged.
         also: Further releases that should be caught, such as raw features for the attack alone.
 
     Raises:
         MissingControlsError: A control is missing (an audit without types).
     """
-    if not (isinstance(positive, Control) and isinstance(negative, Control)):
+    if not (isinstance(positive, ControlResult) and isinstance(negative, ControlResult)):
         raise MissingControlsError(_missing(subject.audit, "a verdict"))
-    own = tuple(control for control in (positive, *also) if control.own_shape)
-    alone = tuple(control for control in (positive, *also) if not control.own_shape)
-    return assay(subject, Arms(result, own or "the audit made none", negative, alone), figures)
+    own = tuple(control for control in (positive, *also) if control.end_to_end)
+    attack_only = tuple(control for control in (positive, *also) if not control.end_to_end)
+    return assay(subject, Arms(result, own or "the audit made none", negative, attack_only), figures)
 
 
 def decide(arms: Arms) -> Rung:
@@ -319,7 +319,7 @@ def decide(arms: Arms) -> Rung:
     return next(rung for rung in LADDER if rung.applies(arms))
 
 
-def _standing(positives: Sequence[Control], *, leaks: bool) -> Control | None:
+def _standing(positives: Sequence[ControlResult], *, leaks: bool) -> ControlResult | None:
     """The positive control that a verdict stands on: of a leak one that was caught, else one that was missed."""
     return next((control for control in positives if control.detected == leaks), next(iter(positives), None))
 
@@ -337,16 +337,16 @@ def _obstacle(rung: Rung, arms: Arms) -> Obstacle | None:
 def _tested(result: Result) -> TestFact:
     test = result.test
     return TestFact(
-        statistic=test.statistic, p=test.p, level=test.level, rejects=test.beats, rejects_alone=test.alone
+        statistic=test.statistic, p=test.p, level=test.level, rejects=test.rejects, rejects_alone=test.uncorrected
     )
 
 
 def _controls(arms: Arms) -> tuple[ControlFact, ...]:
     """Every control that was run, by its role; what explains a result is no negative control and replaces none."""
     own = () if isinstance(arms.own, str) else arms.own
-    roles: list[tuple[ControlRole, Control, bool]] = [
+    roles: list[tuple[ControlRole, ControlResult, bool]] = [
         *(("end_to_end", control, control.detected) for control in own),
-        *(("attack_only", control, control.detected) for control in arms.alone),
+        *(("attack_only", control, control.detected) for control in arms.attack_only),
         ("negative", arms.negative, arms.negative.detected),
     ]
     if arms.confounder is not None and arms.confounder.control is not None:
@@ -374,8 +374,8 @@ def inconclusive(
     reason: str,
     figures: Figures | None = None,
     *,
-    positive: Control | None = None,
-    negative: Control | None = None,
+    positive: ControlResult | None = None,
+    negative: ControlResult | None = None,
     obstacle: Obstacle | None = None,
 ) -> Finding:
     """A finding that says nothing because something that a verdict needs could not be had; `obstacle`: what."""
@@ -460,8 +460,8 @@ def _make(
     verdict: Verdict,
     reason: str,
     figures: Figures,
-    positive: Control | None,
-    negative: Control | None,
+    positive: ControlResult | None,
+    negative: ControlResult | None,
 ) -> Finding:
     return Finding(
         audit=subject.audit,

@@ -28,8 +28,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps
 from fedassay.nets.generators import GENERATORS, one_hot
@@ -136,9 +136,9 @@ def ours(
 ) -> None:
     private = PrivateSteps(1.0, 1.0, steps, 1.0, float(len(images)), engine)
     training = PrivateTraining(private, together=len(images), average=preset.ema)
-    door = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
+    mechanism = TrainingMechanism(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
     train_generator_privately(
-        images, labels, CLASSES, preset, training, seed=0, door=door, progress=lambda *_: tick()
+        images, labels, CLASSES, preset, training, seed=0, mechanism=mechanism, progress=lambda *_: tick()
     )
 
 

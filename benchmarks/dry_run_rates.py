@@ -19,7 +19,7 @@ from fedassay.heads.linear import train_head
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import train, train_privately
 from fedassay.plan.sizes import Sizes
@@ -66,9 +66,11 @@ def private(name: str, records_of: int, device: str) -> float:
     steps = PrivateSteps(1.0, BATCH / RECORDS, EPOCHS * RECORDS // BATCH, 1.0, BATCH)
 
     def run() -> None:
-        door = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters"))
+        mechanism = TrainingMechanism(
+            Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters")
+        )
         given = (module, images[:records_of], labels[:records_of], head_loss)
-        train_privately(*given, private=steps, rate=1e-3, door=door)
+        train_privately(*given, private=steps, rate=1e-3, mechanism=mechanism)
 
     return seconds(run, device)
 

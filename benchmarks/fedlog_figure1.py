@@ -23,8 +23,8 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.circle import HALF_SIDE, RADIUS, images_of, points_of
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.execution.prepare import prepare
+from fedassay.methods.baselines.fedavg import FedAvg
 from fedassay.methods.fedlog.method import FedLog
-from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.shared.local_networks import MeanModel, Scores
 from fedassay.plan.schema import Plan, parse_plan, read_yaml
 from fedassay.support.progress import SILENT

@@ -104,7 +104,7 @@ def reconstruction(data: Plan, backbone: Plan, size: Size) -> Plan:
             {"raw_features": {}},
             {"fedpft": {"label": "K10-diag", "components": 10, "covariance": "diag"}},
         ],
-        "attacks": [{"feature_diffusion": {"preset": size.preset, "limit": size.vectors}}],
+        "attacks": [{"feature_diffusion": {"preset": size.preset, "max_vectors": size.vectors}}],
         "audits": [{"reconstruction": {}}],
     }
 
@@ -158,7 +158,7 @@ def feddiff_private(size: Size) -> Plan:
 def memorization(size: Size) -> Plan:
     """Section 5.2 of Mendieta et al. 2025: five times as many images as records, of one client's generator."""
     shares = {"private": size.memorized, "attacker": 0.1}
-    return feddiff(size, shares, 1, {"audits": [{"memorization": {"factor": 5}}]})
+    return feddiff(size, shares, 1, {"audits": [{"memorization": {"samples_per_record": 5}}]})
 
 
 def _sampled(images: float, size: Size, preset: Any, image: tuple[int, int, int], width: int, steps: int) -> float:
@@ -210,7 +210,7 @@ def cost_of_feddiff(records: int, clients: int, drawn: float, *, private: bool) 
         steps = size.epochs * math.ceil(count / clients / batch) * clients
         if private:
             steps = math.ceil(size.private_epochs / size.rate) * clients
-            # Noise is drawn on the host, at the one door where noise is added.
+            # Noise is drawn on the host, in the one mechanism that adds noise.
             one = rates.PRIVATE_RECORD * one + rates.PRIVATE_PARAMETER * work.parameters / 20
         sampled = _sampled(drawn * count, size, preset, image, 10, size.steps)
         # 6.4 million weights, a GFLOP forward; 5 ms of launches a step.

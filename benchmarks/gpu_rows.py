@@ -24,8 +24,8 @@ from fedassay.backbones.base import BackboneRequest
 from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, denoising_objective, train_generator_privately
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import one_hot, unchanged
 from fedassay.nets.philox import normals
@@ -144,20 +144,20 @@ def sums_of(place: Place, device: str) -> dict[str, Tensor]:
     network = moved(place.generator, images.shape[1:], CLASSES).to(device).train()
     training = PrivateTraining(PrivateSteps(1.0, 1.0, 1, 1e-3, 6.0))
     objective = denoising_objective(place.generator, CLASSES, training, device)
-    door = door_of()
+    mechanism = mechanism_of()
     clip = ClippedSums(network, objective, training.steps.norm, known=True)
     inputs = to_model_range(torch.from_numpy(images)).to(device)
-    found = clip(inputs, torch.from_numpy(labels).to(device), door.streams(0, np.arange(6)), check=True)
+    found = clip(inputs, torch.from_numpy(labels).to(device), mechanism.streams(0, np.arange(6)), check=True)
     return {name: each.cpu() for name, each in found.items()}
 
 
-def door_of() -> TrainingDoor:
+def mechanism_of() -> TrainingMechanism:
     """The same coins and noise every time."""
-    return TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
+    return TrainingMechanism(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
 
 
 def private_step(place: Place) -> measure.Row:
-    """A DP-SGD step of the same U-Net; its noise is drawn on the host, at the one door where noise is added."""
+    """A DP-SGD step of the same U-Net; its noise is drawn on the host, in the one mechanism that adds noise."""
     here, there = sums_of(place, "cpu"), sums_of(place, place.device)
     flat = [torch.cat([each[name].flatten() for name in sorted(each)]) for each in (there, here)]
     row: measure.Row = {"difference": within(*flat, TF32, "clipped sums"), "tolerance": TF32}
@@ -169,7 +169,7 @@ def private_step(place: Place) -> measure.Row:
     def run(tick: Callable[[int, int], None], steps: int) -> None:
         private = PrivateSteps(1.0, 1.0, steps, 1.0, float(records))
         train_generator_privately(
-            images, labels, CLASSES, place.generator, PrivateTraining(private), seed=0, door=door_of(),
+            images, labels, CLASSES, place.generator, PrivateTraining(private), seed=0, mechanism=mechanism_of(),
             device=place.device, progress=tick,
         )  # fmt: skip
 
@@ -258,10 +258,10 @@ backbone: {name: pixels}
 methods:
   - raw_features: {transport: float32}
   - feddiff: {preset: %s, epochs: %d, steps: 4, classifier: {epochs: 1}}
-attacks: [{feature_diffusion: {samples: 2, steps: 4, limit: 24}}]
+attacks: [{feature_diffusion: {samples: 2, steps: 4, max_vectors: 24}}]
 audits:
-  - memorization: {neighbours: 5, control_records: 8, draws: 200, factor: 1}
-  - reconstruction: {control_records: 30, draws: 200}
+  - memorization: {neighbours: 5, control_records: 8, permutations: 200, samples_per_record: 1}
+  - reconstruction: {control_records: 30, permutations: 200}
 resources: {threads: 1}
 """
 

@@ -304,8 +304,10 @@ def noise(pool: Pool, asked: Asked) -> None:
 
         def client(seed: int, size: int = size) -> Any:
             features, labels = pool.client(size, seed)
-            door = FreeNoise(np.random.default_rng(seed))
-            noised = release_shared_sums(features, labels, CLASSES, sigmas=(sigma, sigma, sigma), noise=door)
+            noise_mechanism = FreeNoise(np.random.default_rng(seed))
+            noised = release_shared_sums(
+                features, labels, CLASSES, sigmas=(sigma, sigma, sigma), noise=noise_mechanism
+            )
             fields: dict[FieldKind, Any] = {"class_sums": noised.sums, "second_moment": noised.second}
             return errors(attacked((sent(fields, np.float64, release),)), clip_features(features)), ()
 

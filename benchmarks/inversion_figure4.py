@@ -23,7 +23,7 @@ from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
-from fedassay.similarity.psnr import psnr
+from fedassay.similarity.reported import reported_psnr
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -77,7 +77,7 @@ def main() -> None:
         "strongest direction": shown[DIRECTIONS].repeat(RECORDS, axis=0),
     }
     for name, row in list(rows.items())[1:]:
-        print(f"{name}: " + ", ".join(f"{value:.1f}" for value in psnr(images, row)) + " dB")
+        print(f"{name}: " + ", ".join(f"{value:.1f}" for value in reported_psnr(images, row)) + " dB")
     sheet = np.concatenate([np.concatenate(list(row), axis=1) for row in rows.values()])
     Image.fromarray(sheet.repeat(ENLARGED, axis=0).repeat(ENLARGED, axis=1)).save(given.out)
 

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from fedassay.audits.claim.bounds import Estimator
-from fedassay.audits.claim.sequential import Asked, Stopped, until_refuted
+from fedassay.audits.claim.sequential import SequentialSettings, Stopped, until_refuted
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, llr_scores, shared_sums
@@ -38,7 +38,7 @@ def mechanism(mu: float) -> Experiment:
     return with_mu(shared_sums(adjacency="add_remove", sigmas=(2.0, 2.0, 2.0)), mu)
 
 
-def audited(claim: float, share: float, asked: Asked, seed: int) -> Stopped:
+def audited(claim: float, share: float, asked: SequentialSettings, seed: int) -> Stopped:
     """One audit of a mechanism with that share of the noise that its claim needs."""
     return until_refuted(mechanism(mu_of(claim, DELTA) / share), asked, np.random.default_rng([0, seed]))
 
@@ -53,7 +53,7 @@ def fixed(claim: float, share: float, seed: int) -> float:
 
 def check(runs: int) -> int:
     """Asserts that true claims fall at the nominal rate at most; how many of the null runs did."""
-    asked = Asked(NULL_CLAIM, DELTA, 1, NULL_RELEASES, BOTH)
+    asked = SequentialSettings(NULL_CLAIM, DELTA, 1, NULL_RELEASES, BOTH)
     fell = sum(audited(NULL_CLAIM, 1.0, asked, 10_000 + number).refuted for number in range(runs))
     p = binomtest(fell, runs, ERROR, alternative="greater").pvalue
     assert p > SIGNIFICANCE, f"{fell} of {runs} true claims fell, more than {ERROR:.0%} (p = {p:.2g})"
@@ -66,7 +66,7 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
     fell = check(nulls)
     taken, missed = {}, 0
     for claim in CLAIMS:
-        asked = Asked(claim, DELTA, TESTS, FIXED, BOTH)
+        asked = SequentialSettings(claim, DELTA, TESTS, FIXED, BOTH)
         stopped = [audited(claim, 0.5, asked, number) for number in range(audits)]
         missed += sum(not each.refuted for each in stopped)
         taken[claim] = sorted(each.bounds.n for each in stopped)
@@ -74,7 +74,7 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
     assert fixed(1.0, 0.5, 0) > 1.0
     whole, short = measure.alternate(
         lambda: fixed(1.0, 0.5, 1),
-        lambda: audited(1.0, 0.5, Asked(1.0, DELTA, TESTS, FIXED, BOTH), 1),
+        lambda: audited(1.0, 0.5, SequentialSettings(1.0, DELTA, TESTS, FIXED, BOTH), 1),
         repeats=repeats,
     )
     medians = {claim: median(each) for claim, each in taken.items()}

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from fedassay.cli import cli
 from fedassay.plan.keys import SECTION, Key, entry_keys, every_key, keys
 from fedassay.plan.schema import Plan
-from fedassay.support.registry import Entry, entries, lookup
+from fedassay.support.registry import RegistryEntry, entries, lookup
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -97,7 +97,6 @@ API = (
     "recorders.flower",
     "records.record",
     "similarity.ssim",
-    "similarity.psnr",
     "similarity.ssim_search",
     "support.registry",
     "support.errors",
@@ -151,7 +150,7 @@ def _self_contained(html: str) -> str:
     return re.sub(r"<script[^>]*src=[\"']?https?://[^>]*></script>", "", html)
 
 
-def _all(kind: str) -> list[Entry]:
+def _all(kind: str) -> list[RegistryEntry]:
     return [entry for entry in entries(kind).values() if entry.module.startswith("fedassay.")]  # type: ignore[arg-type]
 
 
@@ -179,7 +178,7 @@ def _index(kind: str, folder: str, about: str) -> str:
     return f"# {folder.capitalize()}\n\n{about}\n\n| name | |\n|---|---|\n{rows}{more}\n"
 
 
-def _component(kind: str, entry: Entry) -> str:
+def _component(kind: str, entry: RegistryEntry) -> str:
     """Everything that the source of a component says of it."""
     path = PACKAGE / Path(*entry.module.split(".")[1:]).with_suffix(".py")
     path = path if path.is_file() else PACKAGE / Path(*entry.module.split(".")[1:]) / "__init__.py"
@@ -303,7 +302,7 @@ def _shared() -> dict[type[BaseModel], list[str]]:
     return found
 
 
-def _reads(audit: Entry, attack: str) -> bool:
+def _reads(audit: RegistryEntry, attack: str) -> bool:
     path = PACKAGE / Path(*audit.module.split(".")[1:]).with_suffix(".py")
     found = re.search(r"reads: ClassVar\[[^=]*=\s*(\([^)]*\)|None)", path.read_text(encoding="utf-8"))
     return found is not None and f'"{attack}"' in found.group(1)

@@ -11,9 +11,9 @@ every entry of a method or of the entry with that label, `methods.*.rounds` of e
 of keys the first that the plan has (with `every`, all of them). What is not equal to `value` is listed, and so
 is what has no key (`here` says what is done instead) and what the paper does not say (`value: null`).
 
-`says` quotes the paper where it states the value, `means` says how the value follows where the words do not hold it,
-`absent` are words that a silent part has not; `sections` says where parts begin and end, `from` and `cells` which
-table, and which row of it, a plan's figures are of. tests/plan/test_citations.py looks all of it up.
+`says` quotes the paper where it states the value, `means` says how the value follows where the words do not hold
+it, `absent` are words that a silent part has not; `sections` says where parts begin and end, `from` and `cells`
+which table, and which row of it, a plan's figures are of. tests/plan/test_citations.py looks all of it up.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.models import Generator
 from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import View
+from fedassay.methods.baselines.fedavg import FedAvg
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.fedcgs.method import FedCGS
-from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.records.record import Finding
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
@@ -68,7 +68,9 @@ def _pictures(source: VectorSource) -> Images:
 
 
 def _images(audit: Any, context: AuditContext) -> list[Finding]:
-    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def attack(
+        seen: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         made = tuple(Reconstruction(item, _pictures(item)) for item in sources(seen, np.random.default_rng(0)))
         left = {f"misfit/{item.source.name}": np.zeros(len(item.images)) for item in made}
         return AttackResult("by hand", reconstructions=made, scores=left)
@@ -79,7 +81,9 @@ def _images(audit: Any, context: AuditContext) -> list[Finding]:
 def of_messages(attack: Attack, context: AuditContext) -> list[Finding]:
     knowledge = Knowledge(context.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
 
-    def attacked(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def attacked(
+        seen: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         return attack.run(seen, knowledge)
 
     return MessageAudit().assess(attacked(context.view), context.attacked(attacked, "test", no_questions()))
@@ -128,15 +132,15 @@ CASES = {
     "reconstruction": Case(
         "reconstruction",
         _of(FedCGS(), records=120, clients=12),
-        lambda context: _images(ReconstructionAudit(control_records=60, draws=400, pictures=0), context),
+        lambda context: _images(ReconstructionAudit(control_records=60, permutations=400, pictures=0), context),
     ),
     "inversion": Case(
         "inversion",
         _of(FedCGS()),
-        lambda context: _images(InversionAudit(draws=400, pictures=0), context),
+        lambda context: _images(InversionAudit(permutations=400, pictures=0), context),
     ),
     "memorization": Case(
-        "memorization", _of(Recalling()), lambda context: MemorizationAudit(draws=400).assess(None, context)
+        "memorization", _of(Recalling()), lambda context: MemorizationAudit(permutations=400).assess(None, context)
     ),
     "rules and vectors": Case("message", _of(FedCGS()), lambda context: of_messages(MessageAlgebra(), context)),
     "factored vectors": Case("message", _of(FedCGS()), lambda context: of_messages(GramFactorization(), context)),
@@ -157,4 +161,4 @@ CASES = {
 """Every audit that attacks, by each of its ways to the ladder."""
 
 WITHOUT_ALONE = {"swaps", "attributes"}
-"""Ways with no control of the attack alone: the control in the release's own shape is the only one."""
+"""Ways with no control of the attack alone: the end-to-end control is the only one."""

@@ -21,12 +21,14 @@ def by_ratio(context: AuditContext) -> AttackedContext:
     """The same context, whose releases may be asked about members."""
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(context.rerun(clients, seeds), context.view.threat)
+        return visible(context.run_on(clients, seeds), context.view.threat)
 
     questions = make_game(context.clients, context.test, context.attacker, simulate, Seeds(1), classes=10)
     known = Knowledge(context.attacker, 10, None, True, Seeds(0), "cpu", SILENT, game=questions)
 
-    def ask(view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def ask(
+        view: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         return RATIO.run(view, known if game is None else replace(known, game=game))
 
     context = replace(context, view=visible(context.outcome, context.view.threat))

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fedassay.contracts.audit import AuditContext, Workplace
-from fedassay.contracts.method import Exposes, Method, MethodInput, Outcome
+from fedassay.contracts.audit import AuditContext, AuditIO
+from fedassay.contracts.method import HasLeakiestForm, Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
@@ -193,16 +193,16 @@ def make_context() -> MakeContext:
         shared: dict[str, object] | None = None,
         apart: bool = False,
     ) -> AuditContext:
-        def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        def run_on(clients: Sequence[Records], seeds: Seeds) -> Outcome:
             if method is None:
                 raise NotRunError("there is no method here")
             return method.run(replace(task, clients=tuple(clients), seeds=seeds, simulated=True))
 
-        def exposed(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        def run_nonprivate(clients: Sequence[Records], seeds: Seeds) -> Outcome:
             if method is None:
                 raise NotRunError("there is no method here")
             privacy = task.privacy.model_copy(update={"epsilon": math.inf})
-            form = method.exposed() if isinstance(method, Exposes) else method
+            form = method.leakiest_form() if isinstance(method, HasLeakiestForm) else method
             again = replace(task, clients=tuple(clients), seeds=seeds, privacy=privacy, simulated=True)
             return form.run(again)
 
@@ -265,18 +265,16 @@ def make_context() -> MakeContext:
             accounted=account(outcome.transcript, privacy.adjacency, privacy.delta, privacy.unit),
             tape=tape,
             privacy=privacy,
-            bounds=bounds,
+            num_tests=bounds,
             similarity=QuickSimilarity(None, "not asked for", task.device),
             seeds=task.seeds,
-            rerun=rerun,
-            exposed=exposed,
+            run_on=run_on,
+            run_nonprivate=run_nonprivate,
             replay=replay,
             redraw=redraw,
             reseeded=reseeded,
             repeat=repeat,
-            workplace=Workplace(
-                task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared
-            ),
+            io=AuditIO(task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared),
         )
 
     return make

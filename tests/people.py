@@ -87,7 +87,9 @@ def by_likelihood(context: AuditContext, attack: Attack | None = None) -> Attack
     """The same context, whose releases may be asked about attributes."""
     run = AttributeLikelihood().run if attack is None else attack
 
-    def ask(view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def ask(
+        view: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         return run(
             view, Knowledge(context.attacker, context.classes, None, False, Seeds(0), "cpu", SILENT, game=game)
         )

@@ -63,6 +63,7 @@ class FewRecords(Parameters):
         ),
         cost=_seconds,
     )
+    formerly: ClassVar[Mapping[str, str]] = {"limit": "max_components"}
 
     most: int = Field(default=8, ge=2, le=8)
     """Largest number of records of a component that is tried."""
@@ -70,7 +71,7 @@ class FewRecords(Parameters):
     """Independent starts of the search; how far they agree says how far to trust it."""
     sweeps: int = Field(default=40, ge=1)
     """Sweeps of a start over all features. Components of four records and more gain by 150."""
-    limit: int = Field(default=64, ge=1)
+    max_components: int = Field(default=64, ge=1)
     """Components that are tried at most, those of the fewest records first."""
     own_components: int = Field(default=8, ge=1)
     """Components of the attacker's own images, for each number of records, that tell when to trust the search."""
@@ -104,7 +105,7 @@ class FewRecords(Parameters):
         width = len(found[0].sums)
         if features.shape[1] != width:
             raise NotRunError(f"features have width {width}, the attacker's {features.shape[1]}")
-        chosen = sorted(found, key=lambda part: part.records)[: self.limit]
+        chosen = sorted(found, key=lambda part: part.records)[: self.max_components]
         law = class_law(features, labels, knowledge.classes)
         results: list[tuple[Component, Found]] = []
         with knowledge.progress.step("records of small components") as advance:
@@ -151,7 +152,9 @@ def _result(results: list[tuple[Component, Found]], limits: Mapping[int, float],
         f"{int(trusted.sum())} of {len(apart)} vectors may be trusted, by components of the attacker's own images"
     ]
     if left:
-        notes.append(f"{left} further components of few records were not tried; `limit` is {len(results)}")
+        notes.append(
+            f"{left} further components of few records were not tried; `max_components` is {len(results)}"
+        )
     return AttackResult(
         NAME,
         vectors=(source,),

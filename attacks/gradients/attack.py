@@ -24,7 +24,7 @@ says what it finds at this size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -60,7 +60,7 @@ _STEPS = {"tiny": 150, "small": 600, "paper": 3000}
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
-    operations = 2.0e4 * sizes.pixels * (given["limit"] or 64)
+    operations = 2.0e4 * sizes.pixels * (given["max_images"] or 64)
     return float(load.cells * (rate.AUDIT + _STEPS[given["preset"]] * operations / rate.CONVOLUTION_FLOPS))
 
 
@@ -74,6 +74,7 @@ class GradientInversion(Parameters):
         cost=_seconds,
         stronger="preset",
     )
+    formerly: ClassVar[Mapping[str, str]] = {"limit": "max_images"}
 
     preset: Literal["tiny", "small", "paper"] = "tiny"
     """150, 600 or 3,000 steps of every descent."""
@@ -85,7 +86,7 @@ class GradientInversion(Parameters):
     """Whether inputs of layers are computed; off, everything is left to matching."""
     weight: float = Field(default=0.05, ge=0)
     """Weight of total variation in matching."""
-    limit: int | None = Field(default=64, ge=1)
+    max_images: int | None = Field(default=64, ge=1)
     """At most so many images of a view by descent; None: all."""
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
@@ -222,7 +223,7 @@ class GradientInversion(Parameters):
         if not records or not 0 < records <= min(self.most, self._left(made)):
             made.notes.append(
                 f"{target.sender}: not matched: {records or 'an unknown number of'} records; allowed: 1 to "
-                f"{self.most} a batch (most), {self.limit} in all (limit)"
+                f"{self.most} a batch (most), {self.max_images} in all (max_images)"
             )
             return
         seed = knowledge.seeds.integer("matching", target.sender)
@@ -243,7 +244,7 @@ class GradientInversion(Parameters):
 
     def _left(self, made: _Made) -> int:
         """How many more images may be made by descent."""
-        return 1 << 30 if self.limit is None else max(0, self.limit - made.descended)
+        return 1 << 30 if self.max_images is None else max(0, self.max_images - made.descended)
 
 
 def _incomplete(inputs: Inputs) -> str:

@@ -20,9 +20,9 @@ guesses it without any message; hiding the message protects nobody from that.
 What is told of a client as a whole counts, where its people are others than the strangers: of a client of women,
 the message tells the sex of each. So does what so few records have in common by chance.
 
-Positive control: the method's own run without privacy on control records (`fedassay.audits.exposure`), one a class
-and client, asked in the same way, with an attribute planted in the place of the real one that nothing tells but a
-message (`planted`): whether the real one could be told at all is not for a control to hang on.
+Positive control: the method's own run without privacy on control records (`fedassay.audits.nonprivate_releases`),
+one a class and client, asked in the same way, with an attribute planted in the place of the real one that nothing
+tells but a message (`planted`): whether the real one could be told at all is not for a control to hang on.
 Negative control: strangers in the place of the clients' records.
 
 A null result says nothing of an adversary who knows the client's other records, or part of an image.
@@ -36,9 +36,9 @@ from pydantic import Field
 
 from fedassay.audits.attribute_inference.completions import Sensitive, planted
 from fedassay.audits.attribute_inference.facts import ATTRIBUTES
-from fedassay.audits.attribute_inference.trials import FEWEST, Asked, Trials, asked, drawn, merged
+from fedassay.audits.attribute_inference.trials import FEWEST, ReleaseGuesses, Trials, asked, drawn, merged
 from fedassay.audits.evidence import OWN_RELEASE, Arms, Figures, Subject
-from fedassay.audits.exposure import MOST_RUNS, dealt_clients, exposed_clients, summed_only
+from fedassay.audits.nonprivate_releases import MOST_RUNS, dealt_clients, nonprivate_clients, summed_only
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
@@ -78,7 +78,7 @@ class AttributeInference(Parameters):
         seeds = context.seeds.child("attribute_inference", name)
         trials = drawn(context.clients, unseen, seeds.numpy("trials"), self.trials)
         ours = asked(context.view, context.clients, trials, sensitive, context, seeds)
-        own: Asked | str
+        own: ReleaseGuesses | str
         try:
             own = self._own(sensitive, unseen, context)
         except NotRunError as error:
@@ -86,7 +86,7 @@ class AttributeInference(Parameters):
         audited, silent = ours.audited, ours.silent
         arms = Arms(
             audited.result(ours.source, silent, None if isinstance(own, str) else own.audited),
-            own if isinstance(own, str) else (own.audited.control(_released(sensitive), own_shape=True),),
+            own if isinstance(own, str) else (own.audited.control(_released(sensitive), end_to_end=True),),
             silent.control("strangers in the place of the clients' records"),
         )
         figures = Figures(audited.metrics(ours.from_features), {}, self._assumptions(sensitive, trials))
@@ -100,7 +100,7 @@ class AttributeInference(Parameters):
             raise NotRunError("audits.attribute_inference.attribute: given is none of data.attributes")
         return known[0] if self.attribute is None else self.attribute
 
-    def _own(self, sensitive: Sensitive, unseen: Records, context: AttackedContext) -> Asked:
+    def _own(self, sensitive: Sensitive, unseen: Records, context: AttackedContext) -> ReleaseGuesses:
         """Guesses of attributes that the method's own releases of control records are known to give away.
 
         Raises:
@@ -114,11 +114,11 @@ class AttributeInference(Parameters):
         if held < FEWEST:
             words = f"of {total} control records {held} can be given away, and {FEWEST} are needed"
             raise NotRunError(words, role="control", held=total, needed=total + FEWEST - held)
-        known, (strangers, *clients) = planted(sensitive, [unseen, *dealt], seeds.numpy("planted"))
+        known, (non_members, *clients) = planted(sensitive, [unseen, *dealt], seeds.numpy("planted"))
         found = []
-        for number, release in enumerate(exposed_clients(context, clients, f"attributes/{sensitive.name}")):
+        for number, release in enumerate(nonprivate_clients(context, clients, f"attributes/{sensitive.name}")):
             owners, streams = [each for each in release.clients if len(each)], seeds.child(number)
-            trials = drawn(owners, strangers, streams.numpy("trials"), self.control_records)
+            trials = drawn(owners, non_members, streams.numpy("trials"), self.control_records)
             found.append(asked(release.view, release.clients, trials, known, context, streams))
         return merged(found)
 

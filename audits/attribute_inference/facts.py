@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
 from fedassay.plan import rates as rate
 
 ADVANTAGE = MetricFacts(
@@ -39,7 +39,7 @@ ATTRIBUTES = AuditFacts(
             "The same without the message, by whoever has all features of a record.",
         ),
     ),
-    place=Place("attacks", "Sensitive attributes", order=25),
+    place=ReportSection("attacks", "Sensitive attributes", order=25),
     rule=SarifRule(
         "What a client sends must not tell a person's attribute to whoever knows the rest.",
         taxa=("CWE-359", "AML.T0024", "ML04"),

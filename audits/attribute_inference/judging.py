@@ -13,6 +13,7 @@ whatever the attack does with it, so that the second test is exact.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.attribute_inference.facts import ADVANTAGE
-from fedassay.audits.evidence import WORSE, Control, LeakTest, Result, by_p_value
-from fedassay.audits.limits import limit_of
+from fedassay.audits.detection_limit import limit_of
+from fedassay.audits.evidence import WORSE, ControlResult, LeakTest, Result, by_p_value
 from fedassay.audits.stats.betting import betting_interval
 from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.paired import sign_flip
@@ -43,14 +44,14 @@ class Guessed:
     Attributes:
         ours: Of the clients' records, with the message, shape (n,).
         imputed: Of the same records without it, shape (n,).
-        strangers: Of the stranger that each is paired with, with the message, shape (n,).
+        non_members: Of the stranger that each is paired with, with the message, shape (n,).
         tests: Tests in the run, which levels are corrected for.
         seeds: Random streams of the tests.
     """
 
     ours: Floats
     imputed: Floats
-    strangers: Floats
+    non_members: Floats
     tests: int
     seeds: Seeds
 
@@ -60,7 +61,7 @@ class Guessed:
     @property
     def gains(self) -> tuple[Floats, Floats]:
         """Over the best guess without the message, and over strangers, shapes (n,), each in [-1, 1]."""
-        return self.ours - self.imputed, self.ours - self.strangers
+        return self.ours - self.imputed, self.ours - self.non_members
 
     @property
     def advantage(self) -> float:
@@ -75,7 +76,7 @@ class Guessed:
         return by_p_value(max(p), self.tests, "attribute_advantage")
 
     @cached_property
-    def worse(self) -> bool:
+    def below_baseline(self) -> bool:
         """Whether guesses without the message are right more often than those with it."""
         return bool(len(self)) and self._p(-self.gains[0], "worse") <= WORSE
 
@@ -85,18 +86,18 @@ class Guessed:
     @property
     def shown(self) -> str:
         """The figures that the verdict rests on."""
-        ours, imputed, strangers = (float(part.mean()) for part in (self.ours, self.imputed, self.strangers))
+        ours, imputed, non_members = (float(part.mean()) for part in (self.ours, self.imputed, self.non_members))
         return (
             f"of {len(self)} attributes {100 * ours:.3g} % are guessed rightly with the message, "
-            f"{100 * imputed:.3g} % without it, and {100 * strangers:.3g} % of strangers' with it, "
+            f"{100 * imputed:.3g} % without it, and {100 * non_members:.3g} % of strangers' with it, "
             f"{self.test.words}"
         )
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control."""
         value = self.advantage
-        return Control(
-            release, self.test.beats, self.shown, value, len(self), "attribute advantage", own_shape, gain=value
+        return ControlResult(
+            release, self.test.rejects, self.shown, value, len(self), "attribute advantage", end_to_end, gain=value
         )
 
     def metrics(self, from_features: Floats) -> dict[str, Metric]:
@@ -109,7 +110,7 @@ class Guessed:
             ADVANTAGE.name: advantage,
             "attribute_told": _share(self.ours),
             "attribute_imputed": _share(self.imputed),
-            "attribute_strangers": _share(self.strangers),
+            "attribute_strangers": _share(self.non_members),
             "attribute_from_features": _share(from_features),
         }
 
@@ -119,7 +120,7 @@ class Guessed:
         Args:
             source: What was attacked.
             negative: Strangers in the place of the clients' records.
-            own: Known leaks in the release's own shape; None where there are none.
+            own: Known leaks, end to end; None where there are none.
         """
         limit = None
         if own is not None:
@@ -137,7 +138,7 @@ class Guessed:
             self.shown,
             leak="the message adds to what is known of the attribute",
             clear="the message adds nothing to what is known of the attribute",
-            worse="the best guess without the message" if self.worse else "",
+            below_baseline="the best guess without the message" if self.below_baseline else "",
             limit=limit,
             harm=Harm(
                 kind="attributes",
@@ -157,7 +158,7 @@ class Runs:
     Attributes:
         audited: As many trials, levels and streams as these.
         negative: Guesses of the negative control.
-        positive: Guesses of the positive control in the release's own shape.
+        positive: Guesses of the end-to-end positive control.
     """
 
     audited: Guessed
@@ -186,10 +187,9 @@ class Runs:
         rows = rng.integers(len(self.negative), size=len(self.audited))
         turned = rng.random(len(rows)) < shift
         ours = np.where(turned, 1.0, self.negative.ours[rows])
-        return self._rejects(ours - part[rows] for part in (self.negative.imputed, self.negative.strangers))
+        return self._rejects(ours - part[rows] for part in (self.negative.imputed, self.negative.non_members))
 
-    def _rejects(self, gains: object) -> bool:
-        assert hasattr(gains, "__iter__")
+    def _rejects(self, gains: Iterable[Floats]) -> bool:
         return all(self._decision.rejects(each, np.zeros_like(each)) for each in gains)
 
 

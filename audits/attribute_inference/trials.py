@@ -36,12 +36,12 @@ class Trials:
 
     Attributes:
         members: The client's own, by its name.
-        strangers: As many that nobody holds, of the same labels in the same order.
+        non_members: As many that nobody holds, of the same labels in the same order.
         others: The same again.
     """
 
     members: Mapping[str, Records]
-    strangers: Mapping[str, Records]
+    non_members: Mapping[str, Records]
     others: Mapping[str, Records]
 
 
@@ -97,7 +97,7 @@ def _persons(records: Records, rng: np.random.Generator) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class ReleaseGuesses:
     """What the attack guesses of a release's trials.
 
     Attributes:
@@ -120,7 +120,7 @@ def asked(
     sensitive: Sensitive,
     context: AttackedContext,
     seeds: Seeds,
-) -> Asked:
+) -> ReleaseGuesses:
     """Guess the attribute of every trial with what is seen of a release, and without it.
 
     Args:
@@ -134,7 +134,7 @@ def asked(
     Raises:
         NotRunError: The attack reads nothing of the release.
     """
-    sides = (trials.members, trials.strangers, trials.others)
+    sides = (trials.members, trials.non_members, trials.others)
     questions, places = {}, {}
     for name in trials.members:
         whole = joined(name, [side[name] for side in sides])
@@ -164,13 +164,13 @@ def asked(
             imputed[number].append(_right(known, side[name], sensitive))
             right[number].append(_right(known + part, side[name], sensitive))
         features.append(_right(sensitive.from_features(trials.members[name]), trials.members[name], sensitive))
-    ours, strangers, others = (np.concatenate(part) for part in right)
+    ours, non_members, others = (np.concatenate(part) for part in right)
     without, _, without_others = (np.concatenate(part) for part in imputed)
-    tests = context.bounds
-    return Asked(
+    tests = context.num_tests
+    return ReleaseGuesses(
         source,
-        Guessed(ours, without, strangers, tests, seeds.child("audited")),
-        Guessed(others, without_others, strangers, tests, seeds.child("silent")),
+        Guessed(ours, without, non_members, tests, seeds.child("audited")),
+        Guessed(others, without_others, non_members, tests, seeds.child("silent")),
         np.concatenate(features),
     )
 
@@ -180,16 +180,16 @@ def _right(odds: Floats, records: Records, sensitive: Sensitive) -> Floats:
     return np.asarray(sensitive.values[odds.argmax(axis=1)] == sensitive.truth(records), np.float64)
 
 
-def merged(parts: Sequence[Asked]) -> Asked:
+def merged(parts: Sequence[ReleaseGuesses]) -> ReleaseGuesses:
     """Guesses of several releases as those of one."""
 
     def one(guesses: Sequence[Guessed]) -> Guessed:
         first = guesses[0]
-        rows = [(each.ours, each.imputed, each.strangers) for each in guesses]
+        rows = [(each.ours, each.imputed, each.non_members) for each in guesses]
         sides = [np.concatenate(side) for side in zip(*rows, strict=True)]
         return Guessed(sides[0], sides[1], sides[2], first.tests, first.seeds)
 
     features = np.concatenate([part.from_features for part in parts])
-    return Asked(
+    return ReleaseGuesses(
         parts[0].source, one([part.audited for part in parts]), one([part.silent for part in parts]), features
     )

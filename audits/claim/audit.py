@@ -19,28 +19,29 @@ With `sequential` releases are drawn until the claim is refuted (`fedassay.audit
 Private training names no statistic. With `canaries` its declared steps are taken on gradient canaries, by the same
 code, and every step is seen (`fedassay.audits.claim.seen_steps`).
 
-How these become a verdict: `fedassay.audits.claim.verdict`.
+How these become a verdict: `fedassay.audits.claim.judging`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedassay.audits.claim.bounds import Control, Estimator, Observation, observe_mechanism
+from fedassay.audits.claim.bounds import Estimator, Observation, ObservedControl, observe_mechanism
+from fedassay.audits.claim.detection_limit import claim_limit
 from fedassay.audits.claim.facts import DP_CLAIM
+from fedassay.audits.claim.judging import ground_of
 from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words, whose, worst_of
-from fedassay.audits.claim.limits import claim_limit
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.seen_steps import FEWEST, observe_steps, steps_on
-from fedassay.audits.claim.sequential import Asked, observe_until_refuted
+from fedassay.audits.claim.sequential import SequentialSettings, observe_until_refuted
 from fedassay.audits.claim.tape.questions import ask
 from fedassay.audits.claim.tape.sensitivity import LEAST_REPLAYS
 from fedassay.audits.claim.training import TrainingFacts, training_facts
-from fedassay.audits.claim.verdict import ground_of
 from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.verdict import conclude_claim, not_run
@@ -63,19 +64,21 @@ class DpClaimAudit(Parameters):
     """Does a claim of differential privacy hold: claimed, accounted and observed epsilon."""
 
     facts: ClassVar[AuditFacts] = DP_CLAIM
+    formerly: ClassVar[Mapping[str, str]] = {"reruns": "mechanism_trials", "runs": "method_runs"}
 
     mode: Literal["mechanism", "rerun", "auto"] = "mechanism"
     """What is run again: the statistics that the method names, the whole method, or these where there are none
     of those."""
-    reruns: int = Field(default=100_000, ge=100)
+    mechanism_trials: int = Field(default=100_000, ge=100)
     """`mechanism`: releases of each of the two neighbours."""
-    runs: int = Field(default=200, ge=LEAST)
+    method_runs: int = Field(default=200, ge=LEAST)
     """`rerun`: runs of the method on each of the two neighbours; about 2.8 times as many in all."""
     estimators: tuple[Estimator, ...] = Field(default=("gaussian", "threshold"), min_length=1)
     """`mechanism`: lower bounds to compute; `observed` is the first that applies."""
     sequential: bool = False
-    """`mechanism`: releases in batches until the claim is refuted or `reruns` are spent, with bounds that hold at
-    whatever time one stops."""
+    """`mechanism`: releases in batches until the claim is refuted or `mechanism_trials` are spent, with bounds
+    that
+    hold at whatever time one stops."""
     replays: int | None = Field(default=None, ge=LEAST_REPLAYS, le=1000)
     """Replays of the run on neighbouring records; none given: 40, or 8 where trainings are private."""
     canaries: int = Field(default=0, ge=0, le=100_000)
@@ -104,7 +107,7 @@ class DpClaimAudit(Parameters):
                 Figures(
                     metrics=_metrics(claim, accounted, observation, why) | _measured(training),
                     assumptions=(
-                        *_assumptions(claim, observation, context.bounds),
+                        *_assumptions(claim, observation, context.num_tests),
                         *whose(context.outcome.transcript),
                     ),
                     series={} if observation is None else {"bounds": _series(observation)},
@@ -125,7 +128,7 @@ class DpClaimAudit(Parameters):
             )
         seeds = context.seeds.child("dp_claim")
         if self.mode == "rerun" or (not named and steps is None):
-            return observe_reruns(context, claim, runs=self.runs, seeds=seeds)
+            return observe_reruns(context, claim, runs=self.method_runs, seeds=seeds)
         candidates = [Found(name, experiment, ()) for name, experiment in mechanisms.items()]
         if context.outcome.retrained:
             candidates.append(worst_retraining(context, claim.adjacency))
@@ -133,7 +136,7 @@ class DpClaimAudit(Parameters):
         worst = max(candidates, key=lambda found: found.experiment.mu, default=None)
         if steps is not None and (worst is None or worst.experiment.mu < mu_of(steps.epsilon, claim.delta)):
             return observe_steps(
-                steps, claim, count=max(self.canaries, FEWEST), tests=context.bounds, seeds=seeds.child("steps")
+                steps, claim, count=max(self.canaries, FEWEST), tests=context.num_tests, seeds=seeds.child("steps")
             )
         assert worst is not None
         if worst.experiment.mu == 0:
@@ -141,7 +144,9 @@ class DpClaimAudit(Parameters):
                 f"neighbours under {claim.adjacency} do not differ in what is released ({worst.name})"
             )
         if self.sequential:
-            asked = Asked(claim.epsilon, claim.delta, context.bounds, self.reruns, self.estimators)
+            asked = SequentialSettings(
+                claim.epsilon, claim.delta, context.num_tests, self.mechanism_trials, self.estimators
+            )
             observation = observe_until_refuted(worst.name, worst.experiment, asked, seeds)
         else:
             observation = observe_mechanism(
@@ -149,8 +154,8 @@ class DpClaimAudit(Parameters):
                 worst.experiment,
                 claimed=claim.epsilon,
                 delta=claim.delta,
-                tests=context.bounds,
-                reruns=self.reruns,
+                tests=context.num_tests,
+                reruns=self.mechanism_trials,
                 estimators=self.estimators,
                 seeds=seeds,
             )
@@ -232,5 +237,5 @@ def _series(observation: Observation) -> Series:
     )
 
 
-def _named(control: Control) -> str:
+def _named(control: ObservedControl) -> str:
     return f"control: {control.release}"

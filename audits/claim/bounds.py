@@ -70,7 +70,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Control:
+class ObservedControl:
     """One control of an observation.
 
     Attributes:
@@ -103,8 +103,8 @@ class Observation:
 
     about: str
     bounds: Bounds
-    positive: Control
-    negative: Control
+    positive: ObservedControl
+    negative: ObservedControl
     assumptions: tuple[str, ...]
     remark: str = ""
     limit: Limit | None = None
@@ -191,13 +191,13 @@ def observe_mechanism(
     return Observation(
         about=name,
         bounds=run("audited", experiment),
-        positive=Control(
+        positive=ObservedControl(
             "releases with a tenth of the noise that the claim needs",
             positive,
             positive.judged > claimed,
             against,
         ),
-        negative=Control(
+        negative=ObservedControl(
             "releases with twice the noise that the claim needs",
             negative,
             negative.judged > claimed,

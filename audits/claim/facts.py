@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, Given, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, ReportSection, SarifRule
 from fedassay.contracts.metrics import CLAIM, NOISE_MEASURED, NOISE_P, NOISE_SHARE
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
-_RERUNS = 2.5
+_METHOD_RUNS = 2.5
 """Runs of the method for each run that is asked for: two sides, and those that choose the direction."""
 
 _SEEN = 0.3
@@ -18,7 +18,7 @@ _CANARY = 1e-3
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
-    again = _RERUNS * given["runs"] * load.private / sizes.clients if given["mode"] == "rerun" else 0.0
+    again = _METHOD_RUNS * given["method_runs"] * load.private / sizes.clients if given["mode"] == "rerun" else 0.0
     canaries = _CANARY * given["canaries"] * load.cells
     # Some steps of a private training are computed again, and the noise of every one.
     seen = _SEEN * load.private
@@ -28,7 +28,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 DP_CLAIM = AuditFacts(
     needs=("another_run",),
     metrics=(*CLAIM, NOISE_SHARE, NOISE_P, NOISE_MEASURED),
-    place=Place("claim", "Claims", order=60),
+    place=ReportSection("claim", "Claims", order=60),
     rule=SarifRule(
         "A differential-privacy claim must be supported by the ledger and survive attack.",
         help="Mend what the reason names (field, noise, sensitivity), or claim the epsilon that is accounted.",
@@ -40,7 +40,7 @@ DP_CLAIM = AuditFacts(
 
 LEDGER = AuditFacts(
     metrics=CLAIM,
-    place=Place("accounts", "What the ledger says", order=70),
+    place=ReportSection("accounts", "What the ledger says", order=70),
     rule=SarifRule(
         "Every field that leaves must be what the ledger says.",
         help="Declare the field as what it is, or noise it.",

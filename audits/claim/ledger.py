@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from fedassay.audits.claim.facts import LEDGER
 from fedassay.audits.claim.ledger_claim import accounted_for, ledger_finding
-from fedassay.audits.claim.tape.questions import Asked, ask
+from fedassay.audits.claim.tape.questions import TapeAnswers, ask
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
@@ -31,7 +31,7 @@ class LedgerAudit(Parameters):
         claim = context.outcome.transcript.claim
         pure = isinstance(claim, PrivacyClaim) and claim.delta == 0
         accounted = context.accounted if isinstance(claim, NoClaim) or pure else accounted_for(claim, context)
-        asked = Asked(()) if isinstance(claim, NoClaim) or pure else ask(claim, accounted, context)
+        asked = TapeAnswers(()) if isinstance(claim, NoClaim) or pure else ask(claim, accounted, context)
         return [
             ledger_finding(
                 "ledger",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedassay.audits.claim.limits import claim_limit
-from fedassay.audits.claim.tape.questions import Asked
-from fedassay.audits.claim.verdict import ground_of, listed
+from fedassay.audits.claim.detection_limit import claim_limit
+from fedassay.audits.claim.judging import ground_of, listed
+from fedassay.audits.claim.tape.questions import TapeAnswers
 from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.verdict import conclude_claim, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted, account
+from fedassay.exchange.privacy_unit import record_as_person
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.exchange.transcript import Transcript
-from fedassay.exchange.whose import record_as_person
 from fedassay.records.record import Finding, Metric, epsilon_metric, unmeasured
 from fedassay.support.adjacency import UNIT_WORDS
 
@@ -26,7 +26,7 @@ def ledger_finding(
     *,
     why: str,
     rests_on: str,
-    asked: Asked,
+    asked: TapeAnswers,
 ) -> Finding:
     """One finding: claimed and accounted epsilon, and the verdict that the ledger supports.
 

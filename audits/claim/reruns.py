@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.claim.bounds import Bounds, Control, Observation, Scores, bounds_of
+from fedassay.audits.claim.bounds import Bounds, Observation, ObservedControl, Scores, bounds_of
 from fedassay.audits.claim.tape.neighbours import unit_at
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
@@ -93,7 +93,7 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
     """Rerun the method on neighbouring data of its smallest client.
 
     Args:
-        context: Its `rerun`, and the clients' records.
+        context: Its `run_on`, and the clients' records.
         claim: Delta and adjacency.
         runs: Runs a side that test, at least `LEAST`; a quarter as many (or `LEAST`) choose the direction, and as
             many again are the positive control.
@@ -113,14 +113,14 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
         if beside is not None:
             clients[beside] = context.clients[beside]
         try:
-            outcome = context.rerun(clients, seeds.child(what, number))
+            outcome = context.run_on(clients, seeds.child(what, number))
         except FedassayError as error:
             others = "alone" if beside is None else f"and {context.clients[beside].name}"
             raise NotRunError(f"the method cannot be run again on {name} {others}: {error}") from None
         return what_leaves(outcome, name)
 
     chosen = max(LEAST, runs // 4)
-    with context.workplace.progress.step("reruns") as advance:
+    with context.io.progress.step("reruns") as advance:
         outliers = outliers_of(context, context.clients[index], claim.adjacency, claim.unit)
         outlier, direction = _strongest(outliers, released, chosen)
         zero, one = np.empty(runs), np.empty(runs)
@@ -130,7 +130,7 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
             one[i] = direction.score(released(outlier.within, "within", i))
         # The same streams as on the other side: what is left of the difference is the record's doing.
         known = np.array([direction.score(released(outlier.within, "without", i)) for i in range(chosen)])
-    delta, tests = claim.delta, context.bounds
+    delta, tests = claim.delta, context.num_tests
 
     def threshold(first: Scores, second: Scores, what: str) -> Bounds:
         rng = seeds.numpy("halves", what)
@@ -143,13 +143,13 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
     return Observation(
         about=f"{outlier.name} at {name}, {len(outlier.within)} records",
         bounds=audited,
-        positive=Control(
+        positive=ObservedControl(
             "the same runs with their noise known to the adversary",
             positive,
             positive.judged > 0,
             f"lower bound on epsilon, against 0; {chosen} runs a side, which limits it",
         ),
-        negative=Control(
+        negative=ObservedControl(
             "runs on one and the same data set",
             negative,
             negative.judged > 0,

@@ -57,7 +57,7 @@ def worst_retraining(context: AuditContext, adjacency: Adjacency) -> Found:
     """
     best: Found | None = None
     tried = 0
-    with context.workplace.progress.step("neighbours") as advance:
+    with context.io.progress.step("neighbours") as advance:
         for name, retrained in context.outcome.retrained.items():
             for index, records in _data_sets(context, retrained, adjacency):
                 for outlier in outliers_of(context, records, adjacency):

@@ -23,14 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.claim.bounds import ENOUGH, TOO_LITTLE, Bounds, Control, Observation
+from fedassay.audits.claim.bounds import ENOUGH, TOO_LITTLE, Bounds, Observation, ObservedControl
 from fedassay.audits.claim.canary_scores import CanaryScores
 from fedassay.audits.claim.guesses import one_run_of_all
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.sampled_gaussian_bound import refuted_by_guesses, sampled_gaussian_bound
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.nets.dp_sgd.canaries import train_on_canaries
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
 from fedassay.nets.dp_sgd.updates import Updates
@@ -155,13 +155,13 @@ def observe_steps(steps: Steps, claim: PrivacyClaim, *, count: int, tests: int, 
     return Observation(
         about=f"{steps.name}, {count:,} gradient canaries",
         bounds=audited,
-        positive=Control(
+        positive=ObservedControl(
             "the same steps with a tenth of the noise that the claim needs",
             positive,
             positive.judged > claim.epsilon,
             f"{against}; {count:,} canaries, which limits it",
         ),
-        negative=Control(
+        negative=ObservedControl(
             "steps drawn by the auditor with twice the noise that the claim needs",
             negative,
             negative.judged > claim.epsilon,
@@ -184,8 +184,8 @@ def trained_on(rounds: Sequence[PrivateSteps], steps: Steps, count: int, seeds: 
     included, scores = _coins(count, seeds), _scores(rounds, steps.adjacency, count)
     signs = included.astype(np.int64) if steps.adjacency == "add_remove" else np.where(included, 1, -1)
     for number, private in enumerate(rounds):
-        door = TrainingDoor(seeds.child("noise"), seeds.child("coins"), Key("canaries", number, "head"))
-        train_on_canaries(signs, private, steps.updates, door, scores.see)
+        mechanism = TrainingMechanism(seeds.child("noise"), seeds.child("coins"), Key("canaries", number, "head"))
+        train_on_canaries(signs, private, steps.updates, mechanism, scores.see)
     return Seen(scores, included)
 
 

@@ -20,9 +20,9 @@ from fedassay.audits.claim.bounds import (
     ENOUGH,
     TOO_LITTLE,
     Bounds,
-    Control,
     Estimator,
     Observation,
+    ObservedControl,
     Scores,
 )
 from fedassay.audits.stats.anytime import AnytimeBound
@@ -41,7 +41,7 @@ _FIRST = 100
 
 
 @dataclass(frozen=True)
-class Asked:
+class SequentialSettings:
     """What releases are held against.
 
     Attributes:
@@ -70,7 +70,7 @@ class Looks:
         corrected: The same at the corrected level.
     """
 
-    asked: Asked
+    asked: SequentialSettings
     taken: int = 0
     shown: EpsilonBound | None = None
     corrected: EpsilonBound | None = None
@@ -116,7 +116,9 @@ class Stopped:
     one: Scores = field(repr=False)
 
 
-def observe_until_refuted(name: str, experiment: Experiment, asked: Asked, seeds: Seeds) -> Observation:
+def observe_until_refuted(
+    name: str, experiment: Experiment, asked: SequentialSettings, seeds: Seeds
+) -> Observation:
     """Release a noised statistic on its worst neighbours until the claim falls, and both controls beside it.
 
     Args:
@@ -138,10 +140,10 @@ def observe_until_refuted(name: str, experiment: Experiment, asked: Asked, seeds
     return Observation(
         about=name,
         bounds=audited.bounds,
-        positive=Control(
+        positive=ObservedControl(
             "releases with a tenth of the noise that the claim needs", positive.bounds, positive.refuted, against
         ),
-        negative=Control(
+        negative=ObservedControl(
             "releases with twice the noise that the claim needs", negative.bounds, negative.refuted, against
         ),
         assumptions=(
@@ -153,7 +155,7 @@ def observe_until_refuted(name: str, experiment: Experiment, asked: Asked, seeds
     )
 
 
-def until_refuted(experiment: Experiment, asked: Asked, rng: np.random.Generator) -> Stopped:
+def until_refuted(experiment: Experiment, asked: SequentialSettings, rng: np.random.Generator) -> Stopped:
     """Draw batches until a bound exceeds the claim at the corrected level, or the releases are spent."""
     corrected = 1 - (1 - _LEVEL) / asked.tests
     bets, looks = AnytimeBound(asked.claimed, asked.delta), Looks(asked)
@@ -179,7 +181,7 @@ def until_refuted(experiment: Experiment, asked: Asked, rng: np.random.Generator
 
 
 def _collected(
-    bets: AnytimeBound, looks: Looks, asked: Asked, corrected: float
+    bets: AnytimeBound, looks: Looks, asked: SequentialSettings, corrected: float
 ) -> tuple[tuple[EpsilonBound, ...], tuple[EpsilonBound, ...]]:
     gaussian = looks.bounds()
     free = (bets.bound(_LEVEL), bets.bound(corrected))
@@ -197,7 +199,7 @@ def _larger(best: EpsilonBound | None, bound: EpsilonBound) -> EpsilonBound:
     return best
 
 
-def _limit(asked: Asked) -> Limit | None:
+def _limit(asked: SequentialSettings) -> Limit | None:
     """What the last look would have refuted; None where there is no look."""
     looks = Looks(asked)
     while LEAST * 2 ** (looks.taken + 1) <= asked.releases:

@@ -13,7 +13,7 @@ of the same clients are held against the records, too: what is no closer than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,25 +21,33 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.evidence import (
     NEAR_COPY,
     OWN_RELEASE,
     WORSE,
     Arms,
     Confounder,
-    Control,
+    ControlResult,
     Figures,
     Result,
     Subject,
 )
-from fedassay.audits.exposed_images import ExposedImages, exposed_images
 from fedassay.audits.features import encoder, nearest_feature
+from fedassay.audits.inversion.detection_limit import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.facts import INVERSION
-from fedassay.audits.inversion.limits import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.pictures import figure
-from fedassay.audits.inversion.truth import Held, ImageMatch, Pool, alike, candidates, hold, make_pool
-from fedassay.audits.limits import limit_of
+from fedassay.audits.inversion.truth import (
+    ImageMatch,
+    Pool,
+    RecordMatch,
+    alike,
+    candidates,
+    image_match,
+    make_pool,
+)
 from fedassay.audits.named_images import named_images
+from fedassay.audits.nonprivate_images import NonPrivateImages, nonprivate_images
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
@@ -92,12 +100,13 @@ class InversionAudit(Parameters):
     """Whether images inverted from messages are closer to the records behind them than to fresh ones."""
 
     facts: ClassVar[AuditFacts] = INVERSION
+    formerly: ClassVar[Mapping[str, str]] = {"draws": "permutations"}
 
     control_records: int = Field(default=32, ge=8)
-    """Records of each control; the attack's own `limit` applies to both together."""
+    """Records of each control; the attack's own limit (`max_vectors` or `max_images`) applies to both together."""
     fresh_records: int = Field(default=1000, ge=20)
     """Fresh (test) records drawn for comparison."""
-    draws: int = Field(default=2000, ge=200)
+    permutations: int = Field(default=2000, ge=200)
     """Permutations at least."""
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
@@ -122,11 +131,11 @@ class InversionAudit(Parameters):
             reason = f"{len(used)} of {len(sets)} images can be held against known records; at least 2 are needed"
             return not_run(replace(subject, selection=None), reason)
         kept = [sets[i] for i in used]
-        held = _held(made, used, kept, setting.pool)
-        shown = hold(held, context.seeds.numpy("inversion", source.name), tests=context.bounds, draws=self.draws)
+        matched = _record_match(made, used, kept, setting.pool)
+        shown = self._match(matched, context.seeds.numpy("inversion", source.name), context)
         others = self._others(source, setting.pool, context)
         figures = self._figures(made, used, shown, others, setting)
-        alone: tuple[Control, ...] = ()
+        attack_only: tuple[ControlResult, ...] = ()
         named = named_images(made, context)
         if named is not None:
             shares, of_own = named.metrics(context)
@@ -138,23 +147,23 @@ class InversionAudit(Parameters):
             negative = unknown.control("the same method on records that no client holds")
         else:
             known, unknown = setting.raw
-            alone = (known.control("raw features of single records that clients hold"),)
+            attack_only = (known.control("raw features of single records that clients hold"),)
             negative = unknown.control("raw features of records that no client holds")
         seeds = context.seeds.child("inversion", "limit", source.name)
-        own: tuple[Control, ...] | str
+        own: tuple[ControlResult, ...] | str
         limit = None
         try:
             released = self._released(source, len(used), setting)
-            exposed = _exposed(released, setting)
+            nonprivate = _nonprivate(released, setting)
         except NotRunError as error:
             own = error.why
         else:
-            judged = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
-            caught = judged.control(OWN_RELEASE, own_shape=True)
+            judged = self._match(nonprivate, seeds.numpy("control"), context)
+            caught = judged.control(OWN_RELEASE, end_to_end=True)
             own = (caught if named is None else named.caught(caught, released, context),)
-            silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=held.between)
-            asked = context.bounds * (2 if named is not None and named.counts is not None else 1)
-            runs = InvertedRuns(len(used), silent, exposed, asked, self.draws, seeds)
+            silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=matched.between)
+            asked = context.num_tests * (2 if named is not None and named.counts is not None else 1)
+            runs = InvertedRuns(len(used), silent, nonprivate, asked, self.permutations, seeds)
             limit = limit_of(
                 runs,
                 seeds,
@@ -168,10 +177,14 @@ class InversionAudit(Parameters):
         confounder = _confounder(shown, others, context)
         if named is not None:
             result, negative = named.result(result, shown.p), named.silent(negative)
-            confounder = None if named.alone(result) else confounder
-        return assay(subject, Arms(result, own, negative, alone, confounder), figures)
+            confounder = None if named.names_alone(result) else confounder
+        return assay(subject, Arms(result, own, negative, attack_only, confounder), figures)
 
-    def _released(self, source: VectorSource, vectors: int, setting: _Setting) -> ExposedImages:
+    def _match(self, matched: RecordMatch, rng: np.random.Generator, context: AuditContext) -> ImageMatch:
+        """Images held against their records, at the level of this run's tests."""
+        return image_match(matched, rng, tests=context.num_tests, draws=self.permutations)
+
+    def _released(self, source: VectorSource, vectors: int, setting: _Setting) -> NonPrivateImages:
         """Images of the same source in the method's own release of control records, without privacy.
 
         Raises:
@@ -181,7 +194,9 @@ class InversionAudit(Parameters):
         if setting.raw is None:
             # A client as large as the audited ones may lead to a single image.
             records = max(records, _CLIENTS * max(len(client) for client in context.clients))
-        return exposed_images(context, source.name, records, vectors=min(vectors, self.control_records), least=8)
+        return nonprivate_images(
+            context, source.name, records, vectors=min(vectors, self.control_records), least=8
+        )
 
     def _figures(
         self,
@@ -218,8 +233,8 @@ class InversionAudit(Parameters):
         records, sets = alike(source, context, rng)
         if len(records) < 2:
             return None
-        held = Held(pool.images[records], pool.features[records], sets, pool, source.name in BETWEEN)
-        return hold(held, rng, tests=context.bounds, draws=self.draws)
+        matched = RecordMatch(pool.images[records], pool.features[records], sets, pool, source.name in BETWEEN)
+        return self._match(matched, rng, context)
 
     def _records(self, context: AuditContext) -> tuple[Pool, Records, Records]:
         """The pool of comparison, its fresh records, and others for the negative control.
@@ -247,7 +262,7 @@ class InversionAudit(Parameters):
         """
         context = setting.context
         clients = fresh_clients(context, context.fresh)
-        outcome = context.rerun(clients, context.seeds.child("inversion", "nobody"))
+        outcome = context.run_on(clients, context.seeds.child("inversion", "nobody"))
         result = context.attack(visible(outcome, context.view.threat))
         made = [item for item in result.reconstructions if item.source.name == source.name]
         # Of anybody who is there, whatever its classes: an image of nobody's record shows none of theirs.
@@ -259,8 +274,8 @@ class InversionAudit(Parameters):
             raise NotRunError(
                 f"the method on records that no client holds leads to {len(used)} images; 2 are needed"
             )
-        held = _held(made[0], used, [sets[0][i] for i in used], setting.pool)
-        return hold(held, context.seeds.numpy("nobody", source.name), tests=context.bounds, draws=self.draws)
+        matched = _record_match(made[0], used, [sets[0][i] for i in used], setting.pool)
+        return self._match(matched, context.seeds.numpy("nobody", source.name), context)
 
     def _controls(
         self, pool: Pool, held_out: Records, context: AttackedContext
@@ -272,8 +287,8 @@ class InversionAudit(Parameters):
         Raises:
             NotRunError: The attack drew so few of the vectors that a control has none to speak of.
         """
-        key = f"inversion control/{self}/{context.attack_key}/{context.bounds}"
-        return context.workplace.once(key, lambda: self._both(pool, held_out, context))
+        key = f"inversion control/{self}/{context.attack_key}/{context.num_tests}"
+        return context.io.once(key, lambda: self._both(pool, held_out, context))
 
     def _both(
         self, pool: Pool, held_out: Records, context: AttackedContext
@@ -291,7 +306,9 @@ class InversionAudit(Parameters):
         for sender in (_HELD, _FRESH):
             of = np.flatnonzero(senders == sender)
             if len(of) < 2:
-                raise NotRunError("the attack's limit leaves fewer than 2 images for a control; raise its `limit`")
+                raise NotRunError(
+                    "the attack leaves fewer than 2 images for a control; raise its `max_vectors` or `max_images`"
+                )
             rows = made.source.rows[of]
             sets = [chosen[row : row + 1] for row in rows]
             if sender == _FRESH:
@@ -299,8 +316,8 @@ class InversionAudit(Parameters):
                 same = [np.flatnonzero(pool.labels[: pool.private] == held_out.labels[row]) for row in rows]
                 sets = [rng.choice(part, 1) for part in same]
             vectors = made.source.vectors[of].astype(np.float64)
-            held = Held(made.images[of, 0], vectors, sets, pool, between=False)
-            controls.append(hold(held, rng, tests=context.bounds, draws=self.draws))
+            matched = RecordMatch(made.images[of, 0], vectors, sets, pool, between=False)
+            controls.append(self._match(matched, rng, context))
         return controls[0], controls[1]
 
     def _metrics(self, values: _Values, shown: ImageMatch) -> dict[str, Metric]:
@@ -333,7 +350,7 @@ class InversionAudit(Parameters):
         return ours, {key: np.mean([part[key] for part in parts], axis=0) for key in ours}
 
 
-def _exposed(released: ExposedImages, setting: _Setting) -> Held:
+def _nonprivate(released: NonPrivateImages, setting: _Setting) -> RecordMatch:
     """Images of control records with these.
 
     Raises:
@@ -344,12 +361,12 @@ def _exposed(released: ExposedImages, setting: _Setting) -> Held:
     if len(used) < 2:
         raise NotRunError(f"{len(used)} images of control records can be held against these")
     pool = make_pool(joined("control", released.clients), setting.fresh, encoder(setting.context))
-    return _held(released.made, used, [sets[i] for i in used], pool)
+    return _record_match(released.made, used, [sets[i] for i in used], pool)
 
 
-def _held(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) -> Held:
+def _record_match(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) -> RecordMatch:
     vectors = made.source.vectors[used].astype(np.float64)
-    return Held(made.images[used, 0], vectors, sets, pool, made.source.name in BETWEEN)
+    return RecordMatch(made.images[used, 0], vectors, sets, pool, made.source.name in BETWEEN)
 
 
 def _metric(values: NDArray[np.float64], name: str, remark: str = "") -> Metric:
@@ -400,12 +417,13 @@ def _result(shown: ImageMatch, source: str, limit: Callable[[], Limit | str] | N
             value=float(np.mean(shown.psnr)),
             mechanism=source,
         ),
-        worse="fresh records of the same classes" if shown.p_farther <= WORSE else "",
+        below_baseline="fresh records of the same classes" if shown.p_farther <= WORSE else "",
         ruin_expected=noised,
         near_copies=copies,
         limit=limit,
         undecided=f"{copies} images are near copies of records (above {NEAR_COPY:g} dB)" if copies else "",
-        decided_by="more images (the attack's `limit`), a larger preset or a run of this cell alone may decide",
+        decided_by="more images (the attack's `max_vectors` or `max_images`), a larger preset or a run of this "
+        "cell alone may decide",
     )
 
 
@@ -417,7 +435,7 @@ def _assumptions(source: VectorSource, others: ImageMatch | None, context: Audit
         else "an image is held against the record of the closest feature among those behind it",
         "baseline: fresh (test) records of the same classes, matched alike",
         f"leak: closer in PSNR to the true records than to others of their classes, permutation test at "
-        f"5 %, corrected for {context.bounds} tests",
+        f"5 %, corrected for {context.num_tests} tests",
         "no client could be halved: its records are taken to be of the fresh ones' distribution"
         if others is None
         else "no leak: what images of other records of the same clients show as well",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import FEATURE_COSINE, IDENTIFIED, IMAGES
 from fedassay.plan import rates as rate
 
@@ -41,7 +41,7 @@ INVERSION = AuditFacts(
         FEATURE_COSINE,
         *IDENTIFIED,
     ),
-    place=Place("attacks", "Inversion", order=20, always=True),
+    place=ReportSection("attacks", "Inversion", order=20, always=True),
     rule=SarifRule(
         "Images must not be recovered by inverting the feature extractor.",
         taxa=("CWE-359", "AML.T0024.001", "ML03"),

@@ -46,7 +46,7 @@ def figure(
     # What was found stands beside what it was found of; other images of the same records come below.
     rows: dict[str, Images] = {
         "private image": pool.images[records],
-        f"from {made.source.name}": shown.images[chosen],
+        "reconstruction": shown.images[chosen],
     }
     single = made.source.name not in BETWEEN
     if made.source.name != "raw" and all(record in known for record in records):
@@ -61,7 +61,7 @@ def figure(
         for at, i in enumerate(chosen)
     ]
     source = made.source.name
-    return (context.workplace.grid((source,), f"images inverted from {source}", rows, captions),)
+    return (context.io.grid((source,), f"images inverted from {source}", rows, captions),)
 
 
 def _first_of(made: Reconstruction, records: Sequence[int], context: AuditContext) -> Images | None:

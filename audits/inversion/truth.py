@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import NEAR_COPY, Control, LeakTest, by_p_value
+from fedassay.audits.evidence import NEAR_COPY, ControlResult, LeakTest, by_p_value
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import half_of_each
 from fedassay.data.records import Records
@@ -103,17 +103,17 @@ class ImageMatch:
         """Images that are near copies of their records, and not of fresh ones as well."""
         return int(((self.psnr > NEAR_COPY) & (self.fresh_psnr <= NEAR_COPY)).sum())
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control."""
         gain = float((self.psnr - self.fresh_psnr).mean())
-        return Control(
+        return ControlResult(
             release,
-            detected=self.test.beats,
+            detected=self.test.rejects,
             shown=self.words,
             value=gain,
             n=len(self.psnr),
             detail="dB PSNR over fresh records of the class",
-            own_shape=own_shape,
+            end_to_end=end_to_end,
             gain=gain,
         )
 
@@ -174,7 +174,7 @@ def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator)
 
 
 @dataclass(frozen=True)
-class Held:
+class RecordMatch:
     """Images held against the records that they may show.
 
     Attributes:
@@ -252,27 +252,27 @@ class Held:
         return exchanged
 
 
-def hold(held: Held, rng: np.random.Generator, *, tests: int, draws: int) -> ImageMatch:
+def image_match(matched: RecordMatch, rng: np.random.Generator, *, tests: int, draws: int) -> ImageMatch:
     """Hold images against the records that they may show, and against others of the same classes.
 
     Args:
-        held: The images and their records.
+        matched: The images and their records.
         rng: Source of permutations.
         tests: Tests in the run.
         draws: Permutations at least.
     """
-    rows, own = np.arange(len(held.sets)), held.chosen()[0]
-    table, above = held.table, held.above
+    rows, own = np.arange(len(matched.sets)), matched.chosen()[0]
+    table, above = matched.table, matched.above
     count = max(draws, 100 * tests)
     value = float(above[rows, own].mean())
-    exchanged = held.exchanged(rng, count).mean(axis=1)
-    fresh = held.chosen(_exchanged(held.padded, held.pool, rng, _PARTS, only_fresh=True))
+    exchanged = matched.exchanged(rng, count).mean(axis=1)
+    fresh = matched.chosen(_exchanged(matched.padded, matched.pool, rng, _PARTS, only_fresh=True))
     return ImageMatch(
-        images=held.images,
-        vectors=held.vectors,
+        images=matched.images,
+        vectors=matched.vectors,
         records=own,
         psnr=table[rows, own],
-        each=np.array([float(table[row, part].mean()) for row, part in enumerate(held.sets)]),
+        each=np.array([float(table[row, part].mean()) for row, part in enumerate(matched.sets)]),
         fresh=fresh,
         fresh_psnr=np.asarray(table[rows, fresh].mean(axis=0)),
         gain=np.asarray(above[rows, own] - above[rows, fresh].mean(axis=0)),

@@ -6,13 +6,13 @@ canaries planted into one private training run (`canaries`), the risk of single 
 and of whole clients (`clients`).
 
 Positive controls: the method's own run without privacy on control records that it is known to give away
-(`exposed`), asked by the same attack in the same view; and releases that give membership away to the same test
-whatever the method (`controls`), of the attack alone. Negative control: the same questions about releases of the
-same method that were computed from either half of every client's records, to which the client's other half are
-strangers, too. Where members and strangers are not of one distribution (a client's own domain, a test set of
-other origin), any release of that client's distribution tells them apart, and the control is flagged. Where
-clients are too small to be halved, the release is computed from fresh records; at last, the truth is shuffled
-among the candidates of each client and label.
+(`nonprivate_runs`), asked by the same attack in the same view; and releases that give membership away to the same
+test whatever the method (`controls`), of the attack alone. Negative control: the same questions about releases of
+the same method that were computed from either half of every client's records, to which the client's other half are
+strangers, too. Where members and strangers are not of one distribution (a client's own domain, a test set of other
+origin), any release of that client's distribution tells them apart, and the control is flagged. Where clients are
+too small to be halved, the release is computed from fresh records; at last, the truth is shuffled among the
+candidates of each client and label.
 
 Where records say whose they are, persons are told apart, not records (`trials`), and a claim on records allows
 what as many records of one person make of it.
@@ -21,7 +21,7 @@ Verdict. Without a claim, `leak` where members are told better than by chance. U
 `leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and says
 how much. Where so few candidates could not show more whatever leaks, and members are told at all,
 `inconclusive`; so is silence where the method cannot be run on control records, or does worse than chance. With
-it goes the smallest leak that would have been found (`limits`).
+it goes the smallest leak that would have been found (`detection_limit`).
 """
 
 from __future__ import annotations
@@ -34,21 +34,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.audits.evidence import Control
+from fedassay.audits.evidence import ControlResult
 from fedassay.audits.membership import ceiling
 from fedassay.audits.membership.canaries import canary_finding
-from fedassay.audits.membership.captured import solved_control
 from fedassay.audits.membership.clients import Hold, client_finding, property_finding
-from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers
-from fedassay.audits.membership.exposed import Exposed, exposed
+from fedassay.audits.membership.controls import WORDS, leaking, non_members, pooled_blocks
+from fedassay.audits.membership.detection_limit import Size, detectable
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
-from fedassay.audits.membership.limits import Size, detectable
-from fedassay.audits.membership.noised import noised_control
-from fedassay.audits.membership.properties import property_of
-from fedassay.audits.membership.roc import NOTHING, Allowed, Separation, allowed_by, separate_one_release
-from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
-from fedassay.audits.membership.verdict import (
+from fedassay.audits.membership.judging import (
     REPLACED,
     REPLACED_PERSON,
     Basis,
@@ -56,9 +50,15 @@ from fedassay.audits.membership.verdict import (
     finding,
     membership,
 )
+from fedassay.audits.membership.noised import noised_control
+from fedassay.audits.membership.nonprivate import NonPrivateRuns, nonprivate_runs
+from fedassay.audits.membership.properties import property_of
+from fedassay.audits.membership.separation import NOTHING, Allowed, Separation, allowed_by, separate_one_release
+from fedassay.audits.membership.transcript_only import solved_control
+from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
 from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
-from fedassay.audits.stats.worse import auc_below_half
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.verdict import inconclusive, not_run, with_harm
 from fedassay.contracts.attack import AttackResult, Note
 from fedassay.contracts.audit import AttackedContext
@@ -100,7 +100,7 @@ class _Negative:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Answers:
     """The attack's answers about the audited release and about both controls.
 
     Attributes:
@@ -119,7 +119,7 @@ class _Asked:
     trials: Trials
     positives: Mapping[str, AttackResult]
     negative: _Negative | None
-    own: Exposed | str
+    own: NonPrivateRuns | str
 
 
 @register("audit", "membership")
@@ -127,6 +127,7 @@ class MembershipAudit(Parameters):
     """Are members told from others, and better than the claim of privacy allows."""
 
     facts: ClassVar[AuditFacts] = MEMBERSHIP
+    formerly: ClassVar[Mapping[str, str]] = {"clients_hold": "client_tests"}
 
     trials: int = Field(default=30, ge=0)
     """Of the informed adversary against exact releases: three runs of the method each; 0: not tried."""
@@ -142,7 +143,7 @@ class MembershipAudit(Parameters):
     clients: int = Field(default=0, ge=0)
     """Clients at most whose own risk is measured, the smallest ones, each swapped as a whole for strangers by a
     coin in every one of `client_runs`; 0: none."""
-    clients_hold: tuple[Hold, ...] = Field(default=("own",), min_length=1)
+    client_tests: tuple[Hold, ...] = Field(default=("own",), min_length=1)
     """What these clients hold: their `own` records; `canaries`, records of one outlying image; or records with a
     `property`, a share of one class, or without it."""
     client_runs: int = Field(default=200, ge=16)
@@ -157,14 +158,14 @@ class MembershipAudit(Parameters):
         if not context.game.questions:
             raise NotRunError("there are no candidates: no record outside the clients shares a label with theirs")
         truth, blocks = _truth(context)
-        own: Exposed | str = "nothing was scored"
+        own: NonPrivateRuns | str = "nothing was scored"
         if result.scores:
             try:
-                own = exposed(context)
+                own = nonprivate_runs(context)
             except NotRunError as error:
                 own = error.why
         # The method runs again for it, which is for nothing where nothing was scored.
-        asked = _Asked(
+        asked = _Answers(
             result,
             truth,
             blocks,
@@ -184,7 +185,7 @@ class MembershipAudit(Parameters):
         if self.records:
             findings.append(worst_record_finding(context, self.records, self.record_runs))
         if self.clients:
-            findings += [self._of_clients(hold, context) for hold in dict.fromkeys(self.clients_hold)]
+            findings += [self._of_clients(hold, context) for hold in dict.fromkeys(self.client_tests)]
         return findings
 
     def _of_clients(self, hold: Hold, context: AttackedContext) -> Finding:
@@ -197,7 +198,7 @@ class MembershipAudit(Parameters):
             return not_run(membership("clients", hold), error.why)
         return property_finding(context, asked, self.client_runs)
 
-    def _finding(self, key: str, asked: _Asked, context: AttackedContext) -> Finding:
+    def _finding(self, key: str, asked: _Answers, context: AttackedContext) -> Finding:
         """What one test shows of one source."""
         source, test = key.split("/")
         trials, scored = asked.trials, asked.result.scores[key]
@@ -211,15 +212,15 @@ class MembershipAudit(Parameters):
 
         def separation(values: NDArray[np.floating], members: Bools, groups: NDArray[np.str_]) -> Separation:
             return separate_one_release(
-                np.asarray(values, np.float64), members, groups, rng, delta=delta, tests=context.bounds
+                np.asarray(values, np.float64), members, groups, rng, delta=delta, tests=context.num_tests
             )
 
         ours = separation(scores, truth, blocks)
         leaking = asked.positives[source].scores.get(key)
         if leaking is None:
-            alone = Control(WORDS[source], False, "it could not be attacked", detail="AUC")
+            attack_only = ControlResult(WORDS[source], False, "it could not be attacked", detail="AUC")
         else:
-            alone = separation(trials.scores(leaking), truth, blocks).control(WORDS[source])
+            attack_only = separation(trials.scores(leaking), truth, blocks).control(WORDS[source])
         own = asked.own if isinstance(asked.own, str) else self._own(key, asked.own, separation)
         judged = [] if isinstance(own, str) else [each for _, each in own]
         solved = _solved(asked.result, context)
@@ -234,7 +235,7 @@ class MembershipAudit(Parameters):
             ours,
             allowed,
             positives=Positives(
-                own if isinstance(own, str) else tuple(control for control, _ in own), (alone, *solved)
+                own if isinstance(own, str) else tuple(control for control, _ in own), (attack_only, *solved)
             ),
             silent=(silent, words),
             basis=Basis(
@@ -243,7 +244,7 @@ class MembershipAudit(Parameters):
                     *remarks,
                     "candidates: as many members as strangers (test role), client by client and label by label; "
                     "the adversary knows the method and how many records of each class a client has",
-                    f"levels are 0.05 over {context.bounds}, the number of tests in the run",
+                    f"levels are 0.05 over {context.num_tests}, the number of tests in the run",
                     *ceiling.words(context),
                 ),
                 also={
@@ -255,20 +256,22 @@ class MembershipAudit(Parameters):
         )
         return with_harm(made, ceiling.harm_of(made, asked.result, asked.truth))
 
-    def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
-        """The controls in the release's own shape, by client size and part of a message, and what they show."""
-        controls: list[tuple[Control, Separation | None]] = []
+    def _own(
+        self, key: str, own: NonPrivateRuns, separation: Separating
+    ) -> list[tuple[ControlResult, Separation | None]]:
+        """The end-to-end controls, by client size and part of a message, and what they show."""
+        controls: list[tuple[ControlResult, Separation | None]] = []
         for size, part in own.asked(key.split("/", maxsplit=1)[0]):
             rows, words = own.sizes == size, own.words(size, part)
             scores = own.scores.get((part, key), np.full(len(rows), np.nan))[rows]
             members = own.members[rows]
             scored = ~np.isnan(scores)
             if min((scored & members).sum(), (scored & ~members).sum()) < _FEWEST:
-                missed = Control(words, False, "it could not be attacked", detail="AUC", own_shape=True)
+                missed = ControlResult(words, False, "it could not be attacked", detail="AUC", end_to_end=True)
                 controls.append((missed, None))
                 continue
             shown = separation(scores, members, own.blocks[rows])
-            control = shown.control(words, own_shape=True)
+            control = shown.control(words, end_to_end=True)
             if control.detected and (untold := _untold(scores, members, own.senders[rows])):
                 control = replace(control, detected=False, shown=f"{control.shown}, but not those of {untold}")
             controls.append((control, shown))
@@ -277,7 +280,7 @@ class MembershipAudit(Parameters):
     def _positive(self, source: str, context: AttackedContext) -> AttackResult:
         """The attack on a release that gives the same candidates away, shared by cells that differ in epsilon."""
         key = f"membership/{source}/{context.attack_key}/{context.method_key}"
-        return context.workplace.once(key, lambda: context.attack(*leaking(source, context)))
+        return context.io.once(key, lambda: context.attack(*leaking(source, context)))
 
     def _negative(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
         """The same questions about releases to which all candidates are strangers; None where there are none."""
@@ -302,7 +305,7 @@ class MembershipAudit(Parameters):
         groups, free = [""] * len(truth), np.ones(len(truth), np.bool_)
         for number, half in enumerate((first, second)):
             clients = tuple(client.take(rows) for client, rows in zip(context.clients, half, strict=True))
-            asked = strangers(candidates, clients, truth, blocks, free, rng)
+            asked = non_members(candidates, clients, truth, blocks, free, rng)
             for key, values in self._asked(clients, context, number).scores.items():
                 scores.setdefault(key, np.full(len(truth), np.nan))[asked] = values[asked]
             for row in np.flatnonzero(asked):
@@ -320,11 +323,11 @@ class MembershipAudit(Parameters):
         return _Negative(scores, blocks, "the same questions about a release computed from fresh records")
 
     def _asked(self, clients: tuple[Records, ...], context: AttackedContext, number: int) -> AttackResult:
-        outcome = context.rerun(clients, context.seeds.child("membership", "negative", number))
+        outcome = context.run_on(clients, context.seeds.child("membership", "negative", number))
         return context.attack(visible(outcome, context.view.threat), context.game)
 
 
-def _solved(result: AttackResult, context: AttackedContext) -> list[Control]:
+def _solved(result: AttackResult, context: AttackedContext) -> list[ControlResult]:
     """What an attack that solves sums must solve: exact ones, and under noise noised ones."""
     if "named" not in result.artifacts:
         return []
@@ -344,7 +347,7 @@ def _allowed(claim: Claim, trials: Trials) -> tuple[Allowed | None, tuple[str, .
     return allowed, words
 
 
-def _beside(key: str, asked: _Asked, context: AttackedContext) -> dict[str, Metric]:
+def _beside(key: str, asked: _Answers, context: AttackedContext) -> dict[str, Metric]:
     """Figures beside those of a test of persons."""
     if not asked.trials.person:
         return {}
@@ -353,7 +356,7 @@ def _beside(key: str, asked: _Asked, context: AttackedContext) -> dict[str, Metr
     return person_metrics(asked.result.scores[key], asked.truth, senders, asked.trials, rng)
 
 
-def _unanswered(asked: _Asked) -> list[Finding]:
+def _unanswered(asked: _Answers) -> list[Finding]:
     """What the attack is silent on: all of the release, or a source that it answers on of control records."""
     result = asked.result
     if not result.scores:

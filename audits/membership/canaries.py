@@ -26,15 +26,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import WORSE, Control, Figures, LeakTest, Result
+from fedassay.audits.evidence import WORSE, ControlResult, Figures, LeakTest, Result
 from fedassay.audits.membership.controls import memorize
-from fedassay.audits.membership.verdict import Positives, membership
+from fedassay.audits.membership.judging import Positives, membership
 from fedassay.audits.simulation import control_seeds
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import auc
-from fedassay.audits.stats.worse import auc_below_half
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import visible
@@ -54,7 +54,7 @@ _REFERENCES = 3
 LEAST = 20
 """Canaries that anything can be shown with, at least."""
 _OWN = 60
-"""Canaries of the control in the release's own shape at most, half of which join: a network can hold so many."""
+"""Canaries of the end-to-end control at most, half of which join: a network can hold so many."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class _Bounds:
 
     Attributes:
         shown: At 95 %.
-        alone: At 1 - `ALONE`.
+        uncorrected: At 1 - `ALONE`.
         corrected: At the level corrected for the tests of the run.
         count: Canaries.
         area: AUC of those that joined against those that did not.
     """
 
     shown: float
-    alone: float
+    uncorrected: float
     corrected: float
     count: int
     area: float
@@ -82,14 +82,14 @@ class _Bounds:
 
     def beyond(self, epsilon: float) -> LeakTest:
         """Of whether they show more than an epsilon."""
-        words = f"epsilon at least {self.alone:.3g}"
-        return LeakTest(self.corrected > epsilon, self.alone > epsilon, words, statistic="observed")
+        words = f"epsilon at least {self.uncorrected:.3g}"
+        return LeakTest(self.corrected > epsilon, self.uncorrected > epsilon, words, statistic="observed")
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control: whether the bound is above 0."""
         shown, detail = f"epsilon at least {self.shown:.3g} from {self.count} canaries", "lower bound on epsilon"
         gain = self.area - 0.5
-        return Control(release, self.test.beats, shown, self.shown, self.count, detail, own_shape, gain)
+        return ControlResult(release, self.test.rejects, shown, self.shown, self.count, detail, end_to_end, gain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,28 +156,31 @@ def _planted(context: AuditContext, count: int, rng: np.random.Generator) -> _Pl
     seeds = context.seeds.child("membership", "canaries")
     held = [client for client in context.clients if len(client)]
     owner = min(held, key=len)
-    with context.workplace.progress.step("canaries") as advance:
+    with context.io.progress.step("canaries") as advance:
         advance(0, 1 + _REFERENCES)
         planted = joined(owner.name, [owner, canaries.take(np.flatnonzero(included))])
-        score = label_logits(_network(context, context.rerun, owner, planted, seeds.child("run")), canaries)
+        score = label_logits(_network(context, context.run_on, owner, planted, seeds.child("run")), canaries)
         usual = []
         for number in range(_REFERENCES):
             advance(1 + number, 1 + _REFERENCES)
-            reference = _network(context, context.rerun, owner, owner, seeds.child("reference", number))
+            reference = _network(context, context.run_on, owner, owner, seeds.child("reference", number))
             usual.append(label_logits(reference, canaries))
     return _Planted(canaries, included, score - np.mean(usual, axis=0), owner.name)
 
 
 def _positives(
-    context: AuditContext, owner: Records, bounds: Callable[[Matrix, NDArray[np.bool_]], _Bounds], alone: Control
+    context: AuditContext,
+    owner: Records,
+    bounds: Callable[[Matrix, NDArray[np.bool_]], _Bounds],
+    alone: ControlResult,
 ) -> tuple[_Scored | None, Positives]:
     """Canaries of the method's own run without privacy, where there can be any, beside the control `alone`."""
     try:
-        own = _own_shape(context, owner)
+        own = _end_to_end(context, owner)
     except NotRunError as error:
         return None, Positives(error.why, (alone,))
     words = f"the method's own run without privacy on {int(own.included.sum())} canaries of control records"
-    return own, Positives((bounds(own.score, own.included).control(words, own_shape=True),), (alone,))
+    return own, Positives((bounds(own.score, own.included).control(words, end_to_end=True),), (alone,))
 
 
 def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng: np.random.Generator) -> Finding:
@@ -186,12 +189,13 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
         memorize(planted.canaries.take(np.flatnonzero(included)), context.classes), planted.canaries
     )
 
-    def bounds(values: Matrix, coins: NDArray[np.bool_]) -> _Bounds:
+    def bounds(values: Matrix, included: NDArray[np.bool_]) -> _Bounds:
         shown, alone, corrected = (
-            one_run_fdp_bound(values, coins, delta=claim.delta, confidence=c, family="approximate").epsilon or 0.0
-            for c in (0.95, 1 - ALONE, 1 - level_of(context.bounds))
+            one_run_fdp_bound(values, included, delta=claim.delta, confidence=c, family="approximate").epsilon
+            or 0.0
+            for c in (0.95, 1 - ALONE, 1 - level_of(context.num_tests))
         )
-        area = auc(values[~coins], values[coins]).value if 0 < coins.sum() < len(coins) else None
+        area = auc(values[~included], values[included]).value if 0 < included.sum() < len(included) else None
         return _Bounds(shown, alone, corrected, len(values), 0.5 if area is None else area)
 
     ours, negative = bounds(planted.score, included), bounds(planted.score, rng.random(count) < 0.5)
@@ -207,7 +211,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
         f"{ours.corrected:.3g}, accounted {context.accounted.total}, claimed {claim.guarantee}",
         leak="canaries show more than is claimed",
         harm=_harm(ours.shown, count),
-        worse=f"guessing (p = {p:.2g}; other canaries would decide)" if p <= WORSE else "",
+        below_baseline=f"guessing (p = {p:.2g}; other canaries would decide)" if p <= WORSE else "",
         limit=None if own is None else partial(_limit, own, count, against, claim, context),
     )
     estimator = f"one run with {count} canaries at {planted.owner}, 95 % one-sided lower bound"
@@ -283,7 +287,7 @@ def _network(
     return seen[max(seen)]
 
 
-def _own_shape(context: AuditContext, owner: Records) -> _Scored:
+def _end_to_end(context: AuditContext, owner: Records) -> _Scored:
     """What the method makes without privacy of canaries of control records, which it is run on alone.
 
     Raises:
@@ -303,7 +307,7 @@ def _own_shape(context: AuditContext, owner: Records) -> _Scored:
     included = rng.permutation(len(canaries)) < len(canaries) // 2
     held = canaries.take(np.flatnonzero(included), owner.name)
     seeds = control_seeds(context, "membership", "canaries", "run")
-    network = _network(context, context.exposed, owner, held, seeds, alone=True)
+    network = _network(context, context.run_nonprivate, owner, held, seeds, alone=True)
     return _Scored(label_logits(network, canaries), included)
 
 
@@ -316,11 +320,11 @@ def _limit(own: _Scored, silent: int, against: float, claim: PrivacyClaim, conte
 
     def finds(_silent: Ints, leaking: Ints, count: int) -> bool:
         draw = np.random.Generator(np.random.PCG64([int(each) for each in leaking]))
-        coins, values = draw.random(silent) < 0.5, draw.random(silent)
-        told = np.where(coins, inside[leaking % len(inside)], outside[leaking % len(outside)])
+        included, values = draw.random(silent) < 0.5, draw.random(silent)
+        told = np.where(included, inside[leaking % len(inside)], outside[leaking % len(outside)])
         values = np.where(np.arange(silent) < count, told, values)
-        confidence = 1 - level_of(context.bounds)
-        bound = one_run_fdp_bound(values, coins, delta=claim.delta, confidence=confidence, family="approximate")
+        confidence = 1 - level_of(context.num_tests)
+        bound = one_run_fdp_bound(values, included, delta=claim.delta, confidence=confidence, family="approximate")
         return (bound.epsilon or 0.0) > against
 
     found = detection_limit(silent, 1, len(own.score), finds, rng)

@@ -75,20 +75,20 @@ def canary_guesses(
     if not any(released for k in range(count) for released in (*zero[k], *one[k])):
         raise NotRunError("the adversary sees no message of a client, and canary clients are read off these")
     cuts, spread = known.mean(axis=1), known[:, :pairs].std(axis=1)
-    coins = seeds.numpy("coins").random((tested, count)) < 0.5
+    included = seeds.numpy("coins").random((tested, count)) < 0.5
     scores = np.empty((tested, count))
     for number in range(tested):
         advance(2 * pairs + number, runs)
-        released = _messages(context, run, swaps, coins[number], seeds.child("run", number))
+        released = _messages(context, run, swaps, included[number], seeds.child("run", number))
         scores[number] = [directions[k].score(released[k]) for k in range(count)]
     margins = (scores - cuts) / np.where(spread > 0, spread, 1.0)
-    return Guesses(margins > 0, coins, "projection", margins)
+    return Guesses(margins > 0, included, "projection", margins)
 
 
-def _messages(context: AttackedContext, run: Run, swaps: Swaps, coins: Bools, seeds: Seeds) -> list[Released]:
+def _messages(context: AttackedContext, run: Run, swaps: Swaps, included: Bools, seeds: Seeds) -> list[Released]:
     """What the adversary sees of each swapped client, or of the secure sum, in one run."""
     try:
-        outcome = run(swaps.held(coins), seeds)
+        outcome = run(swaps.held(included), seeds)
     except FedassayError as error:
         raise NotRunError(f"the method cannot be run on canary clients: {error}") from None
     return [what_leaves(outcome, owner, context.view.threat) for owner in swaps.owners]

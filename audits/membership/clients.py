@@ -32,10 +32,10 @@ from typing import Literal
 import numpy as np
 
 from fedassay.audits.membership.client_canaries import canary_clients, canary_guesses, emptied, smallest
+from fedassay.audits.membership.judging import membership
 from fedassay.audits.membership.properties import Property
-from fedassay.audits.membership.roc import NOTHING, Allowed, allowed_by
+from fedassay.audits.membership.separation import NOTHING, Allowed, allowed_by
 from fedassay.audits.membership.swaps import Swaps
-from fedassay.audits.membership.verdict import membership
 from fedassay.audits.membership.worst_record import Risk, known_swaps, risk_finding
 from fedassay.audits.verdict import not_run
 from fedassay.contracts.audit import AttackedContext

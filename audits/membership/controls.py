@@ -191,7 +191,7 @@ def pooled_blocks(game: MembershipGame) -> tuple[Records, NDArray[np.str_]]:
     return asked, np.array(names, np.str_)
 
 
-def strangers(
+def non_members(
     candidates: Records,
     halves: Sequence[Records],
     members: NDArray[np.bool_],

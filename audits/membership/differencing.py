@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.audits.claim.reruns import Released, what_leaves
-from fedassay.audits.membership.verdict import Releases, Scores, informed_finding
+from fedassay.audits.membership.judging import Releases, Scores, informed_finding
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records, joined
@@ -26,7 +26,7 @@ from fedassay.support.progress import Advance
 from fedassay.support.seeds import Seeds
 
 _CONTROLS = 20
-"""Trials of the control in the release's own shape: it is told in each, or it is no such control."""
+"""Trials of the end-to-end control: it is told in each, or it is no such control."""
 
 
 Run = Callable[[Sequence[Records], Seeds], Outcome]
@@ -63,11 +63,11 @@ def differencing(context: AuditContext, trials: int) -> Finding:
     if not held:
         raise NotRunError("no client has two records")
     owner = min(held, key=len)
-    with context.workplace.progress.step("informed adversary") as advance:
-        audited = _trials(context, context.rerun, owner, context.test, trials, advance)
+    with context.io.progress.step("informed adversary") as advance:
+        audited = _trials(context, context.run_on, owner, context.test, trials, advance)
     if min(len(part) for part in audited.audited) < 4:
         raise NotRunError(f"{trials} trials are too few, or no test record can stand in for one of {owner.name}'s")
-    own, missing = _own_shape(context, owner.name, trials)
+    own, missing = _end_to_end(context, owner.name, trials)
     releases = Releases(
         "differencing",
         f"what {owner.name} sends, {len(owner)} records",
@@ -75,13 +75,13 @@ def differencing(context: AuditContext, trials: int) -> Finding:
         own,
         (audited.neither, "releases that hold neither of the two records"),
         "all other records, both candidates and the method are known; the run's random streams are not",
-        alone=(audited.features, "the same client's features, sent as they are"),
+        attack_only=(audited.features, "the same client's features, sent as they are"),
         missing=missing,
     )
     return informed_finding(releases, None, context)
 
 
-def _own_shape(context: AuditContext, name: str, trials: int) -> tuple[tuple[Scores, str] | None, str]:
+def _end_to_end(context: AuditContext, name: str, trials: int) -> tuple[tuple[Scores, str] | None, str]:
     """The same of a client of one control record a class, whose messages give these away; or why there is none."""
     control = context.control
     _, first = np.unique(control.labels, return_index=True)
@@ -93,8 +93,8 @@ def _own_shape(context: AuditContext, name: str, trials: int) -> tuple[tuple[Sco
         return None, Why(words, "control", len(control), 3 * context.classes)
     owner = control.take(np.sort(first), name)
     try:
-        with context.workplace.progress.step("informed adversary: control") as advance:
-            found = _trials(context, context.exposed, owner, rest, min(trials, _CONTROLS), advance)
+        with context.io.progress.step("informed adversary: control") as advance:
+            found = _trials(context, context.run_nonprivate, owner, rest, min(trials, _CONTROLS), advance)
     except NotRunError as error:
         return None, error.why
     if min(len(part) for part in found.audited) < 4:

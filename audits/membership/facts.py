@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import ACCOUNTED, CLAIMED, OBSERVED
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
 _CONTROL = 5.0
-"""Seconds of the control in the release's own shape: nine runs of the method or more, on a few records."""
+"""Seconds of the end-to-end control: nine runs of the method or more, on a few records."""
 _TRIAL = 0.1
 """Seconds of a trial of the informed adversary."""
 
@@ -22,7 +22,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 
 def _of_clients(given: Given) -> int:
     """Findings on whole clients."""
-    return len(set(given["clients_hold"])) if given["clients"] else 0
+    return len(set(given["client_tests"])) if given["clients"] else 0
 
 
 MEMBERSHIP = AuditFacts(
@@ -134,7 +134,7 @@ MEMBERSHIP = AuditFacts(
         ACCOUNTED,
         OBSERVED,
     ),
-    place=Place("attacks", "Membership", order=40, always=True),
+    place=ReportSection("attacks", "Membership", order=40, always=True),
     rule=SarifRule(
         "Members must not be told from others.",
         taxa=("CWE-359", "AML.T0024.000", "ML04"),

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedassay.audits.membership.differencing import differencing
+from fedassay.audits.membership.judging import membership
 from fedassay.audits.membership.statistics import real_records, worst_case
-from fedassay.audits.membership.verdict import membership
 from fedassay.audits.verdict import not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.release import PrivacyClaim

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control
+from fedassay.audits.evidence import ControlResult
 from fedassay.audits.stats.roc import auc
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame, half_of_each
@@ -37,13 +37,13 @@ _WORDS = "the same sums over half of the candidates of every label, with noise o
 _MOMENTS = {"second_moment", "regularised_gram", "inverse_gram"}
 
 
-def noised_control(context: AttackedContext) -> Control:
+def noised_control(context: AttackedContext) -> ControlResult:
     """The attack on noised sums, beside the best linear answer."""
     rng = context.seeds.numpy("membership", "candidates", "noised")
     asked = joined("candidates", list(context.game.questions.values()))
     gallery = asked.take(_even(asked.labels, rng))
     if not len(gallery):
-        return Control(_WORDS, False, "no label has two candidates", detail="AUC")
+        return ControlResult(_WORDS, False, "no label has two candidates", detail="AUC")
     inside = np.isin(np.arange(len(gallery)), half_of_each(gallery.labels, rng))
     features = gallery.features.astype(np.float64)
     features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1.0)
@@ -53,7 +53,7 @@ def noised_control(context: AttackedContext) -> Control:
     kernel = inner * (gallery.labels[:, None] == gallery.labels) + (inner**2 if moment else 0.0)
     noise = float(np.sqrt(np.median(kernel.diagonal()))) / _LENGTH
     if not noise:
-        return Control(_WORDS, False, "candidates have no features", detail="AUC")
+        return ControlResult(_WORDS, False, "candidates have no features", detail="AUC")
     message = _noised(features, gallery.labels, inside, context, noise, moment, rng)
     sums, second = message.fields["A"].values, _square(message)
     told = (features * sums[gallery.labels]).sum(axis=1)
@@ -68,14 +68,14 @@ def noised_control(context: AttackedContext) -> Control:
     result = context.attack(View((message,), context.classes, context.view.threat), game)
     scores = np.asarray(next(iter(result.scores.values())), np.float64)
     if np.isnan(scores).any():
-        return Control(_WORDS, False, "some of the candidates were not scored", detail="AUC")
+        return ControlResult(_WORDS, False, "some of the candidates were not scored", detail="AUC")
     ours, linear = auc(scores[~inside], scores[inside]), auc(best[~inside], best[inside])
     assert ours.value is not None
     assert ours.low is not None
     assert linear.value is not None
     enough = ours.low > 0.5 and ours.value - 0.5 >= _SHARE * (linear.value - 0.5)
     shown = f"AUC {ours.value:.3f}, and {linear.value:.3f} of the best linear answer"
-    return Control(_WORDS, enough, shown, ours.value, len(gallery), "AUC")
+    return ControlResult(_WORDS, enough, shown, ours.value, len(gallery), "AUC")
 
 
 def _even(labels: Ints, rng: np.random.Generator) -> Ints:

@@ -116,20 +116,20 @@ class Property:
         directions = [fit_direction(zero[k], one[k]) for k in range(count)]
         known = np.array([[directions[k].score(each) for each in (*zero[k], *one[k])] for k in range(count)])
         cuts, spread = known.mean(axis=1), known[:, :pairs].std(axis=1)
-        coins = seeds.numpy("coins").random((tested, count)) < 0.5
+        included = seeds.numpy("coins").random((tested, count)) < 0.5
         scores = np.empty((tested, count))
         for number in range(tested):
             advance(2 * pairs + number, runs)
-            held = self._clients(self.tested, coins[number], seeds.child("tested", number))
+            held = self._clients(self.tested, included[number], seeds.child("tested", number))
             released = _messages(context, run, swaps, held, seeds.child("run", number))
             scores[number] = [directions[k].score(released[k]) for k in range(count)]
         margins = (scores - cuts) / np.where(spread > 0, spread, 1.0)
-        return Guesses(margins > 0, coins, "projection", margins)
+        return Guesses(margins > 0, included, "projection", margins)
 
-    def _clients(self, pool: Pool, coins: Bools, seeds: Seeds) -> list[Records]:
+    def _clients(self, pool: Pool, included: Bools, seeds: Seeds) -> list[Records]:
         """Clients with the property where their coin says so."""
         rng = seeds.numpy("records")
-        rows = zip(self.swaps.owners, self.sizes, self.special, coins, strict=True)
+        rows = zip(self.swaps.owners, self.sizes, self.special, included, strict=True)
         return [pool.client(name, size, special, bool(coin), rng) for name, size, special, coin in rows]
 
 

@@ -18,8 +18,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.membership.roc import allowed_by
-from fedassay.audits.membership.verdict import Releases, Scores, informed_finding
+from fedassay.audits.membership.judging import Releases, Scores, informed_finding
+from fedassay.audits.membership.separation import allowed_by
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedassay.audits.evidence import Control, LeakTest
+from fedassay.audits.evidence import ControlResult, LeakTest
 from fedassay.audits.membership.controls import label_by_image
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.intervals import clopper_pearson
@@ -57,10 +57,10 @@ class Swaps:
     outside: tuple[Records, ...]
     population: Records | None
 
-    def held(self, coins: Bools) -> list[Records]:
+    def held(self, included: Bools) -> list[Records]:
         """Everybody's records where these units are their client's own, (K,), and the others are strangers."""
         held: dict[str, list[Records]] = {each.name: [each] for each in self.clients}
-        for owner, own, other, coin in zip(self.owners, self.inside, self.outside, coins, strict=True):
+        for owner, own, other, coin in zip(self.owners, self.inside, self.outside, included, strict=True):
             held[owner].append(own if coin else other)
         return [joined(name, parts) if len(parts) > 1 else parts[0] for name, parts in held.items()]
 
@@ -82,7 +82,7 @@ class Guesses:
 
     Attributes:
         guessed: Shape (runs, K).
-        coins: Whether the client's own unit was in, shape (runs, K).
+        included: Whether the client's own unit was in, shape (runs, K).
         chosen: The attack's source and test that was chosen.
         margins: By how much each guess is one, in standard deviations, above 0 where the unit is said to be in,
             shape (runs, K).
@@ -91,7 +91,7 @@ class Guesses:
     """
 
     guessed: Bools
-    coins: Bools
+    included: Bools
     chosen: str
     margins: Matrix
     unit: Unit = "record"
@@ -100,12 +100,12 @@ class Guesses:
     @property
     def right(self) -> Ints:
         """Right guesses of each unit, (K,)."""
-        return np.asarray((self.guessed == self.coins).sum(axis=0), np.int64)
+        return np.asarray((self.guessed == self.included).sum(axis=0), np.int64)
 
     @property
     def runs(self) -> int:
         """Tested runs."""
-        return len(self.coins)
+        return len(self.included)
 
     @property
     def mean(self) -> float:
@@ -126,15 +126,22 @@ class Guesses:
     @property
     def test(self) -> LeakTest:
         """Of whether some unit is told better than by guessing."""
-        worst, alone = (float(self.lower(error).max()) for error in (level_of(self.tests), ALONE))
-        return LeakTest(worst > 0.5, alone > 0.5, f"told in at least {alone:.3g} of the runs")
+        worst, uncorrected = (float(self.lower(error).max()) for error in (level_of(self.tests), ALONE))
+        return LeakTest(worst > 0.5, uncorrected > 0.5, f"told in at least {uncorrected:.3g} of the runs")
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control."""
         worst = float(self.lower(level_of(self.tests)).max())
         shown = f"the most exposed of {len(self.right)} {self.unit}s is told in at least {worst:.3g} of the runs"
-        return Control(
-            release, self.test.beats, shown, worst, self.runs, "rate of right guesses", own_shape, self.mean - 0.5
+        return ControlResult(
+            release,
+            self.test.rejects,
+            shown,
+            worst,
+            self.runs,
+            "rate of right guesses",
+            end_to_end,
+            self.mean - 0.5,
         )
 
 
@@ -173,14 +180,14 @@ def guesses_of(
     """
     seeds = control_seeds(context, "membership", "worst record", what)
     count = len(swaps.inside)
-    coins = seeds.numpy("coins").random((runs, count)) < 0.5
+    included = seeds.numpy("coins").random((runs, count)) < 0.5
     questions, sides = swaps.questions()
     game = _game(context, run, swaps, questions, seeds.child("shadows"))
     gains: dict[str, Matrix] = {}
     for number in range(runs):
         advance(number, runs)
         try:
-            seen = visible(run(swaps.held(coins[number]), seeds.child("run", number)), context.view.threat)
+            seen = visible(run(swaps.held(included[number]), seeds.child("run", number)), context.view.threat)
         except FedassayError as error:
             owners = ", ".join(dict.fromkeys(swaps.owners))
             raise NotRunError(f"the method cannot be run with records of {owners} swapped: {error}") from None
@@ -191,22 +198,22 @@ def guesses_of(
     if not gains:
         raise NotRunError("the attack scores nothing of these releases")
     first = runs // 2
-    parted = {key: _parted(values[:first], coins[:first]) for key, values in gains.items()}
+    parted = {key: _parted(values[:first], included[:first]) for key, values in gains.items()}
     test = max(parted, key=lambda key: parted[key][1])
     cuts = parted[test][0]
     spread = gains[test][:first].std(axis=0)
     margins = (gains[test][first:] - cuts) / np.where(spread > 0, spread, 1.0)
-    return Guesses(margins > 0, coins[first:], test, margins)
+    return Guesses(margins > 0, included[first:], test, margins)
 
 
-def _parted(gains: Matrix, coins: Bools) -> tuple[Matrix, float]:
+def _parted(gains: Matrix, included: Bools) -> tuple[Matrix, float]:
     """Where to part each unit's differences, (K,), and the share of these runs that it guesses rightly."""
     inside, outside = (
         np.where(part.any(axis=0), (gains * part).sum(axis=0) / np.maximum(part.sum(axis=0), 1), 0.0)
-        for part in (coins, ~coins)
+        for part in (included, ~included)
     )
     cuts = (inside + outside) / 2
-    return cuts, float(((gains > cuts) == coins).mean())
+    return cuts, float(((gains > cuts) == included).mean())
 
 
 def _game(

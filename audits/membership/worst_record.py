@@ -32,7 +32,8 @@ import numpy as np
 from scipy.stats import binom
 
 from fedassay.audits.evidence import Arms, Figures, LeakTest, Result
-from fedassay.audits.membership.roc import NOTHING, Allowed, allowed_by
+from fedassay.audits.membership.judging import membership
+from fedassay.audits.membership.separation import NOTHING, Allowed, allowed_by
 from fedassay.audits.membership.swaps import (
     Guesses,
     Guessing,
@@ -43,7 +44,6 @@ from fedassay.audits.membership.swaps import (
     guesses_of,
     own_swaps,
 )
-from fedassay.audits.membership.verdict import membership
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import approximate_inverse, one_run_fdp_bound, rejects
 from fedassay.audits.stats.resampling import ALONE, level_of
@@ -120,7 +120,7 @@ class Risk:
         delta = 0.0 if self.allowed is None else self.allowed.delta
         bound = one_run_fdp_bound(
             guesses.margins.ravel(),
-            guesses.coins.ravel(),
+            guesses.included.ravel(),
             delta=delta,
             confidence=1 - self.share(error),
             family="approximate",
@@ -163,7 +163,7 @@ def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
     unit, allowed, most = risk.unit, risk.allowed, risk.most
     if isinstance(risk.own, str):
         # Without a control that is caught nothing that the runs show could be said: they are not made.
-        reason = f"no positive control in the release's own shape: {risk.own}"
+        reason = f"no end-to-end positive control: {risk.own}"
         return inconclusive(
             membership(f"{unit}s", risk.selection), reason, obstacle=missing(risk.own, "not_possible")
         )
@@ -171,23 +171,23 @@ def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
 
     def guessed(run: Run, units: Swaps, name: str) -> Guesses:
         guesses = risk.guess(context, run, units, runs, name, advance)
-        return replace(guesses, unit=unit, tests=context.bounds)
+        return replace(guesses, unit=unit, tests=context.num_tests)
 
-    with context.workplace.progress.step(f"{unit}s") as advance:
-        ours = guessed(context.rerun, risk.swaps, f"audited{what}")
-    with context.workplace.progress.step(f"{unit}s: control") as advance:
-        own = guessed(context.exposed, swaps, "own")
+    with context.io.progress.step(f"{unit}s") as advance:
+        ours = guessed(context.run_on, risk.swaps, f"audited{what}")
+    with context.io.progress.step(f"{unit}s: control") as advance:
+        own = guessed(context.run_nonprivate, swaps, "own")
     rng = context.seeds.numpy("membership", "worst record", "silent")
-    silent = replace(ours, coins=rng.random(ours.coins.shape) < 0.5)
-    corrected = level_of(context.bounds)
+    silent = replace(ours, included=rng.random(ours.included.shape) < 0.5)
+    corrected = level_of(context.num_tests)
     told, count = ours.told(corrected), len(ours.right)
     allows = "chance" if allowed is None else f"{most:.3g}, which {allowed.words} allows"
-    alone = float(ours.lower(risk.share(ALONE)).max())
+    uncorrected = float(ours.lower(risk.share(ALONE)).max())
     result = Result(
         test=LeakTest(
             risk.exceeds(ours, corrected),
             risk.exceeds(ours, ALONE),
-            f"a {unit} told in at least {alone:.3g} of the runs",
+            f"a {unit} told in at least {uncorrected:.3g} of the runs",
             statistic=_NAMES[unit][0],
         ),
         shown=_shown(risk, ours, told, corrected),
@@ -212,7 +212,7 @@ def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
     )
     release = f"the method's own run without privacy on {released}"
     negative = silent.control("the same guesses, against coins drawn after the runs")
-    arms = Arms(result, (own.control(release, own_shape=True),), negative)
+    arms = Arms(result, (own.control(release, end_to_end=True),), negative)
     return assay(membership(f"{unit}s", risk.selection), arms, figures)
 
 
@@ -247,7 +247,7 @@ def _shown(risk: Risk, ours: Guesses, told: int, corrected: float) -> str:
     if not risk.pooled:
         return words
     bound = f"epsilon at least {risk.epsilon(ours, 0.05):.3g} for one replaced {risk.unit}"
-    return f"{words}; {bound} from all {ours.coins.size} guesses (95 %)"
+    return f"{words}; {bound} from all {ours.included.size} guesses (95 %)"
 
 
 def _metrics(risk: Risk, ours: Guesses, told: int) -> dict[str, Metric]:
@@ -272,9 +272,9 @@ def _metrics(risk: Risk, ours: Guesses, told: int) -> dict[str, Metric]:
     if risk.pooled:
         whose = f"for one replaced {unit}"
         reason = f"one run (f-DP) over all guesses, {whose}; 97.5 %"
-        found["observed"] = Metric(value=risk.epsilon(ours, 0.05), n=ours.coins.size, unit=whose, reason=reason)
-        if 0 < ours.coins.sum() < ours.coins.size:
-            area = auc(ours.margins[~ours.coins], ours.margins[ours.coins])
+        found["observed"] = Metric(value=risk.epsilon(ours, 0.05), n=ours.included.size, unit=whose, reason=reason)
+        if 0 < ours.included.sum() < ours.included.size:
+            area = auc(ours.margins[~ours.included], ours.margins[ours.included])
             words = f"over all {unit}s and tested runs"
             found["auc_swaps"] = Metric(value=area.value, low=area.low, high=area.high, n=area.n, reason=words)
     return found

@@ -20,7 +20,7 @@ sampling, or of reading the weights, would find.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -76,8 +76,13 @@ class MemorizationAudit(Parameters):
     """Whether generators that clients send give back training images: adaptive distance, held-out records."""
 
     facts: ClassVar[AuditFacts] = MEMORIZATION
+    formerly: ClassVar[Mapping[str, str]] = {
+        "factor": "samples_per_record",
+        "closest": "pictures",
+        "draws": "permutations",
+    }
 
-    factor: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    samples_per_record: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     """Generated images for each training record; 5 in the paper."""
     neighbours: int = Field(default=50, ge=2)
     """n of the adaptive distance."""
@@ -85,11 +90,11 @@ class MemorizationAudit(Parameters):
     """Its scale."""
     threshold: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Scores below count as copies."""
-    closest: int = Field(default=30, ge=0)
+    pictures: int = Field(default=30, ge=0)
     """Pairs of generated and nearest training image that are shown."""
     control_records: int = Field(default=24, ge=8, le=64)
     """At most so many control records the positive control's generator is overfitted to."""
-    draws: int = Field(default=2000, ge=200)
+    permutations: int = Field(default=2000, ge=200)
     """Least number of permutations, and number of bootstrap resamples."""
 
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
@@ -113,9 +118,9 @@ class MemorizationAudit(Parameters):
             if len(matched) < 2:
                 continue
             names.append(own.name)
-            count = max(1, round(self.factor * len(own)))
-            records = (own, matched, held.take(kept), self._search(context, self.closest))
-            scores.append(score(generator, count, *records, seeds.child(own.name), context.workplace.progress))
+            count = max(1, round(self.samples_per_record * len(own)))
+            records = (own, matched, held.take(kept), self._search(context, self.pictures))
+            scores.append(score(generator, count, *records, seeds.child(own.name), context.io.progress))
         if not scores:
             raise NotRunError(
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
@@ -138,14 +143,14 @@ class MemorizationAudit(Parameters):
         return _Controls(made, self._copies(owners, dealt, context), self._negative(owners, dealt, context))
 
     def _search(self, context: AuditContext, closest: int) -> Search:
-        return Search(self.neighbours, self.alpha, context.workplace.device, closest)
+        return Search(self.neighbours, self.alpha, context.io.device, closest)
 
     def _unseen(self, context: AuditContext) -> Records:
         """Records of the private distribution that no client holds, each image once."""
         return distinct(joined("heldout", [context.fresh, context.test])).without(*context.clients)
 
     def _judge(self, scores: Sequence[Scores], context: AuditContext, rng: np.random.Generator) -> Memory:
-        return judge(scores, self.threshold, rng, tests=context.bounds, draws=self.draws)
+        return judge(scores, self.threshold, rng, tests=context.num_tests, draws=self.permutations)
 
     def _overfitted(self, unseen: Records, context: AuditContext) -> tuple[Memory, ...]:
         """The method's own generators of a few control records; the same for cells that differ in epsilon alone.
@@ -153,8 +158,8 @@ class MemorizationAudit(Parameters):
         Raises:
             NotRunError: The control role is too small, or the method cannot be run on it.
         """
-        key = f"memorization/{context.method_key}/{self.model_dump_json()}/{context.bounds}"
-        return context.workplace.once(key, lambda: self._remembering(unseen, context))
+        key = f"memorization/{context.method_key}/{self.model_dump_json()}/{context.num_tests}"
+        return context.io.once(key, lambda: self._remembering(unseen, context))
 
     def _remembering(self, unseen: Records, context: AuditContext) -> tuple[Memory, ...]:
         seeds = control_seeds(context, "memorization", "control")
@@ -173,12 +178,12 @@ class MemorizationAudit(Parameters):
         records = distinct(context.control).take(chosen, "control")
         matched, held = match_classes(records, others, seeds.numpy("heldout"))
         asked = (records, matched, others.take(held), self._search(context, 0))
-        count = max(1, round(self.factor * len(records)))
+        count = max(1, round(self.samples_per_record * len(records)))
         made = []
-        with context.workplace.progress.step("positive control"):
+        with context.io.progress.step("positive control"):
             for number, generator in enumerate(overfitted(records, context)):
                 images = seeds.child("images", number)
-                scores = score(generator, count, *asked, images, context.workplace.progress)
+                scores = score(generator, count, *asked, images, context.io.progress)
                 made.append(self._judge([scores], context, seeds.numpy("test", number)))
         return tuple(sorted(made, key=lambda each: -each.copied.p))
 
@@ -192,11 +197,9 @@ class MemorizationAudit(Parameters):
             matched, kept = match_classes(own, held, seeds.numpy("heldout", own.name))
             if len(matched) < 2:
                 continue
-            count = max(1, round(self.factor * len(own)))
+            count = max(1, round(self.samples_per_record * len(own)))
             asked = (own, matched, held.take(kept), self._search(context, 0))
-            scores.append(
-                score(Redrawn(own.images), count, *asked, seeds.child(own.name), context.workplace.progress)
-            )
+            scores.append(score(Redrawn(own.images), count, *asked, seeds.child(own.name), context.io.progress))
         return self._judge(scores, context, seeds.numpy("test"))
 
     def _negative(
@@ -217,12 +220,10 @@ class MemorizationAudit(Parameters):
                 matched, kept = match_classes(rest, unseen, seeds.numpy("heldout", own.name, number))
                 if len(matched) < 2:
                     continue
-                count = max(1, round(self.factor * len(shown)))
+                count = max(1, round(self.samples_per_record * len(shown)))
                 records = (rest, matched, unseen.take(kept), self._search(context, 0))
                 drawn = Redrawn(own.images[shown])
-                scores.append(
-                    score(drawn, count, *records, seeds.child(own.name, number), context.workplace.progress)
-                )
+                scores.append(score(drawn, count, *records, seeds.child(own.name, number), context.io.progress))
         return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
     def _finding(
@@ -254,11 +255,11 @@ class MemorizationAudit(Parameters):
     def _assumptions(self, memory: Memory, context: AuditContext) -> tuple[str, ...]:
         fewest = min(each.neighbours for each in memory.scores)
         lines = [
-            f"{self.factor:g} generated images a training record; adaptive distance over {self.neighbours} "
-            f"neighbours, alpha {self.alpha:g}, Euclidean on pixels; duplicates dropped",
+            f"{self.samples_per_record:g} generated images a training record; adaptive distance over "
+            f"{self.neighbours} neighbours, alpha {self.alpha:g}, Euclidean on pixels; duplicates dropped",
             "given back: nearest record of a generated image with a score under the threshold, among training and "
             "held-out records together; leak: so are more training than held-out records, permuted within client "
-            f"and class, one-sided 95 % corrected for {context.bounds} tests",
+            f"and class, one-sided 95 % corrected for {context.num_tests} tests",
             "heldout_gap asks for less: whether training records are closer at all, which is membership, not yet "
             "memorization",
         ]
@@ -277,14 +278,14 @@ class MemorizationAudit(Parameters):
         return tuple(lines)
 
     def _pictures(self, scores: Sequence[Scores], context: AuditContext) -> tuple[Picture, ...]:
-        if not self.closest:
+        if not self.pictures:
             return ()
         smallest = np.concatenate([each.smallest for each in scores])
-        best = np.argsort(smallest, kind="stable")[: self.closest]
+        best = np.argsort(smallest, kind="stable")[: self.pictures]
         rows = {
             "nearest training image": np.concatenate([each.nearest for each in scores])[best],
             "generated image": np.concatenate([each.generated for each in scores])[best],
         }
         columns = [PictureColumn(metrics={"score": float(smallest[index])}) for index in best]
         title = f"the {len(best)} generated images closest to a training image"
-        return (context.workplace.grid((), title, rows, columns),)
+        return (context.io.grid((), title, rows, columns),)

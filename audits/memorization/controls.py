@@ -46,7 +46,7 @@ def overfitted(records: Records, context: AuditContext) -> list[Generator]:
     last = max(_architectures(context))
     clients = [records.take(np.arange(len(records)), f"client/{number}") for number in range(last + 1)]
     try:
-        outcome = context.exposed(clients, control_seeds(context, "memorization", "overfitted"))
+        outcome = context.run_nonprivate(clients, control_seeds(context, "memorization", "overfitted"))
     except NotRunError:
         raise
     except FedassayError as error:

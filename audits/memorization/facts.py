@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import HELDOUT_GAP
 from fedassay.plan import rates as rate
 
@@ -35,7 +35,7 @@ MEMORIZATION = AuditFacts(
         ),
         HELDOUT_GAP,
     ),
-    place=Place("attacks", "Memorization", order=30, always=True),
+    place=ReportSection("attacks", "Memorization", order=30, always=True),
     rule=SarifRule(
         "Generated images must not be copies of training images.",
         taxa=("CWE-359", "AML.T0024.001", "ML03"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Arms, Confounder, Control, LeakTest, Result, by_p_value
+from fedassay.audits.evidence import Arms, Confounder, ControlResult, LeakTest, Result, by_p_value
 from fedassay.audits.memorization.scores import Scores
 from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.intervals import clopper_pearson
@@ -77,7 +77,7 @@ class Memory:
     @property
     def only_closer(self) -> bool:
         """Whether training records are closer, and not given back."""
-        return not self.test.beats and (self.closer.beats or self.closer.alone)
+        return not self.test.rejects and (self.closer.rejects or self.closer.uncorrected)
 
     @property
     def copies(self) -> int:
@@ -102,17 +102,17 @@ class Memory:
             f"{copied.high:+.1%}], p = {copied.p:.2g}"
         )
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control."""
         copied, under = self.copied.value, f"{self.copies} of {len(self.training)} images under {self.threshold:g}"
-        return Control(
+        return ControlResult(
             release,
-            detected=self.test.beats,
+            detected=self.test.rejects,
             shown=f"{release}; {self.shown}",
             value=copied,
             n=self.copied.n[0],
             detail=f"{self.shown}; {under}",
-            own_shape=own_shape,
+            end_to_end=end_to_end,
             gain=copied,
         )
 
@@ -210,7 +210,7 @@ def arms_of(
     """
     silent = negative.control("either half of each client's images as if generated, asked about the other half")
     if not silent.detected:
-        silent = replace(silent, detected=negative.closer.beats and not claimed, shown=negative.apart)
+        silent = replace(silent, detected=negative.closer.rejects and not claimed, shown=negative.apart)
     confounder = None
     if memory.only_closer and not claimed:
         confounder = Confounder(
@@ -229,10 +229,10 @@ def arms_of(
     )
 
 
-def _overfitted(memory: Memory) -> Control:
+def _overfitted(memory: Memory) -> ControlResult:
     known = memory.scores[0].trained
     release = f"the method's own generator, overfitted to {known} control records"
-    control = memory.control(release, own_shape=True)
+    control = memory.control(release, end_to_end=True)
     shown = f"the method's own generator that should know {known} control records by heart; {memory.shown}"
     return replace(control, shown=shown)
 
@@ -251,7 +251,10 @@ def _result(memory: Memory, *, claimed: bool, limit: Callable[[], Limit | str]) 
     if memory.only_closer and claimed:
         shown = f"{shown}; {memory.apart}, which is membership, not memorization"
     elif memory.only_closer:
-        test, leak = replace(memory.closer, alone=test.alone or memory.closer.alone), memory.apart
+        test, leak = (
+            replace(memory.closer, uncorrected=test.uncorrected or memory.closer.uncorrected),
+            memory.apart,
+        )
         harm = Harm(kind="members", of="training_record", metric="heldout_gap", value=memory.gap.value)
     return Result(
         test=test,
@@ -259,7 +262,7 @@ def _result(memory: Memory, *, claimed: bool, limit: Callable[[], Limit | str]) 
         leak=leak,
         harm=harm,
         clear="no generated image is a copy",
-        worse="held-out records" if memory.gap.high < 0 else "",
+        below_baseline="held-out records" if memory.gap.high < 0 else "",
         undecided="low scores, but not of training records more than of others" if memory.copies else "",
         limit=limit,
     )

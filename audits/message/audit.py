@@ -5,8 +5,8 @@ vectors are matched to the true features of their sender's records and compared 
 class, which needs no message. Every rule that applies to what is sent has a finding of its own, fired or not.
 
 The positive control of each goes the whole way: the method's own run, without privacy, on control records in a
-form that is known to give them away, seen through the same view (`exposed`). The same attack on messages made by
-hand is a second one. Negative control: the same vectors against records that nobody sent.
+form that is known to give them away, seen through the same view (`nonprivate`). The same attack on messages made
+by hand is a second one. Negative control: the same vectors against records that nobody sent.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedassay.audits.evidence import Arms, Control, Figures, Subject
-from fedassay.audits.exposure import summed_only
+from fedassay.audits.evidence import Arms, ControlResult, Figures, Subject
 from fedassay.audits.features import encoder
-from fedassay.audits.message import exposed
+from fedassay.audits.message import nonprivate
 from fedassay.audits.message.controls import algebra_view, attacked, control_records
 from fedassay.audits.message.factors import factors_findings
 from fedassay.audits.message.facts import MESSAGE
@@ -44,6 +43,7 @@ from fedassay.audits.message.truth import (
     result_of,
     truth_of,
 )
+from fedassay.audits.nonprivate_releases import summed_only
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.identification import Identification
 from fedassay.audits.verdict import assay, not_run
@@ -101,11 +101,11 @@ def _remark(rule: str, result: AttackResult, context: AttackedContext) -> Findin
     """Against the method's own messages of known records; made by hand where these cannot be had, and said so."""
     missing = ""
     try:
-        readings = exposed.alone(context)
+        readings = nonprivate.singletons(context)
         if rule in NUMBERS and (largest := _largest_below(context)):
-            readings += exposed.alike(context, largest)
+            readings += nonprivate.alike(context, largest)
     except NotRunError as error:
-        readings = (exposed.by_hand(context, control_records(context), encoder(context) or plain, rule),)
+        readings = (nonprivate.by_hand(context, control_records(context), encoder(context) or plain, rule),)
         missing = error.why
     return rule_finding(rule, result, context, readings, missing)
 
@@ -145,12 +145,12 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
         persons = [records.groups for records in against]
         named = asked(vectors, against)
         matched = match(vectors, source.labels, truth, means, persons)
-        return judge(matched, rng, tests=context.bounds, named=counting(named, context)), named
+        return judge(matched, rng, tests=context.num_tests, named=counting(named, context)), named
 
     def asked(found: Matrix, against: Sequence[Records]) -> Identification | None:
         held = dict(zip(own, zip(own.values(), against, strict=True), strict=True))
         draws = context.seeds.numpy("message", source.name, "identification")
-        return identification(found, source.labels, held, context.fresh, encode, draws, tests=context.bounds)
+        return identification(found, source.labels, held, context.fresh, encode, draws, tests=context.num_tests)
 
     (ours, named), test = recovery(list(truths.values())), context.test
     fresh = [test.take(rng.permutation(len(test))[: len(records)]) for records in truths.values()]
@@ -159,12 +159,12 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     sent = asked(averaged(vectors, source.labels, list(own.values())), list(truths.values())) if named else None
     shares, of_means = identification_metrics(named, sent, context)
     beside = _nearly_known if is_approximate(result) else _controls
-    known, full, alone = beside(source.name, context, list(truths.values()))
+    known, full, attack_only = beside(source.name, context, list(truths.values()))
     limit = partial(recovery_limit, ours, known)
     silent = negative.negative(ours, "the same vectors against features of fresh (test) records")
     return assay(
         subject,
-        Arms(result_of(ours, source.name, limit), full, silent, alone),
+        Arms(result_of(ours, source.name, limit), full, silent, attack_only),
         Figures({**figures, **shares}, {**baseline, **of_means}, assumptions(context)),
     )
 
@@ -177,7 +177,7 @@ def _truths(source: VectorSource, context: AttackedContext) -> dict[str, Records
     return {sender: records for sender, records in found.items() if records is not None}
 
 
-_Beside = tuple[list[Recovery], tuple[Control, ...] | str, tuple[Control, ...]]
+_Beside = tuple[list[Recovery], tuple[ControlResult, ...] | str, tuple[ControlResult, ...]]
 """How known records come back; the end-to-end controls, or why there are none; those of the attack alone."""
 
 
@@ -189,11 +189,11 @@ def _nearly_known(name: str, context: AttackedContext, audited: Sequence[Records
     release = "the method's own messages without privacy, of control clients as large as the audited ones"
     try:
         largest = sorted(audited, key=len)[-_CONTROL_CLIENTS:]
-        found = exposed.recovered(exposed.alike(context, largest), name, context)
+        found = nonprivate.recovered(nonprivate.alike(context, largest), name, context)
     except NotRunError as error:
         return [], error.why, ()
-    best = max(found, key=lambda each: (each.test.beats, len(each.matched.errors)))
-    return [], (replace(best.control(release, own_shape=True), detected=best.test.beats),), ()
+    best = max(found, key=lambda each: (each.test.rejects, len(each.matched.errors)))
+    return [], (replace(best.control(release, end_to_end=True), detected=best.test.rejects),), ()
 
 
 def _controls(name: str, context: AttackedContext, audited: Sequence[Records]) -> _Beside:
@@ -204,7 +204,7 @@ def _controls(name: str, context: AttackedContext, audited: Sequence[Records]) -
         known = _known(name, context)
     except NotRunError as error:
         return [], error.why, (by_hand,)
-    own = exposed.control_of(known, "the method's own messages without privacy, of control records")
+    own = nonprivate.control_of(known, "the method's own messages without privacy, of control records")
     return known, (own,), (by_hand,)
 
 
@@ -215,14 +215,14 @@ def _known(name: str, context: AttackedContext) -> list[Recovery]:
         NotRunError: There are too few control records, or the method cannot be run on them.
     """
     if name == "differences":
-        return exposed.recovered(exposed.before_and_after(context), name, context)
-    readings = exposed.alone(context)
+        return nonprivate.recovered(nonprivate.before_and_after(context), name, context)
+    readings = nonprivate.singletons(context)
     if name == "collapsed_components":
-        readings += exposed.crowded(context)
-    return exposed.recovered(exposed.also_faintly_noised(readings, context), name, context)
+        readings += nonprivate.crowded(context)
+    return nonprivate.recovered(nonprivate.also_faintly_noised(readings, context), name, context)
 
 
-def _by_hand(name: str, context: AttackedContext) -> Control:
+def _by_hand(name: str, context: AttackedContext) -> ControlResult:
     """The attack alone, on exact statistics of a few records; the same for every cell that encodes alike."""
     records, encode = control_records(context), encoder(context) or plain
     features, means = encode(records), class_means(context, encode)
@@ -233,5 +233,5 @@ def _by_hand(name: str, context: AttackedContext) -> Control:
     whole = part.vectors.astype(np.float64).reshape(-1, means.shape[1])
     truth = [(np.arange(len(whole)), features, records.labels)]
     rng = control_seeds(context, "message", name).numpy()
-    recovery = judge(match(whole, part.labels, truth, means), rng, tests=context.bounds)
+    recovery = judge(match(whole, part.labels, truth, means), rng, tests=context.num_tests)
     return recovery.control(f"statistics by hand of {recovery.matched.records} private records, in float64")

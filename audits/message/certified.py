@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.features import encoder
-from fedassay.audits.message import exposed
+from fedassay.audits.message import nonprivate
 from fedassay.audits.message.certificates import Certificate, Recovered, certificate_metrics, fit
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
@@ -72,14 +72,14 @@ def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate
     sizes = sorted(len(records) for records in held)
     form = f"{context.privacy.adjacency}/{context.view.threat.model_dump_json()}/{sizes}"
     key = f"certificate/{context.method_key}/{context.attack_key}/{form}"
-    return context.workplace.once(key, lambda: _fit(held, context))
+    return context.io.once(key, lambda: _fit(held, context))
 
 
 def _fit(held: Sequence[Records], context: AttackedContext) -> Certificate:
     rng = control_seeds(context, "message", "certificate").numpy()
     wanted = [held[number] for number in rng.integers(0, len(held), CLIENTS)]
     controls = []
-    for reading in exposed.alike(context, wanted):
+    for reading in nonprivate.alike(context, wanted):
         encode = encoder(replace(context, outcome=reading.exposure.outcome))
         if encode is None:
             continue

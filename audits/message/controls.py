@@ -1,7 +1,7 @@
 """Releases by hand that are known to leak by algebra, and releases that cannot.
 
-They are second controls, of an attack alone: the first ones are the method's own messages (`exposed`). Of captured
-messages there is no method, and these are all.
+They are second controls, of an attack alone: the first ones are the method's own messages (`nonprivate`). Of
+captured messages there is no method, and these are all.
 """
 
 from __future__ import annotations

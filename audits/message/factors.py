@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from fedassay.audits.evidence import Arms, Control, Figures, Subject
+from fedassay.audits.evidence import Arms, ControlResult, Figures, Subject
 from fedassay.audits.features import encoder
-from fedassay.audits.message import exposed
+from fedassay.audits.message import nonprivate
 from fedassay.audits.message.attributed import attributed
 from fedassay.audits.message.certified import certified
 from fedassay.audits.message.controls import attacked, control_records, sums_view
@@ -64,7 +64,7 @@ _SIGNED = Why(
 
 
 @dataclass(frozen=True)
-class _Known:
+class _ControlsBySize:
     """Control clients of the sizes of audited ones, and which of them the attack recovered.
 
     Attributes:
@@ -94,21 +94,21 @@ class _Known:
         lost = [size for size, caught in zip(self.sizes, self.found, strict=True) if not caught]
         return max((size for size in self.recovered if size < min(lost, default=np.inf)), default=0)
 
-    def control(self) -> Control:
+    def control(self) -> ControlResult:
         """As one control: whether any size was recovered. Which ones were bounds what is concluded."""
         each = ", ".join(
             f"{size} records at {error:.2g}" if np.isfinite(error) else f"none of {size} records"
             for size, error in zip(self.sizes, self.errors, strict=True)
         )
         why = f" ({self.reasons[0]})" if self.reasons else ""
-        return Control(
+        return ControlResult(
             "the method's own messages without privacy, of control clients as large as the audited ones",
             detected=bool(self.recovered),
             shown=f"control clients as large as the audited ones came back at median relative errors: {each}{why}",
             value=float(self.largest),
             n=sum(self.sizes),
             detail="largest control client that the attack recovers, in records",
-            own_shape=True,
+            end_to_end=True,
         )
 
 
@@ -168,7 +168,7 @@ class _Joining:
         asked = {sender: (own[sender], records) for sender, records in held.items()}
         rng = context.seeds.numpy("message", self.source.name, "identification")
         return identification(
-            shown, self.source.labels, asked, context.fresh, self.encode, rng, tests=context.bounds
+            shown, self.source.labels, asked, context.fresh, self.encode, rng, tests=context.num_tests
         )
 
     def recovery(
@@ -185,11 +185,11 @@ class _Joining:
         ]
         persons = [records.groups for records in held.values()]
         matched = match(self.vectors, self.source.labels, truth, self.means, persons)
-        return judge(matched, self.rng, tests=context.bounds, named=counting(named, context))
+        return judge(matched, self.rng, tests=context.num_tests, named=counting(named, context))
 
 
 def _by_control(
-    truths: Mapping[str, Records], known: _Known, result: AttackResult
+    truths: Mapping[str, Records], known: _ControlsBySize, result: AttackResult
 ) -> dict[str, Mapping[str, Records]]:
     """Senders by what can be concluded about them: no larger than a control client that came back, or larger.
 
@@ -206,7 +206,7 @@ def _finding(
     subject: Subject,
     truths: Mapping[str, Records],
     joining: _Joining,
-    known: _Known,
+    known: _ControlsBySize,
     result: AttackResult,
     context: AttackedContext,
 ) -> Finding:
@@ -252,7 +252,9 @@ def _finding(
     )
 
 
-def _about(result: AttackResult, known: _Known, selection: str | None, truths: Mapping[str, Records]) -> str:
+def _about(
+    result: AttackResult, known: _ControlsBySize, selection: str | None, truths: Mapping[str, Records]
+) -> str:
     """Which clients a finding speaks of, and why no vector came out, in the attack's words."""
     if selection != "all":
         sizes = [len(records) for records in truths.values()]
@@ -272,31 +274,33 @@ def _signed(records: Records, encode: Callable[[Records], Matrix]) -> bool:
     return bool(features.min(initial=0.0) < -1e-6 * np.abs(features).max(initial=0.0))
 
 
-def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
+def _known(audited: Sequence[Records], context: AttackedContext) -> _ControlsBySize:
     """Control clients of the sizes of audited ones, through the method's own run and the same attack."""
     by_size = {len(records): records for records in audited if len(records)}
     sizes = sorted(by_size)
     if not sizes:
-        return _Known(missing=Why("no audited client holds a record"))
+        return _ControlsBySize(missing=Why("no audited client holds a record"))
     chosen = sorted({sizes[round(i)] for i in np.linspace(0, len(sizes) - 1, MOST_SIZES)})
     noised = sorted(
         {item.kind for m in context.view.from_clients() for item in m.fields.values() if noise_of(item)}
     )
-    key = f"message/{context.attack_key}/{context.release_key}/{noised}/{chosen}/{context.bounds}"
-    return context.workplace.once(key, lambda: _tried([by_size[size] for size in chosen], context))
+    key = f"message/{context.attack_key}/{context.release_key}/{noised}/{chosen}/{context.num_tests}"
+    return context.io.once(key, lambda: _tried([by_size[size] for size in chosen], context))
 
 
-def _tried(wanted: Sequence[Records], context: AttackedContext) -> _Known:
+def _tried(wanted: Sequence[Records], context: AttackedContext) -> _ControlsBySize:
     """What comes back of control clients as large as these, of rising sizes."""
     try:
-        readings = exposed.also_faintly_noised(exposed.alike(context, wanted), context)
+        readings = nonprivate.also_faintly_noised(nonprivate.alike(context, wanted), context)
     except NotRunError as error:
-        return _Known(missing=error.why)
+        return _ControlsBySize(missing=error.why)
     tried = [
         (len(client), recovery)
         for reading in readings
         for client in reading.clients
-        for recovery in exposed.recovered((replace(reading, clients=(client,)),), reading.result.attack, context)
+        for recovery in nonprivate.recovered(
+            (replace(reading, clients=(client,)),), reading.result.attack, context
+        )
     ]
     tried.sort(key=lambda each: each[0])
     reasons = {
@@ -312,9 +316,9 @@ def _tried(wanted: Sequence[Records], context: AttackedContext) -> _Known:
         available,
         largest,
     )
-    return _Known(
+    return _ControlsBySize(
         sizes=tuple(size for size, _ in tried),
-        found=tuple(recovery.test.beats for _, recovery in tried),
+        found=tuple(recovery.test.rejects for _, recovery in tried),
         exact=tuple(recovery.matched.exact for _, recovery in tried),
         errors=tuple(np.inf if recovery.median is None else recovery.median for _, recovery in tried),
         reasons=tuple(sorted(reasons - {""})),
@@ -322,7 +326,7 @@ def _tried(wanted: Sequence[Records], context: AttackedContext) -> _Known:
     )
 
 
-def _beyond(known: _Known) -> Why | None:
+def _beyond(known: _ControlsBySize) -> Why | None:
     """Why the factorization does not apply to messages of these sizes at all."""
     return next((reason for reason in known.reasons if reason.kind != _LIMITED), None)
 
@@ -333,7 +337,7 @@ def _limited(result: AttackResult) -> str:
     return next((str(words) for words, kind in reasons if kind == _LIMITED), "")
 
 
-def _undecided(result: AttackResult, known: _Known, truths: Mapping[str, Records]) -> str:
+def _undecided(result: AttackResult, known: _ControlsBySize, truths: Mapping[str, Records]) -> str:
     """Why nothing is concluded about some of these senders."""
     limited, largest = _limited(result), max(map(len, truths.values()))
     if limited:
@@ -346,7 +350,7 @@ def _undecided(result: AttackResult, known: _Known, truths: Mapping[str, Records
     return ""
 
 
-def _limit(clients: int, known: _Known) -> Limit:
+def _limit(clients: int, known: _ControlsBySize) -> Limit:
     """The share of clients which, if they came back as control clients do, would have shown in 95 %."""
     share = rule_of_three(clients)
     return Limit(
@@ -361,7 +365,7 @@ def _limit(clients: int, known: _Known) -> Limit:
     )
 
 
-def _by_hand(context: AttackedContext, means: Matrix) -> Control:
+def _by_hand(context: AttackedContext, means: Matrix) -> ControlResult:
     """The attack alone, on exact statistics of a few records, in float64."""
     records, encode = control_records(context), encoder(context)
     assert encode is not None
@@ -370,7 +374,7 @@ def _by_hand(context: AttackedContext, means: Matrix) -> Control:
     labels = np.full(len(whole), -1)
     truth = [(np.arange(len(whole)), encode(records), records.labels)]
     rng = control_seeds(context, "message", "by hand").numpy()
-    recovery = judge(match(whole, labels, truth, means), rng, tests=context.bounds)
+    recovery = judge(match(whole, labels, truth, means), rng, tests=context.num_tests)
     return recovery.control(f"statistics by hand of {recovery.matched.records} private records, in float64")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import IDENTIFIED, TOTAL_VARIATION
 from fedassay.plan import rates as rate
 
@@ -88,7 +88,7 @@ MESSAGE = AuditFacts(
             "counts_right", "Counts right", "Of the counts that were read off, how many are right.", worse="higher"
         ),
     ),
-    place=Place("attacks", "Message algebra", order=50, always=True),
+    place=ReportSection("attacks", "Message algebra", order=50, always=True),
     rule=SarifRule(
         "Records must not follow from a message by algebra.",
         taxa=("CWE-359", "AML.T0024.001", "ML03"),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedassay.audits.evidence import (
     WORSE,
     Arms,
-    Control,
+    ControlResult,
     Figures,
     LeakTest,
     Result,
@@ -24,17 +24,17 @@ from fedassay.audits.evidence import (
     by_arithmetic,
     by_p_value,
 )
-from fedassay.audits.exposure import exposed_clients, summed_only
 from fedassay.audits.message.controls import attacked, view_of
-from fedassay.audits.message.exposed import Reading, also_faintly_noised, read
+from fedassay.audits.message.nonprivate import Reading, also_faintly_noised, read
 from fedassay.audits.message.truth import truth_of
+from fedassay.audits.nonprivate_releases import nonprivate_clients, summed_only
 from fedassay.audits.simulation import control_seeds
+from fedassay.audits.stats.below_baseline import below_baseline
 from fedassay.audits.stats.detection import drawn_trials, smallest_shift
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Bounded, interval
-from fedassay.audits.stats.worse import below_baseline
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -88,17 +88,17 @@ class Gain:
             else by_p_value(self.closer.p, self.tests, "total_variation")
         )
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control."""
-        return Control(
+        return ControlResult(
             release,
-            detected=self.test.beats,
+            detected=self.test.rejects,
             shown=f"{len(self.ours)} histograms at a total variation distance of {self.ours.mean():.3f}, the "
             f"public one at {self.baseline.mean():.3f}",
             value=float(self.ours.mean()),
             n=len(self.ours),
             detail="total variation distance",
-            own_shape=own_shape,
+            end_to_end=end_to_end,
             gain=float((self.baseline - self.ours).mean()),
         )
 
@@ -136,7 +136,7 @@ def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding
             "baseline: the label histogram of records that no client holds",
             "leak: a histogram that is read exactly from what leaves without noise; or closer than the "
             "baseline, by a sign-flip test of the distances saved, one-sided 95 %, corrected for "
-            f"{context.bounds} tests",
+            f"{context.num_tests} tests",
         ),
     )
     silent = negative.control("histograms of as many fresh (test) records, held against the same estimates")
@@ -146,7 +146,7 @@ def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding
 
 def _result(gain: Gain, negative: Gain, evidence: str, context: AuditContext) -> Result:
     adjacency, held = context.privacy.adjacency, len(gain.ours)
-    public, needed = class_counts_public(adjacency), smallest_pairs(level_of(context.bounds))
+    public, needed = class_counts_public(adjacency), smallest_pairs(level_of(context.num_tests))
     few = Why(
         f"{held} estimated histogram(s) are too few for a test at the level of this run; {needed} senders would "
         "decide",
@@ -169,7 +169,7 @@ def _result(gain: Gain, negative: Gain, evidence: str, context: AuditContext) ->
             value=float(gain.ours.mean()),
             mechanism="label_histograms",
         ),
-        worse="the public histogram" if gain.farther.p <= WORSE and not gain.read else "",
+        below_baseline="the public histogram" if gain.farther.p <= WORSE and not gain.read else "",
         undecided=few if held < needed and not public else "",
         limit=None if public else partial(_limit, negative, context),
         public=public,
@@ -231,10 +231,10 @@ def _gain(
     return Gain(
         ours,
         baseline,
-        sign_flip(baseline - ours, rng, tests=context.bounds),
+        sign_flip(baseline - ours, rng, tests=context.num_tests),
         below_baseline(-ours, -baseline, rng),
         exactly,
-        context.bounds,
+        context.num_tests,
     )
 
 
@@ -248,7 +248,7 @@ def _noised(context: AuditContext) -> set[str]:
     }
 
 
-def _known(context: AttackedContext) -> tuple[Control, ...] | str:
+def _known(context: AttackedContext) -> tuple[ControlResult, ...] | str:
     """Control clients of two classes each, through the method's own run; or why there are none."""
     rng = control_seeds(context, "message", "histograms").numpy()
     clients = _control_clients(context, rng)
@@ -260,7 +260,7 @@ def _known(context: AttackedContext) -> tuple[Control, ...] | str:
         return Why(words, "control", len(context.control), 2 * _PER_CLASS * context.classes)
     group = clients[:2] if summed_only(context.view) else clients
     try:
-        readings = [read(exposure, context) for exposure in exposed_clients(context, group, "histograms")]
+        readings = [read(exposure, context) for exposure in nonprivate_clients(context, group, "histograms")]
     except NotRunError as error:
         return error.why
     release = "the method's own messages without privacy, of control clients of two classes each"
@@ -268,10 +268,10 @@ def _known(context: AttackedContext) -> tuple[Control, ...] | str:
     for reading in also_faintly_noised(readings, context):
         estimates, owners = _estimates([reading])
         if not owners:
-            return (Control(release, False, "no histogram came back", own_shape=True),)
+            return (ControlResult(release, False, "no histogram came back", end_to_end=True),)
         # Under faint noise what is read is as good as exact.
         gain = _gain(np.round(estimates, 3), owners, context, rng, read=[True] * len(owners))
-        controls.append(gain.control(release, own_shape=True))
+        controls.append(gain.control(release, end_to_end=True))
     return (min(controls, key=lambda control: (control.detected, -(control.value or 0.0))),)
 
 

@@ -72,7 +72,7 @@ def counting(named: Identification | None, context: AuditContext) -> Identificat
     if named is None or not isinstance(context.outcome.transcript.claim, PrivacyClaim):
         return named
     mu = context.accounted.mu
-    return named if mu is not None and named.beyond(mu, level_of(context.bounds)) else None
+    return named if mu is not None and named.beyond(mu, level_of(context.num_tests)) else None
 
 
 def identification_metrics(

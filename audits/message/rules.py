@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Arms, Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.evidence import Arms, ControlResult, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.controls import attacked
-from fedassay.audits.message.exposed import FAINT, Reading, changed, counts_of, drowned, gaussian, redeclared
+from fedassay.audits.message.nonprivate import FAINT, Reading, changed, counts_of, drowned, gaussian, redeclared
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import assay
@@ -178,13 +178,13 @@ def _limit(rule: str, result: AttackResult, context: AuditContext) -> Limit:
     )
 
 
-def _positive(rule: str, context: AttackedContext, readings: Sequence[Reading]) -> Control:
+def _positive(rule: str, context: AttackedContext, readings: Sequence[Reading]) -> ControlResult:
     """A release of known records that makes the rule fire, for every reading."""
     change = _CHANGES.get(rule)
     sizes = ", ".join(str(sum(len(client) for client in reading.clients)) for reading in readings)
     fired, own = True, True
     for reading in readings:
-        own = own and reading.own_shape
+        own = own and reading.end_to_end
         if change is None:
             said = remarked(reading.result, rule)
             fired = fired and bool(said) and all(_right(each, reading.truth(each.sender)) for each in said)
@@ -192,22 +192,22 @@ def _positive(rule: str, context: AttackedContext, readings: Sequence[Reading]) 
             result = attacked(context, change(reading.exposure.view, context.view))
             fired = fired and any(each.discloses or rule == "missing_noise" for each in remarked(result, rule))
     what = "the method's own messages without privacy" if own else "messages made by hand"
-    return Control(
+    return ControlResult(
         f"{what}, of {sizes} control records{_CHANGED.get(rule, '')}",
         detected=fired and bool(readings),
         shown=f"{_words(rule)}: {'found' if fired else 'not found'} in {what} of {sizes} known records",
         detail=_words(rule),
-        own_shape=own,
+        end_to_end=own,
     )
 
 
-def _negative(rule: str, context: AttackedContext, readings: Sequence[Reading]) -> Control:
+def _negative(rule: str, context: AttackedContext, readings: Sequence[Reading]) -> ControlResult:
     flagged = False
     for reading in readings[:1]:
         rng = control_seeds(context, "message", "drowned").numpy()
         said = remarked(attacked(context, drowned(reading.exposure.view, rng)), rule)
         flagged = any(rule not in ("unprotected_field", "redundant_field") or each.discloses for each in said)
-    return Control(
+    return ControlResult(
         "the same under noise ten times as large, which it declares",
         detected=flagged,
         shown=f"{_words(rule)} under noise",

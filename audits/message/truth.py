@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import WORSE, Control, LeakTest, Result, by_arithmetic, by_p_value
+from fedassay.audits.evidence import WORSE, ControlResult, LeakTest, Result, by_arithmetic, by_p_value
+from fedassay.audits.stats.below_baseline import below_baseline
 from fedassay.audits.stats.identification import Identification
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
@@ -21,7 +22,6 @@ from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
 from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
-from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
@@ -119,7 +119,7 @@ class Recovery:
         Exact copies are no class means: that fresh records of the same kind lie closer to them than those do, as
         where classes have several modes, is no reason to doubt them. That one of them is met exactly would be.
         """
-        return negative.matched.exact > 0 if self.matched.exact else negative.test.beats
+        return negative.matched.exact > 0 if self.matched.exact else negative.test.rejects
 
     @property
     def undecided(self) -> str:
@@ -144,7 +144,7 @@ class Recovery:
         return self.matched.exact / max(self.matched.records, 1)
 
     @property
-    def worse(self) -> bool:
+    def below_baseline(self) -> bool:
         """Whether the vectors are farther from the records than their class means."""
         return self.farther is not None and self.farther.p <= WORSE and self.matched.exact == 0
 
@@ -153,24 +153,24 @@ class Recovery:
         """Median relative error, None where nothing was matched."""
         return float(np.median(self.matched.errors)) if len(self.matched.errors) else None
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control of a release that is known to leak: caught where most of its records came back."""
         errors, records = self.matched.errors, self.matched.records
         shown = f"{len(errors)} of {records} records matched"
         if self.median is not None:
             shown += f" at a median relative error of {self.median:.2g}"
-        return Control(
+        return ControlResult(
             release,
             self.caught,
             shown,
             self.median,
             len(errors),
             "median relative error",
-            own_shape,
+            end_to_end,
             gain=float((errors < NEAR).sum()) / max(records, 1),
         )
 
-    def negative(self, ours: Recovery, release: str) -> Control:
+    def negative(self, ours: Recovery, release: str) -> ControlResult:
         """As a control of records that nobody sent, held against the vectors of a result."""
         return replace(self.control(release), detected=ours.flags(self))
 
@@ -319,7 +319,7 @@ def result_of(
         test=ours.test,
         shown=shown,
         about=about,
-        worse="the class means" if ours.worse else "",
+        below_baseline="the class means" if ours.below_baseline else "",
         near_copies=matched.exact,
         harm=_harm(ours, name),
         undecided=undecided or ours.undecided,
@@ -384,7 +384,7 @@ def assumptions(context: AuditContext) -> tuple[str, ...]:
         "baseline: the nearest of the class means over records that no client holds",
         f"leak: a record recovered to a relative error below {EXACT:g}, or errors below the baseline's by a "
         f"sign-flip test of paired gains (symmetric where nothing is read), one-sided 95 %, corrected for "
-        f"{context.bounds} tests",
+        f"{context.num_tests} tests",
     )
 
 

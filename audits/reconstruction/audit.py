@@ -18,22 +18,22 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
-from fedassay.audits.evidence import OWN_RELEASE, Arms, Control, Figures, Subject
-from fedassay.audits.exposed_images import ExposedImages, exposed_images
-from fedassay.audits.limits import limit_of
+from fedassay.audits.detection_limit import limit_of
+from fedassay.audits.evidence import OWN_RELEASE, Arms, ControlResult, Figures, Subject
 from fedassay.audits.named_images import NamedImages, named_images
+from fedassay.audits.nonprivate_images import NonPrivateImages, nonprivate_images
 from fedassay.audits.reconstruction.controls import (
-    nobodys_images,
+    null_images,
     other_images,
     owners,
     raw_features,
     shuffled_features,
 )
+from fedassay.audits.reconstruction.detection_limit import SHIFTS, PooledRuns, pairs
 from fedassay.audits.reconstruction.facts import RECONSTRUCTION
 from fedassay.audits.reconstruction.figures import assumptions, figure, targets
 from fedassay.audits.reconstruction.identified import identified
 from fedassay.audits.reconstruction.judging import Closeness, confounder_of, judge, result_of
-from fedassay.audits.reconstruction.limits import SHIFTS, PooledRuns, pairs
 from fedassay.audits.reconstruction.selections import (
     Scored,
     Truth,
@@ -66,11 +66,11 @@ class _Compared:
     Attributes:
         selection: Its name.
         result: The audited release.
-        own: The positive control in its own shape, or why there is none.
+        own: The end-to-end positive control, or why there is none.
         raw: That of the attack alone.
         negative: The negative control.
         others: Other private images in the place of reconstructions; None where these need not be asked.
-        runs: What a limit of detection is computed from; None without a control in the release's own shape.
+        runs: What a limit of detection is computed from; None without an end-to-end control.
     """
 
     selection: str
@@ -95,6 +95,7 @@ class ReconstructionAudit(Parameters):
     """Whether reconstructed images come closer to the private ones than what needs no generator."""
 
     facts: ClassVar[AuditFacts] = RECONSTRUCTION
+    formerly: ClassVar[Mapping[str, str]] = {"draws": "permutations"}
 
     near_duplicates: float = Field(default=0.1, ge=0, lt=1)
     """Share of the private images dropped beforehand: those most similar (SSIM) to an attacker image."""
@@ -105,7 +106,7 @@ class ReconstructionAudit(Parameters):
     control_records: int = Field(default=600, ge=20)
     """At most so many records for each control. Fewer than are scored make `oracle` and `attacker` harder to
     catch than they are for the result itself: the best 20 are then taken of fewer."""
-    draws: int = Field(default=2000, ge=200)
+    permutations: int = Field(default=2000, ge=200)
     """Exchanges and permutations of a test at least."""
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
@@ -138,14 +139,14 @@ class ReconstructionAudit(Parameters):
         ).items():
             judged = self._judge(scored, context, f"{name}/{selection}")
             raw, negative = controls["positive", selection], controls["negative", selection]
-            exposed = own if isinstance(own, str) else own.get(selection, f"no {selection} of {name}")
-            if isinstance(exposed, str):
-                yield _Compared(selection, judged, exposed, raw, negative)
+            nonprivate = own if isinstance(own, str) else own.get(selection, f"no {selection} of {name}")
+            if isinstance(nonprivate, str):
+                yield _Compared(selection, judged, nonprivate, raw, negative)
                 continue
             seed = context.seeds.integer("reconstruction", "limit", name, selection)
-            ours, silent, known = (pairs(each.trials) for each in (judged, negative, exposed))
-            runs = PairedRuns(ours, silent, known, context.bounds, seed)
-            yield _Compared(selection, judged, exposed, raw, negative, runs=runs)
+            ours, silent, known = (pairs(each.trials) for each in (judged, negative, nonprivate))
+            runs = PairedRuns(ours, silent, known, context.num_tests, seed)
+            yield _Compared(selection, judged, nonprivate, raw, negative, runs=runs)
 
     def _own_pairs(
         self, reconstruction: Reconstruction, truth: Truth, context: AttackedContext
@@ -153,16 +154,16 @@ class ReconstructionAudit(Parameters):
         """What the attack makes of the method's own release of control records, by selection; or why nothing."""
         name = reconstruction.source.name
         try:
-            exposed = self._exposed(reconstruction, context)
+            nonprivate = self._nonprivate(reconstruction, context)
         except NotRunError as error:
             return error.why
-        made = identified(exposed.made, exposed.clients, 2)
+        made = identified(nonprivate.made, nonprivate.clients, 2)
         if not made.source.paired:
             return f"of {len(made.images)} vectors of control records, too few are a record's own feature"
-        images = joined("control", exposed.clients).images
+        images = joined("control", nonprivate.clients).images
         closest = most_similar(images, context.attacker.images, device=context.similarity.device).indices
-        groups = joined("control", exposed.clients).groups
-        known = Truth(images, truth.fresh, tuple(owners(exposed.clients)), closest, groups)
+        groups = joined("control", nonprivate.clients).groups
+        known = Truth(images, truth.fresh, tuple(owners(nonprivate.clients)), closest, groups)
         top = self._top(len(made.images))
         selections = paired_selections(made, known, context.attacker, context.similarity, top)
         return {
@@ -170,10 +171,10 @@ class ReconstructionAudit(Parameters):
             for selection, scored in selections.items()
         }
 
-    def _exposed(self, reconstruction: Reconstruction, context: AttackedContext) -> ExposedImages:
+    def _nonprivate(self, reconstruction: Reconstruction, context: AttackedContext) -> NonPrivateImages:
         vectors = min(self.control_records, len(reconstruction.source.vectors))
         name = reconstruction.source.name
-        return exposed_images(context, name, self.control_records, vectors=vectors, least=self.at_least)
+        return nonprivate_images(context, name, self.control_records, vectors=vectors, least=self.at_least)
 
     def _set_level(
         self, reconstruction: Reconstruction, truth: Truth, context: AttackedContext
@@ -181,7 +182,7 @@ class ReconstructionAudit(Parameters):
         """Both set-level selections, with controls that go through the same matching."""
         name = reconstruction.source.name
         records, _, raw = self._raw(truth, context)
-        silent = nobodys_images(name, context)
+        silent = null_images(name, context)
         sets = {
             "result": _Set(reconstruction.images[:, 0], truth.images, truth.persons),
             "raw": _Set(raw.images[:, 0], records.images, records.groups),
@@ -189,16 +190,16 @@ class ReconstructionAudit(Parameters):
         }
         missing = ""
         try:
-            exposed = self._exposed(reconstruction, context)
-            held = joined("control", exposed.clients)
-            sets["own"] = _Set(exposed.made.images[:, 0], held.images, held.groups)
+            nonprivate = self._nonprivate(reconstruction, context)
+            held = joined("control", nonprivate.clients)
+            sets["own"] = _Set(nonprivate.made.images[:, 0], held.images, held.groups)
         except NotRunError as error:
             missing = error.why
         judged: dict[tuple[str, str], Closeness] = {}
         for kind, each in sets.items():
             judged |= self._judged_sets(name, kind, each, truth, context)
         tests = [judged["result", selection].test for selection in ("oracle_all", "oracle")]
-        if any(test.beats or test.alone for test in tests) and len(truth.images) >= 4:
+        if any(test.rejects or test.uncorrected for test in tests) and len(truth.images) >= 4:
             shown, rest = other_images(reconstruction, truth, context)
             others_held = _Set(shown, truth.images[rest], None if truth.persons is None else truth.persons[rest])
             judged |= self._judged_sets(name, "others", others_held, truth, context)
@@ -222,18 +223,18 @@ class ReconstructionAudit(Parameters):
         name: str,
     ) -> PooledRuns:
         n = len(truth.images)
-        shown, exposed, _ = sets["own"]
+        shown, nonprivate, _ = sets["own"]
         return PooledRuns(
             truth=truth.images,
             fresh=truth.fresh,
             silent=sets["negative"].shown,
             persons=truth.persons,
             fresh_persons=truth.fresh_persons,
-            exposed=exposed,
+            nonprivate=nonprivate,
             shown=shown,
             attacker=context.attacker.images,
             top=n if selection == "oracle_all" else min(n, self._top(n)),
-            tests=context.bounds,
+            tests=context.num_tests,
             seeds=context.seeds.child("reconstruction", "limit", name, selection),
             device=context.similarity.device,
         )
@@ -260,14 +261,14 @@ class ReconstructionAudit(Parameters):
     def _truth(self, context: AuditContext) -> Truth:
         """The private images that count; the same for every cell of a seed."""
         key = f"truth/{self.near_duplicates}"
-        return context.workplace.once(key, lambda: private_truth(context, self.near_duplicates))
+        return context.io.once(key, lambda: private_truth(context, self.near_duplicates))
 
     def _top(self, n: int) -> int:
         return max(self.at_least, round(self.top * n))
 
     def _judge(self, scored: Scored, context: AuditContext, path: str) -> Closeness:
         rng = context.seeds.numpy("reconstruction", "bootstrap", path)
-        return judge(scored, context.similarity, rng, tests=context.bounds, draws=self.draws)
+        return judge(scored, context.similarity, rng, tests=context.num_tests, draws=self.permutations)
 
     def _raw(self, truth: Truth, context: AttackedContext) -> tuple[Records, Ints, Reconstruction]:
         return raw_features(truth, context, self.control_records, f"raw control/{self.near_duplicates}")
@@ -309,17 +310,17 @@ class ReconstructionAudit(Parameters):
             ours, source.name, self._limit(source, compared, named, context), noised=noised(context)
         )
         negative, confounder = compared.negative.control(silent), confounder_of(compared.others, ours)
-        own: tuple[Control, ...] | str
+        own: tuple[ControlResult, ...] | str
         if isinstance(compared.own, str):
             own = compared.own
         else:
-            caught = compared.own.control(OWN_RELEASE, own_shape=True)
+            caught = compared.own.control(OWN_RELEASE, end_to_end=True)
             if named is not None:
-                caught = named.caught(caught, self._exposed(reconstruction, context), context)
+                caught = named.caught(caught, self._nonprivate(reconstruction, context), context)
             own = (caught,)
         if named is not None:
             result, negative = named.result(result, ours.p), named.silent(negative)
-            confounder = None if named.alone(result) else confounder
+            confounder = None if named.names_alone(result) else confounder
         raw = compared.raw.control("raw features of the same records")
         return assay(subject, Arms(result, own, negative, (raw,), confounder), figures)
 
@@ -343,4 +344,4 @@ def _asked_twice(
     runs: PairedRuns | PooledRuns, named: NamedImages | None, context: AuditContext
 ) -> PairedRuns | PooledRuns:
     """The runs of a limit at the level that is left to similarity where identification is asked as well."""
-    return runs if named is None or named.counts is None else replace(runs, tests=2 * context.bounds)
+    return runs if named is None or named.counts is None else replace(runs, tests=2 * context.num_tests)

@@ -1,6 +1,6 @@
 """Controls of the attack alone: raw features of private records, and what knows nothing of the targets.
 
-The control in the release's own shape is made in `fedassay.audits.exposed_images`.
+The end-to-end control is made in `fedassay.audits.nonprivate_images`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def raw_features(
         records = joined("private", context.clients).take(positions, "control")
         return records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
 
-    return context.workplace.once(f"{name}/{most}/{context.attack_key}", make)
+    return context.io.once(f"{name}/{most}/{context.attack_key}", make)
 
 
 def shuffled_features(records: Records, context: AttackedContext) -> Reconstruction:
@@ -54,16 +54,16 @@ def shuffled_features(records: Records, context: AttackedContext) -> Reconstruct
     return _only(context.attack(raw_view([records.take(wrong)], context)))
 
 
-def nobodys_images(name: str, context: AttackedContext) -> Images:
+def null_images(name: str, context: AttackedContext) -> Images:
     """What the method and the attack make of records that no client holds, shape (n, H, W, C).
 
     What other attacks recovered is recovered again. Where nothing is, raw features stand in for it.
     """
     clients = fresh_clients(context, context.fresh)
     seeds = context.seeds.child("reconstruction", "simulated")
-    seen = view(context.rerun(clients, seeds).transcript, context.view.threat)
+    seen = view(context.run_on(clients, seeds).transcript, context.view.threat)
     try:
-        again = context.attack(seen) if name in OFFERED else context.attack(seen, upstream=True)
+        again = context.attack(seen) if name in OFFERED else context.attack(seen, rerun_previous_attacks=True)
         made = [item for item in again.reconstructions if item.source.name == name]
     except NotRunError:
         made = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import FEATURE_COSINE, HELDOUT_GAP, IDENTIFIED, IMAGES
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
@@ -27,7 +27,7 @@ RECONSTRUCTION = AuditFacts(
         ),
         FEATURE_COSINE,
     ),
-    place=Place("images", "Reconstruction", order=10, always=True),
+    place=ReportSection("images", "Reconstruction", order=10, always=True),
     rule=SarifRule(
         "Images must not be reconstructed better than without what was sent.",
         taxa=("CWE-359", "AML.T0024.001", "ML03"),

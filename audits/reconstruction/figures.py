@@ -40,7 +40,7 @@ def figure(scored: Scored, source: str, selection: str, context: AuditContext, m
         "attacker's image": scored.baseline[chosen],
         "reconstruction": scored.images[chosen],
     }
-    return (context.workplace.grid((source, selection), f"{source}, selection {selection}", rows, columns),)
+    return (context.io.grid((source, selection), f"{source}, selection {selection}", rows, columns),)
 
 
 def targets(scored: Scored) -> Series:
@@ -72,5 +72,5 @@ def assumptions(source: VectorSource, near_duplicates: float, context: AuditCont
         f"near duplicates of attacker images dropped: {near_duplicates:.0%} of the private ones",
         "leak: mean SSIM above the baseline"
         + ("" if source.paired else " and higher for private than for fresh images")
-        + f", one-sided 95 % corrected for {context.bounds} tests",
+        + f", one-sided 95 % corrected for {context.num_tests} tests",
     )

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import NEAR_COPY, WORSE, Confounder, Control, LeakTest, Result
+from fedassay.audits.evidence import NEAR_COPY, WORSE, Confounder, ControlResult, LeakTest, Result
 from fedassay.audits.reconstruction.selections import Scored
+from fedassay.audits.stats.below_baseline import below_baseline
 from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.paired import paired_test, smallest_pairs
 from fedassay.audits.stats.permutation import Gap, PermutationTest, gap
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval, mean_of_top
-from fedassay.audits.stats.worse import below_baseline
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
@@ -68,8 +68,8 @@ class Closeness:
         """Of whether it is closer than the baseline, and closer to private than to fresh images."""
         p, gap = self.exchanged.p, self.gap
         return LeakTest(
-            beats=p <= self.level and (gap is None or gap.p <= self.level),
-            alone=p <= ALONE and (gap is None or gap.p <= ALONE),
+            rejects=p <= self.level and (gap is None or gap.p <= self.level),
+            uncorrected=p <= ALONE and (gap is None or gap.p <= ALONE),
             words=f"p = {p:.2g}" if gap is None else f"p = {max(p, gap.p):.2g}",
             p=p if gap is None else max(p, gap.p),
             level=self.level,
@@ -77,7 +77,7 @@ class Closeness:
         )
 
     @property
-    def worse(self) -> bool:
+    def below_baseline(self) -> bool:
         """Whether it is farther from the private images than the baseline."""
         return self.farther <= WORSE
 
@@ -95,16 +95,16 @@ class Closeness:
         by_chance = np.ceil((scored.fresh["psnr"] > NEAR_COPY).mean() * len(copies))
         return max(0, int(copies[best].sum()) - int(by_chance))
 
-    def control(self, release: str, *, own_shape: bool = False) -> Control:
+    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control."""
-        return Control(
+        return ControlResult(
             release,
-            detected=self.test.beats,
+            detected=self.test.rejects,
             shown=self.shown,
             value=self.metrics["ssim_gain"].value,
             n=self.trials.top,
             detail="SSIM over the same baseline",
-            own_shape=own_shape,
+            end_to_end=end_to_end,
             gain=self.metrics["ssim_gain"].value,
         )
 
@@ -227,7 +227,7 @@ def result_of(
             value=ours,
             mechanism=source,
         ),
-        worse="what needs no generator" if closeness.worse else "",
+        below_baseline="what needs no generator" if closeness.below_baseline else "",
         ruin_expected=noised,
         undecided=closeness.undecided,
         decided_by=DECIDED_BY,

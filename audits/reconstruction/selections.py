@@ -127,9 +127,9 @@ def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
     test = context.test
     drawn = control_seeds(context, "reconstruction", "fresh").numpy().permutation(len(test))[: len(images)]
     fresh = test.images[np.sort(drawn)]
-    with context.workplace.progress.step("near duplicates") as advance:
+    with context.io.progress.step("near duplicates") as advance:
         both = np.concatenate([images, fresh])
-        found = most_similar(both, context.attacker.images, device=context.workplace.device, progress=advance)
+        found = most_similar(both, context.attacker.images, device=context.io.device, progress=advance)
     private, others = found.values[: len(images)], found.values[len(images) :]
     groups = joined("private", context.clients).groups
     kept = np.flatnonzero(~_too_near(private, near_duplicates, groups))

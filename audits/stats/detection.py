@@ -67,14 +67,14 @@ class Detection:
         )
 
 
-Control = int | Ints
+ControlTrials = int | Ints
 """Trials of a control: how many, if all are independent, or the unit that each belongs to, shape (m,)."""
 
 
 def detection_limit(
     places: int,
-    negative: Control,
-    positive: Control,
+    negative: ControlTrials,
+    positive: ControlTrials,
     finds: Finds,
     rng: np.random.Generator,
     *,
@@ -106,12 +106,12 @@ def detection_limit(
     return Detection(None if np.isinf(limit) else limit / places, found, draws, unseen)
 
 
-def _units(control: Control) -> int:
+def _units(control: ControlTrials) -> int:
     """Independent units of a control."""
     return control if isinstance(control, int) else len(np.unique(control))
 
 
-def drawn_trials(control: Control, places: int, rng: np.random.Generator) -> Ints:
+def drawn_trials(control: ControlTrials, places: int, rng: np.random.Generator) -> Ints:
     """A trial for each place of a run, shape (places,), with replacement from a resample of the control.
 
     Args:

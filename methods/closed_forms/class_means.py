@@ -100,7 +100,7 @@ def _noised(client: Records, noise: JointNoise, transport: Transport, task: Meth
         client.labels,
         task.classes,
         sigmas=(noise.scale, noise.scale),
-        noise=task.door(client.name, 0, GROUP),
+        noise=task.mechanism(client.name, 0, GROUP),
         weights=task.weights(client),
     )
     release = noise.release()

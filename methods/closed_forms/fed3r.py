@@ -160,7 +160,7 @@ def _assembled(rows: Matrix, client: Records, noise: JointNoise, task: MethodInp
         client.labels,
         task.classes,
         sigmas=(noise.scale,) * 3,
-        noise=task.door(client.name, 0, GROUP),
+        noise=task.mechanism(client.name, 0, GROUP),
         weights=task.weights(client),
     )
     first = sums.sum(axis=0)

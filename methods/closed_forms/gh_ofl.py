@@ -130,8 +130,8 @@ class GHOFL(Parameters):
             features(client.features), client.labels, task.classes, self._family, task.weights(client)
         )
         if noise is not None:
-            door = task.door(client.name, 0, GROUP)
-            own = noised_sums(own, (noise.scale,) * 3, door, full=self.moments == "full")
+            mechanism = task.mechanism(client.name, 0, GROUP)
+            own = noised_sums(own, (noise.scale,) * 3, mechanism, full=self.moments == "full")
         release, secure = release_of(noise), self.secure_aggregation == "all"
 
         def sent(values: Matrix) -> Floats:

@@ -38,7 +38,7 @@ def noised_ridge_sums(
         client.labels,
         task.classes,
         sigmas=(noise.scale, noise.scale),
-        noise=task.door(client.name, 0, GROUP),
+        noise=task.mechanism(client.name, 0, GROUP),
         constant=features.constant,
         weights=task.weights(client),
     )

@@ -26,7 +26,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.types import Floats
 
 GROUP = "statistics"
-"""Group of the joint release, and the door that its noise comes from."""
+"""Group of the joint release, and the mechanism that its noise comes from."""
 
 _CLIPPED = "features are clipped to norm 1 before the statistics are taken"
 

@@ -46,7 +46,7 @@ from fedassay.privacy.mechanisms import Sums, noised_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.secure_sums import SecureSum, secure_sum
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
-from fedassay.privacy.tape import Door
+from fedassay.privacy.tape import NoiseMechanism
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.types import Parameters
 
@@ -72,9 +72,9 @@ class _Noise:
     counts: bool
     divided: SecureSum | None
 
-    def added(self, exact: Sums, door: Door) -> Sums:
+    def added(self, exact: Sums, noise_mechanism: NoiseMechanism) -> Sums:
         """One client's release."""
-        noise = door if self.divided is None else self.divided.shares(door)
+        noise = noise_mechanism if self.divided is None else self.divided.shares(noise_mechanism)
         return noised_sums(exact, (self.scale if self.counts else 0.0, self.scale, self.scale), noise, full=True)
 
 
@@ -282,7 +282,7 @@ class FedCGS(Parameters):
         own = statistics(transform(client.features), client.labels, task.classes, task.weights(client))
         released = Sums(own.counts, own.sums, own.second)
         if noise is not None:
-            released = noise.added(released, task.door(client.name, 0, _GROUP))
+            released = noise.added(released, task.mechanism(client.name, 0, _GROUP))
         whole = noise is None or not noise.counts
         # Shares whose noise only the sum carries may not be clipped one by one: that is no post-processing of it.
         clip = noise is not None and noise.divided is None

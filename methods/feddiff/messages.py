@@ -19,10 +19,10 @@ def sent_histogram(client: Records, budget: Budget | None, task: MethodInput) ->
     """A client's label histogram (C,): int32 where it leaves exactly, float32 where it is noised."""
     if budget is None or budget.histogram == 0:
         return np.bincount(client.labels, minlength=task.classes).astype(np.int32)
-    door = task.door(client.name, 0, "class_counts")
+    mechanism = task.mechanism(client.name, 0, "class_counts")
     weights = task.weights(client)
     return release_class_counts(
-        client.labels, task.classes, sigma=budget.histogram, noise=door, weights=weights
+        client.labels, task.classes, sigma=budget.histogram, noise=mechanism, weights=weights
     ).astype(np.float32)
 
 
@@ -41,18 +41,18 @@ def sent_magnitude(
     if budget is None:
         own = mean_magnitude(client.images) if len(client) else np.zeros(client.image_shape)
         return own.astype(np.float32)
-    door = task.door(client.name, 0, "magnitude_mean")
+    mechanism = task.mechanism(client.name, 0, "magnitude_mean")
     if budget.coordinates:
         shape, bounds = client.image_shape, pydp_bounds(client.images)
         values = magnitudes(client.images).reshape(len(client), math.prod(shape))
         release = partial(pydp_means, epsilon=budget.each, bounds=bounds)
         total = budget.coordinates * budget.each
-        return door.seal("mean", "PyDP", total, release, values, bounds).reshape(shape).astype(np.float32)
+        return mechanism.seal("mean", "PyDP", total, release, values, bounds).reshape(shape).astype(np.float32)
     weights = task.weights(client)
     # Where the number of records, or of persons, is private, so is what the sum is divided by.
     public = float(len(client) if weights is None else round(weights.sum()))
     divisor = count if task.privacy.adjacency == "add_remove" else public
     found = noised_mean(
-        client.images, clip=clip, sigma=budget.magnitude, count=divisor, noise=door, of_records=weights
+        client.images, clip=clip, sigma=budget.magnitude, count=divisor, noise=mechanism, of_records=weights
     )
     return found.astype(np.float32)

@@ -46,13 +46,13 @@ from fedassay.methods.feddiff.server import (
     kept,
 )
 from fedassay.methods.shared.classifiers import of_network
-from fedassay.methods.shared.dp_sgd import training_door, training_release
+from fedassay.methods.shared.dp_sgd import training_mechanism, training_release
 from fedassay.methods.shared.heads import OVERFITTED
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import finite
 from fedassay.methods.shared.rounds import fingerprint
+from fedassay.nets.dp_sgd.checkpoint import keep_trainings, restore_trainings
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
-from fedassay.nets.dp_sgd.kept import keep_trainings, restore_trainings
 from fedassay.nets.generators import (
     GENERATORS,
     GeneratorName,
@@ -64,7 +64,7 @@ from fedassay.nets.presets import Preset, Sampler
 from fedassay.plan import rates as rate
 from fedassay.plan.work import film
 from fedassay.privacy import reruns
-from fedassay.privacy.kept_tape import keep_draws, restore_draws
+from fedassay.privacy.tape_checkpoint import keep_draws, restore_draws
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.progress import Advance
@@ -194,7 +194,7 @@ class FedDiff(Parameters):
             raise ValueError(f"fmf_composition: per_coordinate given with fmf {self.fmf}; allowed: with fmf pydp")
         return self
 
-    def exposed(self) -> FedDiff:
+    def leakiest_form(self) -> FedDiff:
         """The same method, whose generators hold a few records by heart."""
         film = all(GENERATORS[name].architecture == "film" for name in self.preset)
         rate = max(self.learning_rate or 0.0, _OVERFITTING_RATE) if film else self.learning_rate
@@ -340,9 +340,9 @@ class FedDiff(Parameters):
                 budget.steps, settings.draws, settings.together, settings.average, settings.optimizer
             )
             preset = replace(preset, learning_rate=settings.learning_rate)
-            door = training_door(task, client.name, 0, "weights")
+            mechanism = training_mechanism(task, client.name, 0, "weights")
             model = train_generator_privately(
-                *given, preset, training, door=door, persons=task.persons(client), **where
+                *given, preset, training, mechanism=mechanism, persons=task.persons(client), **where
             )
         return flatten_weights(model.weights)
 

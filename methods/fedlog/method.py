@@ -159,7 +159,7 @@ class FedLog(Parameters):
                 )
         return self
 
-    def exposed(self) -> FedLog:
+    def leakiest_form(self) -> FedLog:
         """The same method, whose networks hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
@@ -283,14 +283,14 @@ class FedLog(Parameters):
         self._train(number, bodies, shared, protected, task)
         sent: Arrays = {}
         for client, own in zip(task.clients, bodies.of_client, strict=True):
-            door = task.door(client.name, number, GROUP)
+            noise_mechanism = task.mechanism(client.name, number, GROUP)
             statistic = release_fedlog_sums(
                 outputs(bodies.networks[own].module, client.images),
                 client.labels,
                 task.classes,
                 clip=np.inf if protected is None else self.clip,
                 sigma=0.0 if protected is None else protected.scale,
-                noise=door if protected is None else protected.noise(door),
+                noise=noise_mechanism if protected is None else protected.noise(noise_mechanism),
                 weights=task.weights(client),
             )
             sent |= as_sent(client, statistic, protected)

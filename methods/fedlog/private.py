@@ -28,7 +28,7 @@ from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_t
 from fedassay.privacy.reruns import Experiment, flat_rows, of_unit, weights_alike
 from fedassay.privacy.secure_sums import SecureSum, secure_sum
 from fedassay.privacy.sensitivities import WorstCase, fedlog_sums, worst_pair
-from fedassay.privacy.tape import Door, FreeNoise, NoiseSource
+from fedassay.privacy.tape import FreeNoise, NoiseMechanism, NoiseSource
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats
@@ -123,9 +123,9 @@ class Protection:
     divided: SecureSum | None
     statistic: Statistic
 
-    def noise(self, door: Door) -> NoiseSource:
+    def noise(self, noise_mechanism: NoiseMechanism) -> NoiseSource:
         """Where one client's release of T takes its noise from."""
-        return door if self.divided is None else self.divided.shares(door)
+        return noise_mechanism if self.divided is None else self.divided.shares(noise_mechanism)
 
     def of_statistic(self) -> Release:
         """The release of T, one joint entry for its counts and its sums."""

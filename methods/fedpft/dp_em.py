@@ -30,7 +30,7 @@ from fedassay.mixtures.packed import Family, pack_lower
 from fedassay.privacy.mechanisms import Moments, Sums, noised_sums
 from fedassay.privacy.postprocess import covariance_from_moments
 from fedassay.privacy.sensitivities import class_sums, responsibility_sums
-from fedassay.privacy.tape import Door
+from fedassay.privacy.tape import NoiseMechanism
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.types import Floats
 
@@ -95,7 +95,7 @@ def dp_em(
     steps: int,
     sigma: float,
     floor: float,
-    noise: Door,
+    noise: NoiseMechanism,
     start: np.random.Generator,
     count_noised: bool = True,
     record_weights: NDArray[np.float64] | None = None,
@@ -109,7 +109,7 @@ def dp_em(
         steps: Releases, at least 1; the first has one component.
         sigma: Noise standard deviation of every release, per isometric coordinate.
         floor: Smallest eigenvalue of a covariance, positive.
-        noise: The door of this class's release; every step draws under its own key.
+        noise: The noise mechanism of this class's release; every step draws under its own key.
         start: Draws the initial components: public randomness, never the noise's.
         count_noised: Whether the first step's count carries noise; later responsibilities always do.
         record_weights: Shape (n,), of each record in every sum; None: 1 each.
@@ -145,7 +145,7 @@ def _release(
     responsibilities: NDArray[np.float64],
     family: Family,
     sigmas: tuple[float, float, float],
-    noise: Door,
+    noise: NoiseMechanism,
 ) -> Sums:
     if family == "diag":
         second = responsibilities @ rows**2

@@ -62,9 +62,9 @@ class FedPFT(MixtureParameters):
     delta: Literal["plan", "per_class"] = "plan"
     densities: bool = False
 
-    def exposed(self) -> FedPFT:
+    def leakiest_form(self) -> FedPFT:
         """The same method, whose head holds a few records by heart; so do mixtures of as many components."""
-        return self.model_copy(update={"head": self.head.exposed()})
+        return self.model_copy(update={"head": self.head.leakiest_form()})
 
     def private_fit(self, parts: int) -> PrivateFit:
         """How a client fits `parts` components a class in a private run."""

@@ -48,7 +48,7 @@ from fedassay.privacy.paper_formulas import (
 from fedassay.privacy.postprocess import covariance_from_moments, covariance_from_release, moments_from_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
-from fedassay.privacy.tape import Door
+from fedassay.privacy.tape import NoiseMechanism
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats, Ints
 
@@ -86,7 +86,7 @@ class PrivateFit:
         """
         self._check_unit(task)
         features = clip_features(client.features, nonnegative=self.nonnegative)
-        door = task.door(client.name, number, _GROUP)
+        noise_mechanism = task.mechanism(client.name, number, _GROUP)
         if self.class_delta and self.mechanism == "tight":
             raise PlanError(
                 "fedpft: delta per_class with mechanism tight; it is what the paper's mechanisms take, and no "
@@ -103,12 +103,12 @@ class PrivateFit:
                 "counts and gives them away; allowed: counts exact, or mechanism tight"
             )
         if self.components > 1:
-            return self._dp_em(features, client, task, door)
+            return self._dp_em(features, client, task, noise_mechanism)
         # A person's records are of several classes: releases class by class would not compose in parallel.
         by_class = task.privacy.adjacency == "replace_one_same_label" and self.counts == "exact"
         if (by_class and task.privacy.unit == "record") or self.mechanism != "tight":
-            return self._moments(features, client, task, door)
-        return self._sums(features, client, task, door)
+            return self._moments(features, client, task, noise_mechanism)
+        return self._sums(features, client, task, noise_mechanism)
 
     def _check_unit(self, task: MethodInput) -> None:
         unit = task.privacy.unit
@@ -118,16 +118,18 @@ class PrivateFit:
                 f"records of a class, and a {unit} has several; allowed: mechanism tight, or unit record"
             )
 
-    def _moments(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
+    def _moments(
+        self, features: Floats, client: FeatureSet, task: MethodInput, noise_mechanism: NoiseMechanism
+    ) -> ClientMixtures:
         """Mean and second moment of each class present, noise by its own public count."""
         width = features.shape[1]
         classes, counts = np.unique(client.labels, return_counts=True)
         calibrated = [self._calibrated(int(count), width, task) for count in counts]
         scales, moved, stated = ([each[part] for each in calibrated] for part in range(3))
-        doors = [door.at(cell=f"class/{label}") for label in classes]
+        noise_mechanisms = [noise_mechanism.at(cell=f"class/{label}") for label in classes]
         noised = [
             self._noised(features[client.labels == label], scale, noise, _floor(width))
-            for label, scale, noise in zip(classes, scales, doors, strict=True)
+            for label, scale, noise in zip(classes, scales, noise_mechanisms, strict=True)
         ]
         means, covariances = (np.array([each[part] for each in noised]) for part in range(2))
         # Of no class there are no moments: an empty array, which the empty list of classes tells already.
@@ -169,7 +171,7 @@ class PrivateFit:
         return calibrate_sigma(epsilon, delta, sensitivity), sensitivity, sensitivity
 
     def _noised(
-        self, features: Floats, scale: float, noise: Door, floor: float
+        self, features: Floats, scale: float, noise: NoiseMechanism, floor: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self.mechanism == "paper":
             release = release_mean_covariance(features, sigma=scale, noise=noise, family=self.family)
@@ -219,7 +221,9 @@ class PrivateFit:
             unit=task.privacy.unit,
         )
 
-    def _sums(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
+    def _sums(
+        self, features: Floats, client: FeatureSet, task: MethodInput, noise_mechanism: NoiseMechanism
+    ) -> ClientMixtures:
         """Count, sum and second-moment sum of every class, as one joint release."""
         width, noised = features.shape[1], self.counts == "noised"
         sensitivity = class_sums(
@@ -236,7 +240,7 @@ class PrivateFit:
             client.labels,
             task.classes,
             sigmas=(scale if noised else 0.0, scale, scale),
-            noise=door,
+            noise=noise_mechanism,
             family=self.family,
             nonnegative=self.nonnegative,
             weights=weights_of(client, task),
@@ -253,7 +257,9 @@ class PrivateFit:
             self._class_sums(scale, noised, task),
         )
 
-    def _dp_em(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
+    def _dp_em(
+        self, features: Floats, client: FeatureSet, task: MethodInput, noise_mechanism: NoiseMechanism
+    ) -> ClientMixtures:
         """DP-EM on every class; all classes where presence is private, the present ones where it is not."""
         adjacency, noised = task.privacy.adjacency, self.counts == "noised"
         sensitivity = dp_em_sensitivity(
@@ -277,7 +283,7 @@ class PrivateFit:
                 steps=self.dp_steps,
                 sigma=scale,
                 floor=_floor(features.shape[1]),
-                noise=door.at(cell=f"class/{label}"),
+                noise=noise_mechanism.at(cell=f"class/{label}"),
                 start=task.seeds.numpy("start", client.name, int(label)),
                 count_noised=noised,
                 record_weights=None if weights is None else weights[client.labels == label],

@@ -125,7 +125,7 @@ class FedSGD(Parameters):
         """Positions of the records that a plain gradient is of."""
         if len(client) <= self.batch:
             return np.arange(len(client))
-        return np.sort(task.coins.numpy("batch", client.name).permutation(len(client))[: self.batch])
+        return np.sort(task.hidden_randomness.numpy("batch", client.name).permutation(len(client))[: self.batch])
 
     def _start(self, values: NDArray[np.float32], task: MethodInput) -> Sequence[Message]:
         """The server's messages that carry the classifier as it starts."""
@@ -147,7 +147,7 @@ class FedSGD(Parameters):
     ) -> Message:
         """A client's gradient, array by array."""
         if noise is not None:
-            total = noised(clipped_sum(network, self.clip), noise, task.door(client.name, 1, GROUP))
+            total = noised(clipped_sum(network, self.clip), noise, task.mechanism(client.name, 1, GROUP))
             return Message(1, client.name, SERVER, self._fields(network.module, total, noise.release()))
         chosen = self._batch(client, task)
         fields = self._fields(network.module, summed_gradient(network, chosen), exact())

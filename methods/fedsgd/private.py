@@ -15,7 +15,7 @@ from fedassay.privacy.tape import NoiseSource
 from fedassay.support.adjacency import Adjacency
 
 GROUP = "gradient"
-"""Group of the joint release of all arrays, and the door that its noise comes from."""
+"""Group of the joint release of all arrays, and the mechanism that its noise comes from."""
 
 SOURCE = "Gaussian mechanism on the sum of clipped gradients, analytic calibration"
 
@@ -59,9 +59,9 @@ def calibrated(clip: float, privacy: PrivacyTarget) -> GradientNoise | None:
     return GradientNoise(scale, clip, sensitivity, privacy.adjacency)
 
 
-def noised(total: NDArray[np.float64], noise: GradientNoise, door: NoiseSource) -> NDArray[np.float64]:
+def noised(total: NDArray[np.float64], noise: GradientNoise, noise_mechanism: NoiseSource) -> NDArray[np.float64]:
     """What leaves of a sum of clipped gradients (D,)."""
-    return door.add("sum", total, noise.scale)
+    return noise_mechanism.add("sum", total, noise.scale)
 
 
 def experiment(noise: GradientNoise) -> reruns.Experiment:

@@ -1,1 +1,1 @@
-"""The releases that the four methods are compared with."""
+"""Published methods of one round or few that the four audited papers compare with."""

@@ -21,7 +21,7 @@ from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import Release, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import LinearHead
-from fedassay.methods.rivals.fedavg import FedAvg, averaged_network
+from fedassay.methods.baselines.fedavg import FedAvg, averaged_network
 from fedassay.methods.shared.heads import HeadTraining, broadcast
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import outputs
@@ -111,9 +111,9 @@ class CCVR(Parameters):
             raise ValueError("ccvr: fedavg must average whole networks of one kind; allowed: share all, one body")
         return self
 
-    def exposed(self) -> CCVR:
+    def leakiest_form(self) -> CCVR:
         """The same method, whose networks and head hold a few records by heart."""
-        return self.model_copy(update={"fedavg": self.fedavg.exposed(), "head": self.head.exposed()})
+        return self.model_copy(update={"fedavg": self.fedavg.leakiest_form(), "head": self.head.leakiest_form()})
 
     def run(self, task: MethodInput) -> Outcome:
         """FedAvg's rounds, then one more: statistics up, the new head down.
@@ -252,7 +252,7 @@ def _noised(features: Floats, client: Records, noise: _Noise, number: int, task:
         client.labels,
         task.classes,
         sigmas=(noise.scale,) * 3,
-        noise=task.door(client.name, number, _GROUP),
+        noise=task.mechanism(client.name, number, _GROUP),
         weights=task.weights(client),
     )
     usable = moments_from_sums(*released)

@@ -24,7 +24,7 @@ from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Classifiers, of_network, read, write
 from fedassay.methods.shared.decoders import TRUNCATION, DecoderGenerator
-from fedassay.methods.shared.dp_sgd import DpSgd, training_door, training_release
+from fedassay.methods.shared.dp_sgd import DpSgd, training_mechanism, training_release
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.methods.shared.local_networks import finite
@@ -121,7 +121,7 @@ class FedCVAE(Parameters):
     label_share: float = Field(default=0.05, gt=0, lt=1)
     dp_sgd: DpSgd = DpSgd()
 
-    def exposed(self) -> FedCVAE:
+    def leakiest_form(self) -> FedCVAE:
         """The same method, whose decoders hold a few records by heart."""
         epochs, rate = max(self.local_epochs, OVERFITTED), max(self.learning_rate, OVERFITTING_RATE)
         return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
@@ -221,7 +221,7 @@ class FedCVAE(Parameters):
                 _bound,
                 private=noise.steps,
                 rate=self.learning_rate,
-                door=training_door(task, client.name, 0, "decoder"),
+                mechanism=training_mechanism(task, client.name, 0, "decoder"),
                 draw=draw,
                 optimizer=self.optimizer,
                 persons=task.persons(client),
@@ -235,9 +235,9 @@ class FedCVAE(Parameters):
         if noise is not None:
             of_decoder = training_release(noise.steps, task.privacy, "encoder and decoder together")
         if noise is not None and noise.scale > 0:
-            door = task.door(client.name, 0, "class_counts")
+            noise_mechanism = task.mechanism(client.name, 0, "class_counts")
             counts = release_class_counts(
-                client.labels, task.classes, sigma=noise.scale, noise=door, weights=task.weights(client)
+                client.labels, task.classes, sigma=noise.scale, noise=noise_mechanism, weights=task.weights(client)
             )
             counts = counts.astype(np.float32)
             of_counts = Release(

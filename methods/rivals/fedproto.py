@@ -115,7 +115,7 @@ class FedProto(Parameters):
     body_share: float = Field(default=0.5, gt=0, lt=1)
     target: float | None = Field(default=None, gt=0, le=1)
 
-    def exposed(self) -> FedProto:
+    def leakiest_form(self) -> FedProto:
         """The same method, whose networks hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
@@ -276,7 +276,7 @@ def _sums(
 ) -> Arrays:
     """Means and counts of the classes present; noised sums and counts of all of them in a private run."""
     if protected is not None:
-        noise = protected.noise(task.door(client.name, number, GROUP))
+        noise = protected.noise(task.mechanism(client.name, number, GROUP))
         noised = release_fedlog_sums(
             features,
             client.labels,

@@ -54,7 +54,7 @@ class Classifiers(Frozen):
     optimizer: OptimizerKey = None
     dp_sgd: DpSgd = DpSgd()
 
-    def exposed(self) -> Classifiers:
+    def leakiest_form(self) -> Classifiers:
         """Trained until they hold a few records by heart."""
         return self.model_copy(
             update={

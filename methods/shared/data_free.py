@@ -70,9 +70,9 @@ class DataFree(Parameters):
     learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
     optimizer: OptimizerKey = None
 
-    def exposed(self) -> Self:
+    def leakiest_form(self) -> Self:
         """The same method, whose clients' classifiers hold a few records by heart."""
-        return self.model_copy(update={"networks": self.networks.exposed()})
+        return self.model_copy(update={"networks": self.networks.leakiest_form()})
 
     def outcome(
         self,

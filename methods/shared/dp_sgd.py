@@ -14,7 +14,7 @@ from pydantic import Field
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import PrivacyTarget, Release
 from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, clipped_updates
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps, steps_of
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import GaussianEvent
@@ -39,7 +39,7 @@ class DpSgd(Frozen):
         norm: L2 norm that each record's or person's gradient is clipped to, or the client's update.
         engine: What adds up the clipped gradients. `fast`: one backward pass, with the gradients of single records
             written out only where that is cheaper. `opacus`: Opacus's hooks and optimiser, which write all of
-            them. The sums are the same, and the noise is added by the same door.
+            them. The sums are the same, and the same mechanism adds the noise.
     """
 
     sampling_rate: float = Field(default=0.1, ge=1 / limits.RECORDS, le=1)
@@ -98,9 +98,9 @@ def update_experiments(steps: NoisedTraining | None, rounds: int) -> dict[str, E
     return {f"clipped updates of {rounds} round(s)": clipped_updates(steps, rounds)}
 
 
-def training_door(task: MethodInput, sender: str, number: int, name: str) -> TrainingDoor:
-    """The door that a private training goes through; arguments as those of `MethodInput.door`."""
-    return TrainingDoor(task.noise, task.coins, Key(sender, number, name))
+def training_mechanism(task: MethodInput, sender: str, number: int, name: str) -> TrainingMechanism:
+    """The noise mechanism of a private training; arguments as those of `MethodInput.mechanism`."""
+    return TrainingMechanism(task.noise, task.hidden_randomness, Key(sender, number, name))
 
 
 def training_release(

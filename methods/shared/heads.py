@@ -42,7 +42,7 @@ class HeadTraining(Frozen):
     batch: int = Field(default=128, ge=1)
     optimizer: OptimizerKey = None
 
-    def exposed(self) -> HeadTraining:
+    def leakiest_form(self) -> HeadTraining:
         """Trained until it holds a few records by heart: without a penalty, and for long."""
         return self.model_copy(
             update={

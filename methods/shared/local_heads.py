@@ -21,7 +21,7 @@ from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.dp_sgd import (
     DpSgd,
     NoisedTraining,
-    training_door,
+    training_mechanism,
     training_release,
     training_words,
 )
@@ -68,9 +68,9 @@ class LocalHeads(Parameters):
     head: HeadTraining = HeadTraining()
     dp_sgd: HeadDpSgd = HeadDpSgd()
 
-    def exposed(self) -> Self:
+    def leakiest_form(self) -> Self:
         """The same method, whose heads hold a few records by heart."""
-        return self.model_copy(update={"head": self.head.exposed()})
+        return self.model_copy(update={"head": self.head.leakiest_form()})
 
     def steps(self, task: MethodInput) -> NoisedTraining | None:
         """The training of a private run; None otherwise."""
@@ -106,14 +106,14 @@ class LocalHeads(Parameters):
                 generator=torch.Generator().manual_seed(source),
                 optimizer=settings.optimizer,
             )
-            release_update(module, start, steps, task.door(client.name, 0, _GROUP))
+            release_update(module, start, steps, task.mechanism(client.name, 0, _GROUP))
             return head_of(module)
-        door = training_door(task, client.name, 0, _GROUP)
+        mechanism = training_mechanism(task, client.name, 0, _GROUP)
         train_privately(
             *given,
             private=steps,
             rate=settings.learning_rate,
-            door=door,
+            mechanism=mechanism,
             optimizer=settings.optimizer,
             persons=task.persons(client),
         )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
-from fedassay.methods.shared.dp_sgd import NoisedTraining, training_door
+from fedassay.methods.shared.dp_sgd import NoisedTraining, training_mechanism
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
 from fedassay.nets.dp_sgd.clipped_update import parameters_of, release_update
 from fedassay.nets.dp_sgd.steps import PrivateSteps
@@ -102,12 +102,12 @@ class LocalTraining:
                 "cannot clip one alone; allowed with a finite epsilon: resnet16_group, or another body"
             )
         if isinstance(self.private, PrivateSteps):
-            door = training_door(task, network.name, number, self.field)
+            mechanism = training_mechanism(task, network.name, number, self.field)
             train_privately(
                 *given,
                 private=self.private,
                 rate=self.rate,
-                door=door,
+                mechanism=mechanism,
                 optimizer=self.optimizer,
                 pull=self.pull,
                 persons=network.persons,
@@ -126,7 +126,7 @@ class LocalTraining:
             pull=self.pull,
         )
         if self.private is not None and start is not None:
-            release_update(network.module, start, self.private, task.door(network.name, number, self.field))
+            release_update(network.module, start, self.private, task.mechanism(network.name, number, self.field))
 
 
 def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:

@@ -3,7 +3,7 @@
 A finished round is kept as one file with the arrays that were sent in it; the clients' networks are
 kept once, as they are after the last finished round. Whatever else a round holds (noise included) is
 a function of these and of seeds that belong to the round; what a round has written on the tape is kept
-beside it (`fedassay.privacy.kept_tape`). So a resumed run ends bit for bit where an
+beside it (`fedassay.privacy.tape_checkpoint`). So a resumed run ends bit for bit where an
 uninterrupted one does.
 """
 
@@ -25,8 +25,8 @@ from torch import nn
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.transcript import Message
-from fedassay.nets.dp_sgd.kept import keep_trainings, restore_trainings
-from fedassay.privacy.kept_tape import keep_draws, restore_draws
+from fedassay.nets.dp_sgd.checkpoint import keep_trainings, restore_trainings
+from fedassay.privacy.tape_checkpoint import keep_draws, restore_draws
 from fedassay.support.atomic import write_bytes
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Parameters

@@ -33,7 +33,7 @@ from fedassay.reports.words.claims import Fault, claim_clause, claims, fault_cla
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
-from fedassay.reports.words.summary import distinct, silence
+from fedassay.reports.words.summary import distinct, silence, silent
 
 _MOST = 3
 """Sentences of an answer."""
@@ -113,6 +113,12 @@ class Answer:
     def text(self) -> str:
         """All sentences."""
         return " ".join(self.sentences)
+
+    @property
+    def kind(self) -> str:
+        """What all its epsilons are of; empty where they are of unlike kinds, or nothing is noised."""
+        kinds = {row.of for row in self.rows if row.asked.finite}
+        return kinds.pop() if len(kinds) == 1 else ""
 
     @property
     def mark(self) -> str:
@@ -297,14 +303,26 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         )
         yield f"{lead}: {place}{makes}{first}."
     yield from (sentence(reason) for reason in reasons if reason != first)
-    if worst_leak(subject) is None and worst_fault(subject) is None:
+    if worst_leak(subject) is not None:
+        return
+    fault = worst_fault(subject)
+    if fault is None:
         yield from _silence(decision, subject)
+    elif fault.refuted:
+        yield _beside_fault(subject)
 
 
 def _silence(decision: Decision, subject: Option) -> Iterator[str]:
     """What it means that no leak of a release was found; beside others it is said of which one."""
     where = "" if len(decision.everything) == 1 else subject.group.label
     yield from map(sentence, silence(subject.group, where))
+
+
+def _beside_fault(subject: Option) -> str:
+    """Whether anything leaks where a claim does not hold: what attacks did not find comforts nobody."""
+    if not silent(subject.group):
+        return "No attack settled whether records leak."
+    return "The attacks that ran recovered nothing; without the claim, nothing bounds what others recover."
 
 
 def _unjudged(subject: Option) -> str:

@@ -45,8 +45,10 @@ class Sweep:
             return f"{least}, but none that was run is within the limits"
         allowed = beside(self.allowed, self.useful, short)
         if not exceeds(self.useful, self.allowed):
+            if self.useful == self.allowed:
+                return f"{self.name}: ε = {with_kind(self.useful)} breaks no rule, but some are open"
             span = f"{with_kind(self.useful)} to {allowed}"
-            return f"{self.name}: ε from {span} breaks nothing, but some rules are open"
+            return f"{self.name}: ε from {span} breaks no rule, but some are open"
         return (
             f"{self.name}: useful from ε = {with_kind(self.useful)}, within the limits up to {allowed}; "
             "they do not meet"

@@ -38,7 +38,7 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
     if len(found.decision.everything) > 1:
         yield from _table(found.rows)
     for sweep in found.sweeps[:_SWEEPS]:
-        yield _short(plain(f"  {sweep.clause}"), WIDTH)
+        yield from _wrapped(sweep.clause, "  ", most=2)
     if len(found.sweeps) > _SWEEPS:
         yield f"  {len(found.sweeps) - _SWEEPS} more on epsilon, in the report"
     takes = f" ({found.next.takes})" if found.next.takes else ""
@@ -52,7 +52,7 @@ def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:
     known = any(row.majority != DASH for row in rows)
     yield (
         f"  {'method':<{widest + 2}}{'ε':<10}{'answer':<9}{'worst finding':<32}accuracy"
-        + (" (of largest class)" if known else "")
+        + (" (majority)" if known else "")
     )
     for row in rows[:_ROWS]:
         accuracy = significant(row.measured)

@@ -14,7 +14,7 @@ from fedassay.records.record import CellRecord, Coverage, RunRecord
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.numbers import short, with_kind
+from fedassay.reports.words.numbers import short
 from fedassay.reports.words.sentences import listed
 from fedassay.support.epsilon import exceeds, largest, of_kind, smallest
 
@@ -127,17 +127,11 @@ def allowed_epsilon(
     names = listed(dict.fromkeys(cell.label for cell in rows))
     return (
         Step(
-            what=f"also run ε = {_limits(rows, bound)} (put {short(bound)} into the list privacy.epsilon) for "
-            f"{names}; it is the largest that the policy allows",
+            what=f"put {short(bound)}, the largest that the policy allows, into the list privacy.epsilon for "
+            f"{names}",
             why="; ".join(_WHY[below] for below in sorted(sides)),
             cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
             seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows),
             changes=(Change(key="privacy.epsilon", after=bound),),
         ),
     )
-
-
-def _limits(rows: Sequence[CellRecord], bound: float) -> str:
-    """A policy's bound as an epsilon of every kind that it is held against."""
-    kinds = of_kind(cell.asked.like(bound) for cell in rows)
-    return " and ".join(with_kind(alike[0]) for alike in kinds.values())

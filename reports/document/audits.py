@@ -6,16 +6,16 @@ name.
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import Place
+from fedassay.contracts.facts import ReportSection
 from fedassay.contracts.registry import audit_facts, every_audit
 
 _IMAGES = {"reconstructions", "inversions"}
 
 
-def place_of(audit: str) -> Place:
+def place_of(audit: str) -> ReportSection:
     """Where an audit's findings stand."""
     facts = audit_facts(audit)
-    return Place() if facts is None else facts.place
+    return ReportSection() if facts is None else facts.place
 
 
 def title_of(audit: str) -> str:

@@ -42,7 +42,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComparedRun:
     """One figure of one run: as printed, its interval, and how it moved from the first run that has it."""
 
     text: str
@@ -55,7 +55,7 @@ class Measure:
     """One figure of a release over all runs; a run without the release or the figure has a dash."""
 
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ComparedRun, ...]
 
 
 @dataclass(frozen=True)
@@ -200,12 +200,14 @@ def _measure(title: str, metrics: Sequence[Metric | None]) -> Measure:
     seen = False
     for metric in metrics:
         if metric is None or metric.value is None:
-            entries.append(Entry(DASH, "" if metric is None else metric.reason, ""))
+            entries.append(ComparedRun(DASH, "" if metric is None else metric.reason, ""))
             continue
         text = size(metric.value) if title == "Bytes up" else significant(metric.value)
         detail = "" if title == "Bytes up" else f"{interval(metric)} {metric.unit}".strip()
         moved = first is not None and first.unit == metric.unit and seen
-        entries.append(Entry(text, detail, _moved(first.value, metric.value, title) if first and moved else ""))
+        entries.append(
+            ComparedRun(text, detail, _moved(first.value, metric.value, title) if first and moved else "")
+        )
         seen = True
     return Measure(title, tuple(entries))
 

@@ -7,7 +7,7 @@ import math
 from fedassay.records.record import CellRecord, Finding, RunRecord, Series
 from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.figures.curves import Named, roc, sweep
-from fedassay.reports.document.figures.forest import Entry, forest
+from fedassay.reports.document.figures.forest import ForestRow, forest
 from fedassay.reports.document.figures.histogram import histogram
 from fedassay.reports.document.figures.svg import Figure
 from fedassay.reports.document.finding_tables import every, found
@@ -32,7 +32,7 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
     deltas = several_deltas(record)
     out: list[Figure | None] = []
     if audit == image_audit():
-        entries = [Entry(cell_name(cell, deltas), what(finding), finding) for cell, finding in findings]
+        entries = [ForestRow(cell_name(cell, deltas), what(finding), finding) for cell, finding in findings]
         out.append(forest("reconstruction_ssim", entries))
     curves = [
         Named(_about(cell, finding, deltas), finding.series[ROC])

@@ -34,7 +34,7 @@ _LINKS = (("report", "report.html"), ("summary", "report.md"), ("evidence", "evi
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexedRun:
     """One run of the folder.
 
     Attributes:
@@ -67,7 +67,7 @@ class Entry:
         return ("–", "muted", "dash") if self.answer is None else MARKS[self.answer.answer]
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[IndexedRun]:
     """The runs below a folder, the latest first; of what cannot be read, why.
 
     Raises:
@@ -100,7 +100,7 @@ def write_index(folder: Path, output: Path | None = None) -> Path:
     return target
 
 
-def page(found: list[Entry], folder: Path, beside: Path) -> str:
+def page(found: list[IndexedRun], folder: Path, beside: Path) -> str:
     """The page of some runs, with links from the folder `beside`."""
     start = os.path.relpath(folder, beside)
     prefix = "" if start == "." else quote(start.replace(os.sep, "/")) + "/"
@@ -128,7 +128,7 @@ def _runs(folder: Path, depth: int = 0) -> Iterator[Path]:
             yield from _runs(path, depth + 1)
 
 
-def _entry(folder: Path, run: Path) -> Entry:
+def _entry(folder: Path, run: Path) -> IndexedRun:
     below = run.relative_to(folder).as_posix()
     links = tuple(
         (words, quote(f"{below}/{file}" if below != "." else file))
@@ -139,9 +139,11 @@ def _entry(folder: Path, run: Path) -> Entry:
         record = load_record(run)
         found = answer(record)
     except FedassayError as error:
-        return Entry(below, run.name, "", None, DASH, 0, 0, links, problem=str(error).replace(str(run), below))
+        return IndexedRun(
+            below, run.name, "", None, DASH, 0, 0, links, problem=str(error).replace(str(run), below)
+        )
     worst = DASH if found.leak is None else harm_clause(found.leak)
     started = str(record.environment.get("started", ""))[:16].replace("T", " ")
-    return Entry(
+    return IndexedRun(
         below, name_of(record), started, found, worst, len(record.cells), len(record.errors), links, record=record
     )

@@ -29,6 +29,9 @@ from fedassay.support.text import cut
 _FEW = 4
 """Columns of the picture on the first screen."""
 
+_LEADING = ("private image", "attacker's image", "reconstruction")
+"""Rows of that picture."""
+
 _SHORT = {"psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "relative_error": "error", "score": "score"}
 
 
@@ -108,8 +111,17 @@ def headline_picture(run: Path, record: RunRecord) -> Gallery | None:
             shown = gallery(run, picture, f"The worst leak: {_named(leak.cell)}", "leak")
             if shown.strips:
                 order = sorted(range(len(shown.strips)), key=lambda at: -_nearness(picture.columns[at].metrics))
-                return replace(shown, strips=tuple(shown.strips[at] for at in order[:_FEW]))
+                return _leading(replace(shown, strips=tuple(shown.strips[at] for at in order[:_FEW])))
     return None
+
+
+def _leading(shown: Gallery) -> Gallery:
+    """The rows that a reader needs first; all of them where a grid names its rows otherwise."""
+    kept = [at for at, row in enumerate(shown.rows) if row in _LEADING]
+    if len(kept) < 2:
+        return shown
+    strips = tuple(replace(strip, tiles=tuple(strip.tiles[at] for at in kept)) for strip in shown.strips)
+    return replace(shown, rows=tuple(shown.rows[at] for at in kept), strips=strips)
 
 
 def _named(cell: CellRecord) -> str:

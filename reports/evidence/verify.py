@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedassay import __version__
 from fedassay.records.digests import altered
 from fedassay.records.record import FILE, RunRecord, load_record
 from fedassay.records.statement import STATEMENT, Statement, read_statement
@@ -21,6 +20,7 @@ from fedassay.reports.gate.verify import Verified, holds
 from fedassay.reports.gate.vouching import signature_of
 from fedassay.support.errors import PlanError
 from fedassay.support.reading import read_json
+from fedassay.support.version import __version__
 
 
 def is_evidence(folder: Path) -> bool:

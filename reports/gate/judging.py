@@ -125,9 +125,7 @@ def _in_scope(cell: CellRecord, scope: Scope) -> bool:
 def _exact(cell: CellRecord, name: str) -> Judgement:
     fields = cell.privacy.exact_fields
     if fields:
-        several = len(fields) > 1 or fields[0].endswith("s")
-        named = listed(name.replace("_", " ") for name in fields)
-        brief = f"{named} {'are' if several else 'is'} sent without noise"
+        brief = f"clients send {listed(field.replace('_', ' ') for field in fields)} without noise"
         return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly", brief)
     if not cell.ledger:
         return Judgement("exact_fields", name, "undecided", "the record holds no ledger")
@@ -136,7 +134,7 @@ def _exact(cell: CellRecord, name: str) -> Judgement:
 
 def _claim(cell: CellRecord, name: str, wanted: str) -> Judgement:
     verdict, reason = cell.privacy.verdict, cell.privacy.reason
-    words = f"the claim is {LOOKS[verdict].word.lower()}" + (f": {reason}" if reason else "")
+    words = LOOKS[verdict].word.lower() + (f": {reason}" if reason else "")
     brief = claim_clause(cell)
     if verdict in {"unsound", "unsupported"}:
         return Judgement("claims", name, "broken", words, brief)

@@ -39,7 +39,7 @@ _STATES: dict[Verdict, State] = {
 
 
 @dataclass(frozen=True)
-class Case:
+class TestCase:
     """One test case.
 
     Attributes:
@@ -85,12 +85,14 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
         }
         _suite(root, cell_name(cell, deltas, seeds), cases, common, about, sum(cell.seconds.values()))
     if record.errors:
-        failed = [Case(f"{error.cell}: {error.stage}", "error", "run", error.message) for error in record.errors]
+        failed = [
+            TestCase(f"{error.cell}: {error.stage}", "error", "run", error.message) for error in record.errors
+        ]
         _suite(root, "run", failed, common)
     if outcome is not None:
         states: dict[str, State] = {"pass": "passed", "broken": "failure", "undecided": "error"}
         judged = [
-            Case(f"{item.rule}: {item.cell or 'run'}", states[item.state], item.state, item.why)
+            TestCase(f"{item.rule}: {item.cell or 'run'}", states[item.state], item.state, item.why)
             for item in outcome.judgements
         ]
         _suite(root, f"policy {outcome.policy}", judged, common)
@@ -101,7 +103,7 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
 def _suite(
     root: ElementTree.Element,
     name: str,
-    cases: Sequence[Case],
+    cases: Sequence[TestCase],
     common: Mapping[str, str],
     about: Mapping[str, str] | None = None,
     seconds: float = 0.0,
@@ -129,7 +131,7 @@ def _suite(
     ElementTree.SubElement(suite, "system-err")
 
 
-def _claim(cell: CellRecord) -> Case:
+def _claim(cell: CellRecord) -> TestCase:
     privacy = cell.privacy
     held = {
         "claimed": cell.claimed if claims(cell) else None,
@@ -141,10 +143,10 @@ def _claim(cell: CellRecord) -> Case:
         lines.append(f"mu = {significant(privacy.mu)}")
     detail = "\n".join(lines)
     message = f"{LOOKS[privacy.verdict].word}: {privacy.reason or detail.replace(chr(10), ', ')}"
-    return Case(claim_audit(), _STATES[privacy.verdict], privacy.verdict, message, detail)
+    return TestCase(claim_audit(), _STATES[privacy.verdict], privacy.verdict, message, detail)
 
 
-def _case(finding: Finding) -> Case:
+def _case(finding: Finding) -> TestCase:
     about = ", ".join(part for part in (finding.attack, finding.source, finding.selection) if part)
     detail = "\n".join(
         " ".join(filter(None, (f"{key} = {significant(metric.value)}", interval(metric), metric.unit)))
@@ -154,7 +156,7 @@ def _case(finding: Finding) -> Case:
     )
     message = f"{LOOKS[finding.verdict].word}: {finding.reason}"
     name = f"{finding.audit}: {about}" if about else finding.audit
-    return Case(name, _STATES[finding.verdict], finding.verdict, message, detail)
+    return TestCase(name, _STATES[finding.verdict], finding.verdict, message, detail)
 
 
 def _timestamp(record: RunRecord) -> str:

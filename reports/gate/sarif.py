@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from fedassay import __version__
 from fedassay.contracts.facts import SarifRule
 from fedassay.contracts.registry import audit_facts, claim_audit, judges_the_claim
 from fedassay.records.record import FILE, CellRecord, Finding, RunRecord, Verdict
@@ -30,6 +29,7 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.numbers import beside, interval, significant, with_kind
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_tree
+from fedassay.support.version import __version__
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

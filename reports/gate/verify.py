@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedassay import __version__
 from fedassay.records.record import RunRecord, load_record
 from fedassay.records.redacted import redact
 from fedassay.records.statement import bound
@@ -24,6 +23,7 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.gate.vouching import vouched
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_regular
+from fedassay.support.version import __version__
 
 _FOLDERS = ("csv", "evidence")
 """Formats of several files: tables are compared one by one, and evidence has digests of its own."""

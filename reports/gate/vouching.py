@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedassay import __version__
 from fedassay.records.digests import altered
 from fedassay.records.record import FILE, RunRecord
 from fedassay.records.signature import fingerprint, signed_by
@@ -29,6 +28,7 @@ from fedassay.reports.decision.standard import decision_on
 from fedassay.reports.gate.recomputed import recomputed
 from fedassay.support.environment import code_digest
 from fedassay.support.errors import DataError, PlanError
+from fedassay.support.version import __version__
 
 ANYBODY = "whoever can edit this folder could have written it"
 

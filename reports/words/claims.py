@@ -147,7 +147,7 @@ def fault_clause(fault: ClaimFault) -> str:
         return f"{claim}, but {why}{named}" if fault.refuted else f"{claim}, but not all that is sent was checked"
     if fault.kind == "exact":
         fields = listed(name.replace("_", " ") for name in fault.fields)
-        return f"{claim}, but {fields} {'are' if len(fault.fields) > 1 else 'is'} sent without noise"
+        return f"{claim}, but clients send {fields} without noise"
     if fault.kind == "observed":
         return f"{claim}, but an attack shows at least {shown} (95 % bound)"
     if fault.kind == "accounted":

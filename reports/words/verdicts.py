@@ -39,18 +39,18 @@ class Look:
 
 LOOKS: dict[Verdict, Look] = {
     "unsound": Look(
-        "Unsound",
+        "Claim refuted",
         "bad",
         "octagon",
         "✖",
         6,
-        "an attack shows more leakage than the claimed epsilon allows",
+        "an attack shows more than the claimed epsilon allows, or the noise that the claim needs is not there",
     ),
     "leak": Look(
         "Leak", "bad", "octagon", "✖", 5, "an attack beats what an adversary could do without what was sent"
     ),
     "unsupported": Look(
-        "Unsupported",
+        "Claim exceeded",
         "warn",
         "triangle",
         "▲",

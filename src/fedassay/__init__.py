@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fedassay.support.version import __version__
+
 if TYPE_CHECKING:
     from fedassay.api.attacks import latex
     from fedassay.api.calls import audit, check, compare, load, read_plan, run, runs
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from fedassay.recorders.plain import Declared, Recorder, record
     from fedassay.reports.gate.policy import Policy
     from fedassay.support.errors import DataError, FedassayError, MissingExtraError, PlanError
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Comparison",

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import click
 
-from fedassay import __version__
 from fedassay.support import limits
 from fedassay.support.errors import (
     DataError,
@@ -35,6 +34,7 @@ from fedassay.support.terminal import (
     say_problem,
 )
 from fedassay.support.text import cut
+from fedassay.support.version import __version__
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

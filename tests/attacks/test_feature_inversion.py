@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from quick_similarity import psnr
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,12 +22,11 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.nets.deep_image_prior import DeepImagePrior
 from fedassay.nets.inversion import LeakyBackward
-from fedassay.similarity.psnr import psnr
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
@@ -126,7 +126,9 @@ def test_class_sums_without_counts_are_inverted(make_task: Callable[..., MethodI
 
 def test_vectors_are_drawn_down_to_the_limit(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=1, records=12)
-    result = FeatureInversion(limit=5, steps=1).run(seen(task, FedPFT(components=1)), knowledge(task.backbone))
+    result = FeatureInversion(max_vectors=5, steps=1).run(
+        seen(task, FedPFT(components=1)), knowledge(task.backbone)
+    )
     assert len(inverted(result, "mixture_samples")) == 5
     assert result.notes == ("mixture_samples: 5 of 12 vectors drawn at random",)
 

@@ -17,8 +17,8 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import FieldKind, Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

@@ -17,8 +17,8 @@ from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import FieldKind, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, view
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.mixtures.packed import pack_lower
 from fedassay.privacy.mechanisms import release_shared_sums
 from fedassay.privacy.tape import FreeNoise

@@ -20,9 +20,9 @@ from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import joined
 from fedassay.exchange.view import View
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
@@ -120,11 +120,11 @@ def test_a_message_that_teaches_of_people_in_general_is_no_leak() -> None:
     good, fair = ((rng.random(400) < share).astype(float) for share in (0.9, 0.6))
     others = rng.permutation(good)
     taught = Guessed(good, fair, others, 1, Seeds(0))
-    assert not taught.test.alone
+    assert not taught.test.uncorrected
     assert taught.advantage < 0.05
     elsewhere = Guessed(good, others, fair, 1, Seeds(0))
-    assert not elsewhere.test.alone
-    assert Guessed(good, fair, rng.permutation(fair), 1, Seeds(0)).test.beats
+    assert not elsewhere.test.uncorrected
+    assert Guessed(good, fair, rng.permutation(fair), 1, Seeds(0)).test.rejects
 
 
 def _broken(change: Callable[[Any], Any]) -> Callable[[View, Knowledge], AttackResult]:
@@ -155,8 +155,8 @@ def test_persons_are_asked_about_once(make: Make) -> None:
         groups = trials.members[owner.name].groups
         assert groups is not None
         assert len(np.unique(groups)) == len(groups) == 3
-        assert (trials.members[owner.name].labels == trials.strangers[owner.name].labels).all()
-    whole = joined("all", [*trials.strangers.values(), *trials.others.values()])
+        assert (trials.members[owner.name].labels == trials.non_members[owner.name].labels).all()
+    whole = joined("all", [*trials.non_members.values(), *trials.others.values()])
     assert whole.groups is not None
     assert len(np.unique(whole.groups)) == len(whole)
 

@@ -19,8 +19,8 @@ from fedassay.audits.membership.worst_record import Risk, runs_needed, worst_rec
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
+from fedassay.methods.baselines.fedavg_heads import FedAvgHeads
 from fedassay.methods.closed_forms.fedncm import FedNCM
-from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
 from fedassay.privacy.gaussian import mu_of
 from fedassay.support.errors import NotRunError
 
@@ -59,9 +59,9 @@ def test_a_client_is_swapped_as_a_whole_label_by_label(of_unit: Make) -> None:
     for own, other in zip(swaps.inside, swaps.outside, strict=True):
         assert np.array_equal(np.sort(own.labels), np.sort(other.labels))
         assert not other.among(*context.clients).any()
-    for coins in ([True, False], [False, True]):
-        held = {each.name: each for each in swaps.held(np.array(coins))}
-        for owner, own, other, coin in zip(swaps.owners, swaps.inside, swaps.outside, coins, strict=True):
+    for included in ([True, False], [False, True]):
+        held = {each.name: each for each in swaps.held(np.array(included))}
+        for owner, own, other, coin in zip(swaps.owners, swaps.inside, swaps.outside, included, strict=True):
             assert np.array_equal(held[owner].images, (own if coin else other).images)
     questions, sides = swaps.questions()
     assert len(sides) == sum(map(len, questions.values()))
@@ -71,7 +71,7 @@ def test_a_client_is_swapped_as_a_whole_label_by_label(of_unit: Make) -> None:
 def test_a_leaky_release_of_clients_is_caught_under_a_claim_for_clients(of_unit: Make, hold: str) -> None:
     context = of_unit("client", 0.05)
     loud = of_unit("client", np.inf)
-    found = client_finding(replace(context, rerun=loud.rerun), hold, 3, 60)  # type: ignore[arg-type]
+    found = client_finding(replace(context, run_on=loud.run_on), hold, 3, 60)  # type: ignore[arg-type]
     assert found.verdict == "leak", found.reason
     assert found.metrics["observed"].value > 0.05  # type: ignore[operator]
     assert found.metrics["worst_client_told"].low > found.baseline["worst_client_told"].value  # type: ignore[operator]
@@ -107,10 +107,10 @@ def test_the_runs_that_suffice_do_and_fewer_do_not(of_unit: Make, epsilon: float
     assert needed is not None
 
     def right(runs: int) -> Guesses:
-        coins = np.random.default_rng(0).random((runs, clients)) < 0.5
+        included = np.random.default_rng(0).random((runs, clients)) < 0.5
         # As many of either kind: what the bound guesses first are the extremes on both sides.
-        coins.ravel()[:] = np.arange(coins.size) % 2 == 0
-        return Guesses(coins, coins, "test", np.where(coins, 1.0, -1.0))
+        included.ravel()[:] = np.arange(included.size) % 2 == 0
+        return Guesses(included, included, "test", np.where(included, 1.0, -1.0))
 
     assert risk.exceeds(right(needed // 2 + 2), error)
     assert not risk.exceeds(right(int(0.9 * needed / 2) - 1), error)
@@ -123,9 +123,9 @@ def test_pooled_bounds_hold_for_clients_that_are_told_as_often_as_claimed(of_uni
     wrong = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        coins = rng.random((50, 3)) < 0.5
-        guessed = np.where(rng.random(coins.shape) < risk.most, coins, ~coins)
-        wrong += risk.exceeds(Guesses(guessed, coins, "test", np.where(guessed, 1.0, -1.0)), 0.05)
+        included = rng.random((50, 3)) < 0.5
+        guessed = np.where(rng.random(included.shape) < risk.most, included, ~included)
+        wrong += risk.exceeds(Guesses(guessed, included, "test", np.where(guessed, 1.0, -1.0)), 0.05)
     assert wrong <= 17
 
 
@@ -156,11 +156,11 @@ def test_canary_clients_attain_the_sensitivity(of_unit: Make) -> None:
     assert len(np.unique(own.images.reshape(len(own), -1), axis=0)) == 1
     assert own.labels[0] != other.labels[0]
     loud = of_unit("client", 8.0)
-    found = canary_guesses(loud, loud.rerun, canary_clients(loud, [0, 1, 2]), 200, "test", lambda done, of: None)
+    found = canary_guesses(loud, loud.run_on, canary_clients(loud, [0, 1, 2]), 200, "test", lambda done, of: None)
     # Two Gaussians that lie mu apart are told in Phi(mu / 2) of the cases, by whoever knows the direction.
     best = float(ndtr(mu_of(8.0, 1e-5) / 2))
-    assert best - 3.5 * math.sqrt(best * (1 - best) / found.coins.size) < found.mean
-    assert found.mean < best + 3.5 * math.sqrt(best * (1 - best) / found.coins.size)
+    assert best - 3.5 * math.sqrt(best * (1 - best) / found.included.size) < found.mean
+    assert found.mean < best + 3.5 * math.sqrt(best * (1 - best) / found.included.size)
     same = canary_clients(of_unit("client", 1.0, adjacency="replace_one_same_label"), [0])
     assert same.inside[0].labels[0] == same.outside[0].labels[0]
 

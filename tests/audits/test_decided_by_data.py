@@ -38,8 +38,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _RNG = random.Random(0)
 
 SENTENCES = {
-    "Control": ("release", "shown", "detail"),
-    "Result": ("shown", "leak", "clear", "about", "worse", "undecided", "decided_by"),
+    "ControlResult": ("release", "shown", "detail"),
+    "Result": ("shown", "leak", "clear", "about", "below_baseline", "undecided", "decided_by"),
     "LeakTest": ("words",),
     "Confounder": ("reason",),
     "Figures": (),

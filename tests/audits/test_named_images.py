@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, Result, by_p_value
-from fedassay.audits.exposed_images import ExposedImages
+from fedassay.audits.evidence import ControlResult, Result, by_p_value
 from fedassay.audits.named_images import named_images
+from fedassay.audits.nonprivate_images import NonPrivateImages
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
@@ -46,7 +46,7 @@ def context(private: Images, *, epsilon: float | None = None, seed: int = 0, bou
         outcome=SimpleNamespace(transcript=SimpleNamespace(claim=claim)),
         accounted=SimpleNamespace(mu=epsilon),
         similarity=SimpleNamespace(device="cpu"),
-        bounds=bounds,
+        num_tests=bounds,
         seeds=Seeds(seed),
     )
     return cast("AuditContext", made)
@@ -76,7 +76,7 @@ def test_images_that_name_records_are_a_leak_where_nothing_is_claimed() -> None:
     assert named is not None
     assert named.counts is not None
     judged = named.result(silence(), 0.4)
-    assert judged.test.beats
+    assert judged.test.rejects
     assert judged.harm is not None
     assert (judged.harm.kind, judged.harm.count, judged.harm.total) == ("named", 30, 30)
     figures, own = named.metrics(seen)
@@ -90,10 +90,10 @@ def test_controls_are_asked_the_same_question() -> None:
     seen = context(private)
     named = named_images(shown(blurred(private, 6)), seen)
     assert named is not None
-    missed = Control("a known leak", detected=False, shown="gain 0")
-    exposed = ExposedImages(shown(blurred(control, 9), "control"), (records("control", control),))
-    assert named.caught(missed, exposed, seen).detected
-    nobody = ExposedImages(shown(pictures(30, 77), "control"), (records("control", control),))
+    missed = ControlResult("a known leak", detected=False, shown="gain 0")
+    nonprivate = NonPrivateImages(shown(blurred(control, 9), "control"), (records("control", control),))
+    assert named.caught(missed, nonprivate, seen).detected
+    nobody = NonPrivateImages(shown(pictures(30, 77), "control"), (records("control", control),))
     assert not named.caught(missed, nobody, seen).detected
     assert not named.silent(missed).detected
 
@@ -118,12 +118,12 @@ def test_under_a_claim_only_what_exceeds_it_counts() -> None:
 
 
 def test_strangers_images_name_nobody_more_often_than_the_level_says() -> None:
-    beats = 0
+    rejects = 0
     for seed in range(40):
         named = named_images(shown(pictures(12, 3000 + seed)), context(pictures(20, 4000 + seed), seed=seed))
         assert named is not None
-        beats += named.result(silence(), 0.4).test.beats
-    assert beats <= 4
+        rejects += named.result(silence(), 0.4).test.rejects
+    assert rejects <= 4
 
 
 def test_nobody_is_named_where_nobody_is_known() -> None:

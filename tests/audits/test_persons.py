@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.audits.membership.controls import pooled_blocks, strangers
-from fedassay.audits.membership.roc import allowed_by
+from fedassay.audits.membership.controls import non_members, pooled_blocks
+from fedassay.audits.membership.separation import allowed_by
 from fedassay.audits.membership.trials import person_metrics, trials_of, worst_off
 from fedassay.audits.memorization.scores import deal, match_classes
 from fedassay.contracts.membership import MembershipGame, half_of_each, is_member, make_game
@@ -79,7 +79,7 @@ def test_shadows_and_halves_hold_persons_whole(make_task: MakeTask) -> None:
         halves.append(client.take(rows))
     candidates, blocks = pooled_blocks(game)
     members = np.concatenate([is_member(game.questions[client.name], client) for client in clients])
-    asked = strangers(candidates, halves, members, blocks, np.ones(len(blocks), np.bool_), rng)
+    asked = non_members(candidates, halves, members, blocks, np.ones(len(blocks), np.bool_), rng)
     trials = trials_of(game)
     chosen = trials.any(asked)
     assert np.array_equal(chosen[trials.of], asked)

@@ -57,7 +57,7 @@ def test_clients_of_either_kind_differ_in_the_class_alone(make: Make) -> None:
 @pytest.mark.parametrize("method", [FedNCM(), OneShotRidge()], ids=["counts are sent", "no counts are sent"])
 def test_a_property_is_told_from_messages_without_noise(make: Make, method: Method) -> None:
     context, loud = make(0.05, method=method), make(np.inf, method=method)
-    context = replace(context, rerun=loud.rerun)
+    context = replace(context, run_on=loud.run_on)
     found = property_finding(context, property_of(context, 3, None, 0.5), 80)
     assert found.verdict == "leak", found.reason
     # What a client's records are like, which says nothing of who takes part.
@@ -83,7 +83,7 @@ def test_where_the_control_is_not_told_silence_is_inconclusive(make: Make) -> No
     """The method's own release without privacy says nothing of the property either."""
     context = make(1.0)
     quiet = make(0.01)
-    context = replace(context, exposed=quiet.rerun)
+    context = replace(context, run_nonprivate=quiet.run_on)
     found = property_finding(context, property_of(context, 3, None, 0.5), 60)
     assert found.verdict == "inconclusive", found.reason
 
@@ -97,9 +97,9 @@ def test_a_property_that_nobody_has_is_not_told(make: Make) -> None:
         pools = [Pool(pool.outside, pool.outside) for pool in (asked.tested, asked.known)]
         tested = Pool(pools[0].inside.take(order), pools[0].outside.take(order))
         same = Property(asked.label, asked.sizes, asked.special, tested, pools[1], asked.swaps)
-        guesses = same.guesses(context, context.rerun, same.swaps, 48, f"seed {seed}", lambda *_: None)
+        guesses = same.guesses(context, context.run_on, same.swaps, 48, f"seed {seed}", lambda *_: None)
         flagged += guesses.lower(0.05).max() > 0.5
-        areas.append(float((guesses.guessed == guesses.coins).mean()))
+        areas.append(float((guesses.guessed == guesses.included).mean()))
     assert flagged <= 2
     assert abs(np.mean(areas) - 0.5) < 3 * np.sqrt(0.25 / (12 * 3 * 24))
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_asked_is_said(make: Make) -> None:
 
 def test_the_audit_asks_when_its_plan_does(make: Make) -> None:
     audit = MembershipAudit(
-        trials=0, releases=0, clients=2, clients_hold=("property",), client_runs=32, property_label=3
+        trials=0, releases=0, clients=2, client_tests=("property",), client_runs=32, property_label=3
     )
     (found,) = [
         each for each in audit.assess(AttackResult("membership"), make(1.0)) if each.selection == "property"

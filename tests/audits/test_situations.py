@@ -17,7 +17,7 @@ import pytest
 from assays import CASES, WITHOUT_ALONE, MakeContext, MakeTask
 
 from fedassay.audits import verdict
-from fedassay.audits.evidence import Arms, Confounder, Control, LeakTest
+from fedassay.audits.evidence import Arms, Confounder, ControlResult, LeakTest
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.registry import every_audit
 from fedassay.data.records import Records
@@ -73,7 +73,7 @@ def test_an_audit_hands_over_every_arm(name: str, walked: Walked) -> None:
         assert not isinstance(each.own, str)
         assert each.own
         # A rule fires or does not: no attack could do so by a shorter way.
-        assert each.alone or name in WITHOUT_ALONE or not each.result.test.words
+        assert each.attack_only or name in WITHOUT_ALONE or not each.result.test.words
         assert each.result.limit is not None or each.result.undecided or each.result.public
         assert each.result.harm is not None
     for finding in findings:
@@ -86,7 +86,7 @@ def test_an_audit_hands_over_every_arm(name: str, walked: Walked) -> None:
 
 SURE, BETWEEN, NONE = LeakTest(True, True), LeakTest(False, True), LeakTest(False, False)
 CAUGHT, MISSED = {"detected": True, "gain": 1.0}, {"detected": False, "gain": 1.0}
-OTHERS = Confounder(0.01, 1.0, 0.5, "other data show as much", Control("other data", True, "so"))
+OTHERS = Confounder(0.01, 1.0, 0.5, "other data show as much", ControlResult("other data", True, "so"))
 LIMIT = Limit(metric="share", value=0.1, n=9)
 
 TABLE: dict[str, tuple[str, str]] = {
@@ -115,7 +115,7 @@ def _put(arms: Arms, situation: str, test: LeakTest) -> Arms:
     result = replace(
         arms.result,
         test=test,
-        worse="",
+        below_baseline="",
         near_copies=0,
         undecided="",
         obstacle=None,
@@ -123,18 +123,22 @@ def _put(arms: Arms, situation: str, test: LeakTest) -> Arms:
         limit=lambda: LIMIT,
     )
     own = tuple(replace(control, **CAUGHT) for control in arms.own)
-    alone = tuple(replace(control, **CAUGHT) for control in arms.alone)
-    alone = alone or (Control("the attack alone", True, "so", gain=1.0),)
+    alone = tuple(replace(control, **CAUGHT) for control in arms.attack_only)
+    alone = alone or (ControlResult("the attack alone", True, "so", gain=1.0),)
     held = Arms(result, own, replace(arms.negative, detected=False), alone)
-    lost = {side: tuple(replace(each, **MISSED) for each in getattr(held, side)) for side in ("own", "alone")}
+    lost = {
+        side: tuple(replace(each, **MISSED) for each in getattr(held, side)) for side in ("own", "attack_only")
+    }
     return {
         "all controls hold": held,
         "the negative control is flagged": replace(held, negative=replace(held.negative, detected=True)),
         "no end-to-end control could be made": replace(held, own="too few control records"),
         "the end-to-end control is missed, the attack alone caught": replace(held, own=lost["own"]),
-        "the end-to-end control is caught, the attack alone missed": replace(held, alone=lost["alone"]),
+        "the end-to-end control is caught, the attack alone missed": replace(
+            held, attack_only=lost["attack_only"]
+        ),
         "no positive control is caught": replace(held, **lost),
-        "no positive control could be made": replace(held, own="too few control records", alone=()),
+        "no positive control could be made": replace(held, own="too few control records", attack_only=()),
         "other data explain it, within twice their reach": replace(held, confounder=OTHERS),
         "other data are seen, and it is beyond twice their reach": replace(
             held, confounder=replace(OTHERS, gain=1.01)
@@ -146,7 +150,7 @@ def _put(arms: Arms, situation: str, test: LeakTest) -> Arms:
             held, own=tuple(replace(each, gain=0.09) for each in own)
         ),
         "there is no limit of detection": replace(held, result=replace(result, limit=lambda: "too few")),
-        "it is worse than its baseline": replace(held, result=replace(result, worse="chance")),
+        "it is worse than its baseline": replace(held, result=replace(result, below_baseline="chance")),
         "the audit knows why silence is no answer": replace(held, result=replace(result, undecided="not tried")),
     }[situation]
 
@@ -202,8 +206,8 @@ def _ruined(context: AuditContext) -> AuditContext:
         images = rng.integers(0, 256, records.images.shape).astype(np.uint8)
         return Records(records.name, images, np.zeros_like(records.labels), context.encode)
 
-    run = context.exposed
-    return replace(context, exposed=lambda clients, seeds: run([ruin(client) for client in clients], seeds))
+    run = context.run_nonprivate
+    return replace(context, run_nonprivate=lambda clients, seeds: run([ruin(client) for client in clients], seeds))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,7 +11,7 @@ import pytest
 from fedassay.audits.evidence import (
     Arms,
     Confounder,
-    Control,
+    ControlResult,
     Figures,
     LeakTest,
     LedgerVerdict,
@@ -24,7 +24,7 @@ from fedassay.audits.evidence import (
 )
 from fedassay.audits.inversion.truth import ImageMatch
 from fedassay.audits.membership import canaries
-from fedassay.audits.membership.roc import Separation
+from fedassay.audits.membership.separation import Separation
 from fedassay.audits.membership.swaps import Guesses
 from fedassay.audits.memorization.judging import Memory
 from fedassay.audits.message.histograms import Gain
@@ -46,18 +46,21 @@ from fedassay.records.record import Controls, Finding, Limit, NegativeControl, P
 from fedassay.support.errors import Why
 
 SUBJECT = Subject("toy", "toy_attack", "raw", "all")
-CAUGHT = Control("the records themselves", True, "p = 1e-9", 0.9, 30, "share", own_shape=True)
-SILENT = Control("records that nobody holds", False, "p = .6", 0.1, 30, "share")
+CAUGHT = ControlResult("the records themselves", True, "p = 1e-9", 0.9, 30, "share", end_to_end=True)
+SILENT = ControlResult("records that nobody holds", False, "p = .6", 0.1, 30, "share")
 SURE, NONE, BETWEEN = LeakTest(True, True, "p = 1e-6"), LeakTest(False, False), LeakTest(False, True, "p = .0002")
 LIMIT = Limit(metric="share", value=0.1, n=30, of="record", planted="copied")
 QUIET = Result(NONE, "share .1 against .1", "records come back", "no record comes back", limit=lambda: LIMIT)
 OTHERS = Confounder(
-    0.01, 1.0, 0.8, "other records come back as well", Control("other records", True, "p = 1e-4", 0.8, 12)
+    0.01, 1.0, 0.8, "other records come back as well", ControlResult("other records", True, "p = 1e-4", 0.8, 12)
 )
 
 
 def _verdict(
-    result: Result, positive: Control = CAUGHT, negative: Control = SILENT, confounder: Confounder | None = None
+    result: Result,
+    positive: ControlResult = CAUGHT,
+    negative: ControlResult = SILENT,
+    confounder: Confounder | None = None,
 ) -> tuple[str, str]:
     finding = assay(SUBJECT, Arms(result, (positive,), negative, confounder=confounder), Figures())
     return finding.verdict, finding.reason
@@ -75,8 +78,8 @@ def test_a_quiet_result_with_both_controls_is_no_leak() -> None:
     [
         ({"test": SURE}, "leak", "records come back: share"),
         ({"test": BETWEEN}, "inconclusive", "suspected: p = .0002 rejects at 0.01 by itself"),
-        ({"worse": "chance"}, "inconclusive", "worse than chance"),
-        ({"worse": "chance", "test": BETWEEN}, "inconclusive", "worse than chance"),
+        ({"below_baseline": "chance"}, "inconclusive", "worse than chance"),
+        ({"below_baseline": "chance", "test": BETWEEN}, "inconclusive", "worse than chance"),
         ({"test": SURE, "explained": OTHERS}, "inconclusive", "other records come back as well"),
         ({"test": BETWEEN, "explained": OTHERS}, "inconclusive", "other records come back as well"),
         ({"explained": OTHERS}, "no_leak_found", "no record comes back"),
@@ -97,7 +100,7 @@ def test_the_first_rule_that_applies_decides(change: dict[str, object], verdict:
 
 @pytest.mark.parametrize("test", [SURE, BETWEEN, NONE])
 def test_a_failed_control_decides_before_everything_else(test: LeakTest) -> None:
-    result = replace(QUIET, test=test, near_copies=3, worse="chance")
+    result = replace(QUIET, test=test, near_copies=3, below_baseline="chance")
     verdict, reason = _verdict(result, negative=replace(SILENT, detected=True))
     assert verdict == "inconclusive"
     assert "the negative control was flagged (p = .6)" in reason
@@ -107,7 +110,7 @@ def test_a_failed_control_decides_before_everything_else(test: LeakTest) -> None
 
 
 def test_silence_takes_every_positive_control() -> None:
-    features = Control("raw features", False, "p = .4", 0.2, 10)
+    features = ControlResult("raw features", False, "p = .4", 0.2, 10)
     finding = conclude(SUBJECT, QUIET, Figures(), positive=CAUGHT, negative=SILENT, also=(features,))
     assert finding.verdict == "inconclusive"
     assert finding.controls.positive is not None
@@ -117,7 +120,7 @@ def test_silence_takes_every_positive_control() -> None:
 
 @pytest.mark.parametrize("ruin_expected", [True, False])
 def test_ruined_images_are_no_leak_only_where_a_control_in_the_same_shape_was_caught(ruin_expected: bool) -> None:
-    result = replace(QUIET, worse="what needs no generator", ruin_expected=ruin_expected)
+    result = replace(QUIET, below_baseline="what needs no generator", ruin_expected=ruin_expected)
     assert _verdict(result)[0] == ("no_leak_found" if ruin_expected else "inconclusive")
     assert _verdict(result, replace(CAUGHT, detected=False))[0] == "inconclusive"
 
@@ -165,7 +168,7 @@ def test_the_last_rule_always_applies() -> None:
 )
 def test_silence_takes_more_than_a_trace_in_the_own_shape(own: float, result: Result, verdict: str) -> None:
     """Caught is not enough for silence where the attack does far better on raw features."""
-    features = Control("raw features", True, "p = 1e-9", 2.0, 10, gain=2.0)
+    features = ControlResult("raw features", True, "p = 1e-9", 2.0, 10, gain=2.0)
     positive = replace(CAUGHT, gain=own)
     finding = conclude(SUBJECT, result, Figures(), positive=positive, negative=SILENT, also=(features,))
     assert finding.verdict == verdict
@@ -236,10 +239,10 @@ def test_a_claim_stands_on_the_ledger_a_training_or_runs() -> None:
 
 
 def test_silence_takes_an_end_to_end_control_and_a_limit_and_a_leak_does_not() -> None:
-    alone = replace(CAUGHT, own_shape=False)
+    attack_only = replace(CAUGHT, end_to_end=False)
     missing = Why("8 control records are needed, there are 3", "control", 3, 8)
     for test, verdict in ((NONE, "inconclusive"), (BETWEEN, "inconclusive"), (SURE, "leak")):
-        finding = assay(SUBJECT, Arms(replace(QUIET, test=test), missing, SILENT, (alone,)), Figures())
+        finding = assay(SUBJECT, Arms(replace(QUIET, test=test), missing, SILENT, (attack_only,)), Figures())
         assert finding.verdict == verdict, finding.reason
         if test is NONE:
             assert finding.rule == "own_control_missing"
@@ -249,12 +252,12 @@ def test_silence_takes_an_end_to_end_control_and_a_limit_and_a_leak_does_not() -
                 3,
                 8,
             )
-        by_two = conclude(SUBJECT, replace(QUIET, test=test), Figures(), positive=alone, negative=SILENT)
+        by_two = conclude(SUBJECT, replace(QUIET, test=test), Figures(), positive=attack_only, negative=SILENT)
         assert by_two.verdict == verdict
     unknown = assay(SUBJECT, Arms(replace(QUIET, limit=None), (CAUGHT,), SILENT), Figures())
     assert (unknown.verdict, unknown.rule) == ("inconclusive", "no_power")
     public = replace(QUIET, limit=None, public=True)
-    assert assay(SUBJECT, Arms(public, missing, SILENT, (alone,)), Figures()).verdict == "no_leak_found"
+    assert assay(SUBJECT, Arms(public, missing, SILENT, (attack_only,)), Figures()).verdict == "no_leak_found"
 
 
 def test_a_finding_with_no_positive_control_at_all_says_what_is_missing() -> None:
@@ -266,7 +269,7 @@ def test_a_finding_with_no_positive_control_at_all_says_what_is_missing() -> Non
 
 
 def test_a_leak_stands_on_the_control_that_was_caught_and_keeps_those_that_were_not() -> None:
-    missed, features = replace(CAUGHT, detected=False), Control("raw features", True, "p = 1e-9", 0.9, 10)
+    missed, features = replace(CAUGHT, detected=False), ControlResult("raw features", True, "p = 1e-9", 0.9, 10)
     finding = assay(SUBJECT, Arms(replace(QUIET, test=SURE), (missed,), SILENT, (features,)), Figures())
     assert finding.verdict == "leak"
     assert finding.controls.positive is not None
@@ -303,5 +306,5 @@ def test_every_judgement_is_of_one_type(kind: type) -> None:
     """What an audit judges is a result in one arm and a control in another, by the same two members."""
     assert isinstance(inspect.getattr_static(kind, "test"), property | cached_property)
     asked = inspect.signature(kind.control).parameters  # type: ignore[attr-defined]
-    assert list(asked) == ["self", "release", "own_shape"]
-    assert asked["own_shape"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert list(asked) == ["self", "release", "end_to_end"]
+    assert asked["end_to_end"].kind is inspect.Parameter.KEYWORD_ONLY

@@ -24,9 +24,9 @@ MakeContext = Callable[..., AuditContext]
 def _guesses(rates: np.ndarray, runs: int, seed: int) -> Guesses:
     """Guesses of coins of records that are told at these rates, (K,)."""
     rng = np.random.default_rng(seed)
-    coins = rng.random((runs, len(rates))) < 0.5
-    guessed = np.where(rng.random(coins.shape) < rates, coins, ~coins)
-    return Guesses(guessed, coins, "test", np.where(guessed, 1.0, -1.0))
+    included = rng.random((runs, len(rates))) < 0.5
+    guessed = np.where(rng.random(included.shape) < rates, included, ~included)
+    return Guesses(guessed, included, "test", np.where(guessed, 1.0, -1.0))
 
 
 def test_bounds_of_all_records_hold_at_once() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.audits.claim.sequential import Asked, until_refuted
+from fedassay.audits.claim.sequential import SequentialSettings, until_refuted
 from fedassay.audits.stats.anytime import AnytimeBound
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.reruns import Experiment, class_counts
@@ -88,8 +88,8 @@ def test_sides_must_be_as_many() -> None:
         AnytimeBound(1.0, DELTA).see(np.zeros(3), np.zeros(4))
 
 
-def _asked(claimed: float, releases: int = 4000) -> Asked:
-    return Asked(claimed, DELTA, 100, releases, ("gaussian", "threshold"))
+def _asked(claimed: float, releases: int = 4000) -> SequentialSettings:
+    return SequentialSettings(claimed, DELTA, 100, releases, ("gaussian", "threshold"))
 
 
 def _experiment() -> Experiment:
@@ -109,7 +109,7 @@ def test_a_false_claim_stops_the_releases_and_a_true_one_spends_them() -> None:
 
 def test_the_gaussian_estimate_pays_for_every_look() -> None:
     """At the claim itself, looked at four times, it falls at 95 % no oftener than one look at 95 % would."""
-    asked, fallen = Asked(1.0, DELTA, 1, 8000, ("gaussian",)), 0
+    asked, fallen = SequentialSettings(1.0, DELTA, 1, 8000, ("gaussian",)), 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
         fallen += until_refuted(with_reference_noise(_experiment(), mu_of(1.0, DELTA)), asked, rng).refuted

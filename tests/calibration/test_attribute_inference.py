@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from fedassay.audits.attribute_inference.completions import Sensitive
 from fedassay.audits.attribute_inference.judging import Guessed
-from fedassay.audits.attribute_inference.trials import Asked, asked, drawn
+from fedassay.audits.attribute_inference.trials import ReleaseGuesses, asked, drawn
 from fedassay.contracts.audit import AttackedContext
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.support.seeds import Seeds
@@ -30,7 +30,7 @@ def make(make_task: Any, make_context: Any) -> Make:
     return made
 
 
-def _asked(context: AttackedContext, *, others: bool, most: int = 240) -> Asked:
+def _asked(context: AttackedContext, *, others: bool, most: int = 240) -> ReleaseGuesses:
     """Guesses about a release's clients, or about strangers as if they were these clients."""
     name = next(iter(context.attacker.attributes))
     known = Sensitive.of(name, context.attacker, CLASSES)
@@ -55,7 +55,7 @@ def _false_alarms(make: Make, null: Null, runs: int) -> int:
     kind, others = ("none", False) if null == "nothing depends on it" else ("shift", True)
     given = {"shift": 8.0, "share": 0.9, "each": 15} if null == "it teaches of people" else {"each": 6}
     found = (_asked(make(kind, seed=seed, clients=12, **given), others=others) for seed in range(runs))
-    return sum(each.audited.test.beats for each in found)
+    return sum(each.audited.test.rejects for each in found)
 
 
 def _kept(alarms: int, runs: int) -> bool:
@@ -76,20 +76,20 @@ def test_false_alarms_of_two_hundred_runs(make: Make, null: Null) -> None:
     assert _kept(alarms, 200)
 
 
-def _gains(rng: np.random.Generator, size: int, told: float, imputed: float, strangers: float) -> Guessed:
-    sides = [(rng.random(size) < share).astype(float) for share in (told, imputed, strangers)]
+def _gains(rng: np.random.Generator, size: int, told: float, imputed: float, non_members: float) -> Guessed:
+    sides = [(rng.random(size) < share).astype(float) for share in (told, imputed, non_members)]
     return Guessed(sides[0], sides[1], sides[2], 1, Seeds(0))
 
 
 @pytest.mark.parametrize(
-    ("told", "imputed", "strangers"), [(0.7, 0.5, 0.5), (0.5, 0.5, 0.5), (0.98, 0.9, 0.6), (0.6, 0.9, 0.55)]
+    ("told", "imputed", "non_members"), [(0.7, 0.5, 0.5), (0.5, 0.5, 0.5), (0.98, 0.9, 0.6), (0.6, 0.9, 0.55)]
 )
 @pytest.mark.parametrize("size", [12, 100, 400])
-def test_the_interval_covers_the_advantage(told: float, imputed: float, strangers: float, size: int) -> None:
-    rng, runs, true = np.random.default_rng(size), 200, told - max(imputed, strangers)
+def test_the_interval_covers_the_advantage(told: float, imputed: float, non_members: float, size: int) -> None:
+    rng, runs, true = np.random.default_rng(size), 200, told - max(imputed, non_members)
     inside = 0
     for _ in range(runs):
-        found = _gains(rng, size, told, imputed, strangers).metrics(np.zeros(size))["attribute_advantage"]
+        found = _gains(rng, size, told, imputed, non_members).metrics(np.zeros(size))["attribute_advantage"]
         assert found.low is not None
         assert found.high is not None
         inside += found.low <= true <= found.high
@@ -107,7 +107,7 @@ def test_the_interval_covers_the_advantage_of_one_release(make: Make) -> None:
     rng = np.random.default_rng(1)
     for _ in range(runs):
         rows, others = rng.choice(size, 100, replace=False), rng.choice(size, 100, replace=False)
-        some = Guessed(whole.ours[rows], whole.imputed[rows], whole.strangers[others], 1, Seeds(0))
+        some = Guessed(whole.ours[rows], whole.imputed[rows], whole.non_members[others], 1, Seeds(0))
         found = some.metrics(np.zeros(100))["attribute_advantage"]
         assert found.low is not None
         assert found.high is not None

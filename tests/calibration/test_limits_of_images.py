@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from quick_similarity import QuickSimilarity
 
-from fedassay.audits.reconstruction.limits import PooledRuns
+from fedassay.audits.reconstruction.detection_limit import PooledRuns
 from fedassay.audits.reconstruction.selections import set_selections
 from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import detection_limit
@@ -95,7 +95,7 @@ def _pooled(trials: int, rng: np.random.Generator) -> PooledRuns:
         truth=_images(150, rng),
         fresh=_images(150, rng),
         silent=_images(60, rng),
-        exposed=shown,
+        nonprivate=shown,
         shown=shown,
         attacker=_images(200, rng),
         top=20,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedassay.audits.membership.limits import Size, detectable
-from fedassay.audits.membership.roc import Allowed, above_chance_p, separate_one_release
+from fedassay.audits.membership.detection_limit import Size, detectable
+from fedassay.audits.membership.separation import Allowed, above_chance_p, separate_one_release
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.audits.stats.refuted import refuted_epsilon
 from fedassay.audits.stats.threshold_bound import threshold_bound
@@ -35,15 +35,15 @@ def share_of(limit: Limit) -> float:
     return (limit.value - rate) / (norm.sf(norm.isf(rate) - TOLD) - rate)
 
 
-@pytest.mark.parametrize(("members", "strangers"), [(100, 100), (40, 60), (300, 150)])
-def test_members_told_at_the_limit_are_found(members: int, strangers: int) -> None:
-    limit = limit_for(Size(strangers, members, TESTS))
+@pytest.mark.parametrize(("members", "non_members"), [(100, 100), (40, 60), (300, 150)])
+def test_members_told_at_the_limit_are_found(members: int, non_members: int) -> None:
+    limit = limit_for(Size(non_members, members, TESTS))
 
     def found(share: float) -> float:
         rng = np.random.default_rng(1)
         hits = 0
         for _ in range(RUNS):
-            outside, inside = rng.normal(size=strangers), rng.normal(size=members)
+            outside, inside = rng.normal(size=non_members), rng.normal(size=members)
             inside[: round(share * members)] += TOLD
             hits += above_chance_p(outside, inside, rng, TESTS) <= 0.05 / TESTS
         return hits / RUNS
@@ -81,7 +81,7 @@ def test_more_than_a_claim_at_the_limit_is_found() -> None:
             scores = rng.normal(size=600)
             scores[: round(share * 300)] += TOLD
             ours = separate_one_release(scores, members, blocks, rng, delta=1e-5, tests=TESTS)
-            hits += ours.exceeds(allowed).beats
+            hits += ours.exceeds(allowed).rejects
         return hits / RUNS
 
     share = share_of(limit)

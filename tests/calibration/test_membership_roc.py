@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.audits.membership.roc import (
+from fedassay.audits.membership.separation import (
     Separation,
     allowed_by,
     baseline,
@@ -47,14 +47,14 @@ def one_release(seed: int, *, shift: float = 0.0, pairs: int = 60) -> Separation
 
 def test_silent_where_a_release_says_nothing() -> None:
     told = [one_release(seed) for seed in range(SEEDS)]
-    assert np.mean([each.test.beats for each in told]) <= ALLOWED
+    assert np.mean([each.test.rejects for each in told]) <= ALLOWED
     assert np.mean([(each.bound.epsilon or 0) > 0 for each in told]) <= ALLOWED
     assert abs(np.mean([each.value for each in told]) - 0.5) < 0.01
 
 
 def test_a_clear_shift_is_seen() -> None:
     told = [one_release(seed, shift=4.0) for seed in range(40)]
-    assert np.mean([each.test.beats for each in told]) > 0.9
+    assert np.mean([each.test.rejects for each in told]) > 0.9
     assert np.mean([(each.corrected.epsilon or 0) > 0.5 for each in told]) > 0.9
 
 
@@ -110,7 +110,7 @@ def test_independent_releases_are_silent_on_noise() -> None:
     for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
         told = separate_many_releases(rng.standard_normal(120), rng.standard_normal(120), rng, delta=1e-5, tests=1)
-        flags.append(told.test.beats)
+        flags.append(told.test.rejects)
     assert np.mean(flags) <= ALLOWED
 
 
@@ -119,7 +119,7 @@ def test_scores_without_noise_are_told_with_certainty() -> None:
         np.full(100, -np.inf), np.full(100, np.inf), np.random.default_rng(0), delta=1e-5, tests=10
     )
     assert told.value == 1
-    assert told.test.beats
+    assert told.test.rejects
     assert told.corrected.epsilon == pytest.approx(told.reach)
 
 
@@ -128,9 +128,9 @@ def test_the_interval_at_low_error_covers() -> None:
     covered, allowed = [], []
     for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
-        strangers, members = rng.random(300), rng.random(300)
-        rate = tpr_at_fpr(strangers, members, 0.01)
-        threshold = np.sort(strangers)[-3]
+        non_members, members = rng.random(300), rng.random(300)
+        rate = tpr_at_fpr(non_members, members, 0.01)
+        threshold = np.sort(non_members)[-3]
         assert rate.low is not None
         assert rate.high is not None
         covered.append(rate.low <= 1 - threshold <= rate.high)

@@ -11,17 +11,19 @@ from scipy.stats import chi2, kstest
 from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, noise_in_blocks
 from fedassay.audits.claim.tape.streams import standardised
 from fedassay.privacy.mechanisms import Sums, noised_sums
-from fedassay.privacy.tape import Door, Draw, Key, taped
+from fedassay.privacy.tape import Draw, Key, NoiseMechanism, taped
 from fedassay.support.seeds import Seeds
 
 RUNS = 400
 
 
 def _run(seed: int, share: float = 1.0) -> BlockTest:
-    """One honest run through the door: counts, sums and a symmetric matrix; `share` of the noise in one window."""
+    """One honest run: counts, sums and a symmetric matrix; `share` of the noise in one window."""
     exact = Sums(np.zeros(4), np.ones((4, 60)), np.eye(20))
     with taped() as tape:
-        noised_sums(exact, (2.0, 2.0, 2.0), Door(Seeds(seed).child("noise"), Key("client/0", 0, "s")), full=True)
+        noised_sums(
+            exact, (2.0, 2.0, 2.0), NoiseMechanism(Seeds(seed).child("noise"), Key("client/0", 0, "s")), full=True
+        )
     found = {key.part: standardised(draw) for key, draw in tape.draws.items() if isinstance(draw, Draw)}
     found["sums"][100:200] *= share
     tested = noise_in_blocks(list(found.items()))

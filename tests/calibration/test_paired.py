@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
+from fedassay.audits.stats.below_baseline import auc_below_half, below_baseline
 from fedassay.audits.stats.paired import paired_test, sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import gap
-from fedassay.audits.stats.worse import auc_below_half, below_baseline
 
 
 def _signed(magnitudes):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.betting import betting_interval
 from fedassay.audits.stats.intervals import clopper_pearson, wilson
 from fedassay.audits.stats.paired import sign_flip
 from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
 from fedassay.audits.stats.roc import auc
-from fedassay.audits.stats.worse import auc_below_half
 
 RUNS = 400
 PERSONS, RECORDS = 12, 8

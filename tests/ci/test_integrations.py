@@ -244,9 +244,9 @@ def test_a_run_without_an_attack_fails_unless_the_policy_says_otherwise(
 ) -> None:
     (repository.folder / "mine.yaml").write_text(f"{_POLICIES['kept']}{waived}\n")
     audits = (
-        "[dp_claim: {reruns: 500, replays: 8}, message]"
+        "[dp_claim: {mechanism_trials: 500, replays: 8}, message]"
         if attacks != "[]"
-        else "[dp_claim: {reruns: 500, replays: 8}]"
+        else "[dp_claim: {mechanism_trials: 500, replays: 8}]"
     )
     ran = repository.bash(
         f"fedassay run plan.yaml -o out --quiet --set 'attacks={attacks}' --set 'audits={audits}'"

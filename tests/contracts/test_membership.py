@@ -13,8 +13,8 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.models import SURE, label_logits
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.baselines.fedavg import FedAvg
 from fedassay.methods.fedcgs.method import FedCGS
-from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedassay.support.registry import Entry, Kind, entries
+from fedassay.support.registry import Kind, RegistryEntry, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fedassay"
@@ -15,6 +15,7 @@ ROOMS = ("methods", "attacks", "audits", "reports")
 KINDS: tuple[Kind, ...] = ("method", "attack", "audit", "dataset", "backbone")
 SHARED = {
     "methods",
+    "methods/baselines",
     "methods/rivals",
     "methods/shared",
     "attacks",
@@ -58,11 +59,11 @@ OTHERS = {
 }
 
 
-def _components() -> list[Entry]:
+def _components() -> list[RegistryEntry]:
     return [entry for kind in KINDS for entry in entries(kind).values() if not entry.package]
 
 
-def _is_own(path: str, entry: Entry) -> bool:
+def _is_own(path: str, entry: RegistryEntry) -> bool:
     """Whether a file is a component's own: the one it stands in, or one of a folder that it has to itself."""
     home = entry.module.removeprefix("fedassay.").replace(".", "/") + ".py"
     if entry.kind in ("dataset", "backbone"):
@@ -87,7 +88,7 @@ def _sources() -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def named() -> set[tuple[str, str]]:
     """Files and the names of components of others that stand in them."""
-    owners: dict[str, list[Entry]] = {}
+    owners: dict[str, list[RegistryEntry]] = {}
     for entry in _components():
         owners.setdefault(entry.name, []).append(entry)
     found = set()

@@ -39,8 +39,8 @@ from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.heads.linear import train_head
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets import presets, sampling
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.presets import TINY, Preset
@@ -299,8 +299,10 @@ def test_generators(name: str, private: bool, make_task: MakeTask, on_both: OnBo
         given = (records.images, records.labels, 10, preset)
         if private:
             training = PrivateTraining(steps, draws=2, average=0.5)
-            door = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
-            return train_generator_privately(*given, training, seed=0, door=door, device=device).weights
+            mechanism = TrainingMechanism(
+                Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights")
+            )
+            return train_generator_privately(*given, training, seed=0, mechanism=mechanism, device=device).weights
         return train_generator(*given, epochs=2, seed=0, device=device).weights
 
     here, there, gpu = on_both(learnt)
@@ -398,19 +400,19 @@ methods:
   - fedpft: {components: 1, epsilon: 5}
 attacks:
   - feature_diffusion: {samples: 2, steps: 2}
-  - feature_inversion: {steps: 2, limit: 8}
+  - feature_inversion: {steps: 2, max_vectors: 8}
   - gram_factorization: {iterations: 5}
   - label_distribution: {}
   - membership: {shadows: 2}
   - message_algebra: {}
 audits:
-  - dp_claim: {reruns: 1000}
+  - dp_claim: {mechanism_trials: 1000}
   - ledger: {}
-  - inversion: {control_records: 8, fresh_records: 20, draws: 200}
+  - inversion: {control_records: 8, fresh_records: 20, permutations: 200}
   - membership: {trials: 0, releases: 0}
-  - memorization: {neighbours: 5, control_records: 8, draws: 200}
+  - memorization: {neighbours: 5, control_records: 8, permutations: 200}
   - message: {}
-  - reconstruction: {control_records: 30, draws: 200}
+  - reconstruction: {control_records: 30, permutations: 200}
 resources: {threads: 1}
 """
 

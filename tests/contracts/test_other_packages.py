@@ -120,7 +120,7 @@ def test_it_runs_and_its_attack_is_judged_by_the_audits_of_its_kind(toy: tuple[C
     assert set(found) == {("message", "toy_alone"), ("toy_small_classes", "toy_alone")}
     judged = found["message", "toy_alone"]
     # The sums are scaled: the vectors are no record's feature, not even where every record is alone in its class.
-    # So the control in the release's own shape is missed. They name their records all the same, which is a leak.
+    # So the end-to-end control is missed. They name their records all the same, which is a leak.
     roles = {control["role"]: control["detected"] for control in judged["all_controls"]}
     assert roles == {"end_to_end": False, "attack_only": True, "negative": False}
     assert judged["verdict"] == "leak"
@@ -144,7 +144,7 @@ def test_its_claim_is_sound_under_noise(scale: float, toy: tuple[Command, Path])
     command, folder = toy
     options = [f"methods.0.toy_sums.scale={scale}", "privacy.epsilon=8", "attacks=[]"]
     settings = [word for option in options for word in ("--set", option)]
-    claim = ("--set", "audits=[dp_claim: {reruns: 2000, replays: 8}]")
+    claim = ("--set", "audits=[dp_claim: {mechanism_trials: 2000, replays: 8}]")
     done = command("run", "plan.yaml", "-o", f"private{scale}", "--quiet", *settings, *claim)
     assert done.returncode == 0, done.stderr
     (cell,) = json.loads((folder / f"private{scale}" / "record.json").read_text())["cells"]

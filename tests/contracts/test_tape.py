@@ -19,7 +19,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.nets.dp_sgd.tape import trainings
-from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, on_grid, taped
+from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, on_grid, taped
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
@@ -108,7 +108,7 @@ CASES = [
         )
     ),
     *_each("fedlog", SAME, FEDLOG),
-    # What a private body gives away goes in at the door: no replay shows it, the sensitivity does.
+    # What a private body gives away goes into the mechanism: no replay shows it, the sensitivity does.
     *_each("fedlog", "add_remove", {**FEDLOG, "body": "private"}),
     *_each("fedlog", "add_remove", {**FEDLOG, "counts": "exact"}, honest=False),
     *_each("fedlog", "add_remove", {**FEDLOG, "body": "dp_sgd"}, trained=True),
@@ -220,7 +220,7 @@ def _recomputed(draw: Draw, root: Seeds) -> np.ndarray:
     return draw.exact + on_grid(noise, draw.grid)
 
 
-def _of_field(tape: Tape, message: Message, name: str, release: Release, cell: str) -> list[Entry]:
+def _of_field(tape: Tape, message: Message, name: str, release: Release, cell: str) -> list[TapeEntry]:
     """The draws that protect a field's cell, by the rule of `fedassay.privacy.tape`."""
 
     def belongs(key: Key) -> bool:
@@ -247,7 +247,7 @@ def test_every_noised_field_has_draws_of_its_scale(case: Case, make_task: MakeTa
             release = item.release
             if release.mechanism == "pure":
                 (sealed,) = _of_field(tape, message, name, release, "all")
-                assert isinstance(sealed, Sealed)
+                assert isinstance(sealed, ExternalMechanism)
                 assert (sealed.pure_epsilon,) == release.pure_epsilon
                 used.add(sealed.key)
             if release.mechanism != "gaussian":
@@ -405,8 +405,8 @@ def test_simulations_on_neighbours_may_share_their_noise(make_task: MakeTask) ->
     assert task.noise != other.noise
     assert replace(task, simulated=True).noise == replace(other, simulated=True).noise != task.noise
     # Hidden coins are tossed alike on neighbours, and are of another kind than noise and public randomness.
-    assert task.coins == other.coins
-    assert len({repr(root._root) for root in (task.coins, task.noise, task.seeds)}) == 3
+    assert task.hidden_randomness == other.hidden_randomness
+    assert len({repr(root._root) for root in (task.hidden_randomness, task.noise, task.seeds)}) == 3
 
 
 def test_every_private_method_is_here() -> None:

@@ -49,7 +49,7 @@ def judge(
 
     def assess(epsilon: float = 1.0) -> Finding:
         context = make_context(make_task(epsilon=epsilon, adjacency=adjacency), method, bounds=200)
-        (finding,) = DpClaimAudit(reruns=20_000).assess(None, context)
+        (finding,) = DpClaimAudit(mechanism_trials=20_000).assess(None, context)
         return finding
 
     return assess
@@ -126,7 +126,7 @@ def test_a_sensitivity_of_half_the_truth_is_unsound(
     monkeypatch.setattr(place, attribute, halved)
     method, adjacency = METHODS[name]
     context = make_context(make_task(epsilon=1.0, adjacency=adjacency), method, bounds=200)
-    (found,) = DpClaimAudit(reruns=20_000).assess(None, context)
+    (found,) = DpClaimAudit(mechanism_trials=20_000).assess(None, context)
     assert found.metrics["accounted"].value == pytest.approx(1.0)
     assert found.verdict == "unsound", found.reason
     assert controls_pass(found)

@@ -28,7 +28,9 @@ MakeContext = Callable[..., AuditContext]
 def judged(
     task: MethodInput, make_context: MakeContext, folder: Path, *, broken: bool = False, batch: int = 2
 ) -> dict[str | None, Finding]:
-    def attack(view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def attack(
+        view: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         known = Knowledge(None, 10, task.backbone, True, Seeds(0), "cpu", SILENT)
         result = GradientInversion(rounds=3).run(view, known)
         rng = np.random.default_rng(0)
@@ -43,7 +45,7 @@ def judged(
     method = FedSGD(body={"name": "mlp", "hidden": 128}, batch=batch)
     context = make_context(task, method, bounds=6, folder=folder)
     own = context.attacked(attack, "test", no_questions())
-    findings = InversionAudit(draws=400, pictures=4).assess(attack(context.view), own)
+    findings = InversionAudit(permutations=400, pictures=4).assess(attack(context.view), own)
     assert {finding.attack for finding in findings} == {"gradient_inversion"}
     for finding in findings:
         assert finding.controls.positive is not None

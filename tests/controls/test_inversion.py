@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick_similarity import psnr
 
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.inversion.audit import InversionAudit
-from fedassay.audits.inversion.truth import Held, Pool, hold, psnr_table
+from fedassay.audits.inversion.truth import Pool, RecordMatch, image_match, psnr_table
 from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import MembershipGame, no_questions
@@ -22,10 +23,9 @@ from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import View
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.records.record import Finding
-from fedassay.similarity.psnr import psnr
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
@@ -56,14 +56,16 @@ def by_class(source: VectorSource) -> Images:
 def findings(
     task: MethodInput, method: Method, invert: Invert, make_context: MakeContext, folder: Path, **changes: Any
 ) -> dict[str | None, Finding]:
-    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def attack(
+        seen: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         made = tuple(Reconstruction(source, invert(source)) for source in sources(seen, np.random.default_rng(0)))
         left = {f"misfit/{item.source.name}": np.zeros(len(item.images)) for item in made}
         return AttackResult("feature_inversion", reconstructions=made, scores=left)
 
     context = replace(make_context(task, method, bounds=6, folder=folder), **changes)
     own = context.attacked(attack, "test", no_questions())
-    found = InversionAudit(draws=400, pictures=4).assess(attack(context.view), own)
+    found = InversionAudit(permutations=400, pictures=4).assess(attack(context.view), own)
     return {finding.source: finding for finding in found}
 
 
@@ -127,7 +129,7 @@ def test_pictures_of_other_records_are_not_flagged(
     context = make_context(elsewhere, RawFeatures(), outcome=other, folder=tmp_path).attacked(
         attack, "test", no_questions()
     )
-    (finding,) = InversionAudit(draws=400).assess(attack(context.view), context)
+    (finding,) = InversionAudit(permutations=400).assess(attack(context.view), context)
     assert finding.verdict == "no_leak_found", finding.reason
 
 
@@ -183,12 +185,14 @@ def _real(task: MethodInput, context: AuditContext) -> dict[str | None, Finding]
     recovered = GramFactorization().run(context.view, known).vectors
     result = inversion.run(context.view, replace(known, recovered=recovered))
 
-    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
-        vectors = GramFactorization().run(seen, known).vectors if upstream else ()
+    def attack(
+        seen: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
+        vectors = GramFactorization().run(seen, known).vectors if rerun_previous_attacks else ()
         return inversion.run(seen, replace(known, recovered=vectors))
 
     own = context.attacked(attack, "test", no_questions())
-    return {finding.source: finding for finding in InversionAudit(draws=400).assess(result, own)}
+    return {finding.source: finding for finding in InversionAudit(permutations=400).assess(result, own)}
 
 
 def test_fedcgs_of_few_records_leaks_their_pictures(
@@ -247,7 +251,7 @@ def test_p_values_of_noised_releases_and_of_negative_controls_are_uniform(
             said = found["class_means"].metrics["psnr_gain"].reason
             said = found["class_means"].metrics["psnr_gain"].reason
             p["means"].append(float(re.findall(r"p = ([\d.e-]+)", said)[-1]))
-        audit = InversionAudit(draws=400)
+        audit = InversionAudit(permutations=400)
         context = make_context(task, FedCGS(), bounds=1).attacked(
             lambda seen, i=inversion, k=known: i.run(seen, k), "test", no_questions()
         )
@@ -275,7 +279,7 @@ def test_senders_without_known_records_are_not_judged(
         scores={"misfit/raw": np.zeros(64)},
     )
     own = context.attacked(attack, "test", no_questions())
-    (finding,) = InversionAudit(draws=400).assess(result, own)
+    (finding,) = InversionAudit(permutations=400).assess(result, own)
     assert finding.verdict == "not_run"
     assert "0 of 60 images" in finding.reason
     with pytest.raises(NotRunError, match="inverted nothing"):
@@ -293,8 +297,8 @@ def test_p_values_of_images_that_know_nothing_are_uniform() -> None:
         images = rng.integers(100, 156, (6, 4, 4, 1)).astype(np.uint8)
         sets = [np.array([0, 2, 4]), np.array([1, 3]), np.array([6]), np.array([6]), np.arange(12), np.array([5])]
         for between in (True, False):
-            held = Held(images, rng.random((6, 6)), sets, pool, between)
-            shown = hold(held, rng, tests=1, draws=80)
+            matched = RecordMatch(images, rng.random((6, 6)), sets, pool, between)
+            shown = image_match(matched, rng, tests=1, draws=80)
             small.append(shown.p)
     for level in (0.05, 0.2, 0.5):
         assert abs(np.mean(np.array(small) <= level) - level) < 0.05
@@ -322,7 +326,7 @@ def _class_alone(source: VectorSource) -> Images:
 def test_garbage_from_the_methods_own_vectors_is_no_answer(
     epsilon: float, invert: Invert, make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    """Raw features are caught, the release's own shape is not."""
+    """Raw features are caught, the end-to-end control is not."""
     for finding in findings(make_task(epsilon=epsilon), FedCGS(), invert, make_context, tmp_path).values():
         assert finding.verdict == "inconclusive", finding.reason
         assert "the positive control was not caught" in finding.reason

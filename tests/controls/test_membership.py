@@ -19,11 +19,11 @@ from fedassay.data.records import Records
 from fedassay.exchange.models import label_logits
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.baselines.fedavg import FedAvg
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.fedavg import FedAvg
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.privacy.variants import with_mu
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
@@ -48,7 +48,7 @@ def assessed(
     """Findings by source and selection, as the runner would get them."""
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(context.rerun(clients, seeds), context.view.threat)
+        return visible(context.run_on(clients, seeds), context.view.threat)
 
     own = context.attacker
     game = make_game(context.clients, context.test, population or own, simulate, Seeds(1), classes=10)
@@ -355,7 +355,7 @@ def test_controls_ask_the_same_questions(make_task: MakeTask, make_context: Make
     assert (control.questions["client/0"].labels != game.questions["client/0"].labels).mean() > 0.7
 
 
-# Controls in the release's own shape, and limits of detection.
+# End-to-end controls, and limits of detection.
 
 
 def private(
@@ -499,9 +499,9 @@ def test_cells_that_differ_in_epsilon_share_the_control(make_task: MakeTask, mak
 
         def counted(clients: Sequence[Records], seeds: Seeds, context: AuditContext = context) -> Outcome:
             runs.append(sum(map(len, clients)))
-            return context.exposed(clients, seeds)
+            return context.run_nonprivate(clients, seeds)
 
-        assessed(replace(context, exposed=counted), RATIO.run)
+        assessed(replace(context, run_nonprivate=counted), RATIO.run)
     assert runs == [20, 20]
 
 

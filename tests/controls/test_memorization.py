@@ -29,7 +29,7 @@ from fedassay.support.types import Images
 
 MakeTask = Callable[..., MethodInput]
 MakeContext = Callable[..., AuditContext]
-QUICK = MemorizationAudit(control_records=24, draws=500)
+QUICK = MemorizationAudit(control_records=24, permutations=500)
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,7 +300,7 @@ def test_generators_of_a_method_are_overfitted_through_its_own_run(
         Transcript("drawing", 10, ()), None, generators=_generators(task, lambda own: noise(own.images))
     )
     context = make_context(task, method, outcome=outcome, bounds=12, folder=tmp_path)
-    (finding,) = MemorizationAudit(control_records=16, draws=200).assess(None, context)
+    (finding,) = MemorizationAudit(control_records=16, permutations=200).assess(None, context)
     assert finding.controls.positive is not None
     assert finding.controls.positive.caught, finding.reason
     assert finding.verdict == "no_leak_found", finding.reason

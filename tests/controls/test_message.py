@@ -25,10 +25,10 @@ from fedassay.exchange.gram import Gram, Size, measure, obstacle
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT

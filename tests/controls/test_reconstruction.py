@@ -16,7 +16,7 @@ from quick_similarity import QuickSimilarity
 
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
 from fedassay.contracts.attack import AttackResult, Reconstruction
-from fedassay.contracts.audit import AttackedContext, Workplace
+from fedassay.contracts.audit import AttackedContext, AuditIO
 from fedassay.contracts.membership import MembershipGame, no_questions
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
@@ -46,7 +46,9 @@ def blind(source: VectorSource, rng: np.random.Generator) -> Images:
 def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tuple[AttackResult, AttackedContext]:
     built = lookup("method", method)()
 
-    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def attack(
+        seen: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         rng = np.random.default_rng(5)
         found = sources(seen, np.random.default_rng(6))
         made = tuple(Reconstruction(source, invert(source, rng)) for source in found)
@@ -69,10 +71,10 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         assert isinstance(outcome, Outcome)
         return outcome
 
-    def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run_on(clients: Sequence[Records], seeds: Seeds) -> Outcome:
         return run(clients, seeds, task.privacy)
 
-    def exposed(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run_nonprivate(clients: Sequence[Records], seeds: Seeds) -> Outcome:
         return run(clients, seeds, task.privacy.model_copy(update={"epsilon": math.inf}))
 
     outcome = built.run(task)
@@ -91,17 +93,17 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         view=seen,
         accounted=Accounted(*[task.privacy.guarantee.like(math.inf)] * 2, None, (), ""),
         tape=Tape(),
-        replay=rerun,
-        redraw=rerun,
-        repeat=rerun,
-        reseeded=rerun,
+        replay=run_on,
+        redraw=run_on,
+        repeat=run_on,
+        reseeded=run_on,
         privacy=task.privacy,
-        bounds=6,
+        num_tests=6,
         similarity=QuickSimilarity(None, "not asked for"),
         seeds=task.seeds,
-        rerun=rerun,
-        exposed=exposed,
-        workplace=Workplace("cpu", task.progress, folder, ("cell", "audit"), {}),
+        run_on=run_on,
+        run_nonprivate=run_nonprivate,
+        io=AuditIO("cpu", task.progress, folder, ("cell", "audit"), {}),
         attack=attack,
         attack_key=invert.__name__,
         game=no_questions(),
@@ -113,7 +115,7 @@ def _findings(
     task: MethodInput, method: str, invert: Invert, folder: Path, pictures: int = 3
 ) -> dict[str | None, Finding]:
     result, context = _context(task, method, invert, folder)
-    audit = ReconstructionAudit(control_records=100, draws=400, pictures=pictures)
+    audit = ReconstructionAudit(control_records=100, permutations=400, pictures=pictures)
     return {finding.selection: finding for finding in audit.assess(result, context)}
 
 
@@ -157,7 +159,7 @@ def test_shuffled_truth_is_not_flagged(make_task: Callable[..., MethodInput], tm
     result, context = _context(task, "raw_features", exact, tmp_path)
     source = result.reconstructions[0].source
     wrong = Reconstruction(source, np.roll(result.reconstructions[0].images, 7, axis=0))
-    audit = ReconstructionAudit(control_records=100, draws=400, pictures=0)
+    audit = ReconstructionAudit(control_records=100, permutations=400, pictures=0)
     for finding in audit.assess(AttackResult("feature_diffusion", reconstructions=(wrong,)), context):
         assert finding.verdict == "inconclusive", finding.reason
         assert "worse than what needs no generator" in finding.reason
@@ -200,7 +202,7 @@ def test_a_total_leak_of_few_vectors_is_never_silence(
     _, context = _context(task, "fedcgs", exact, tmp_path)
     outcome = planted(context.outcome, task.clients)
     seen = view(outcome.transcript, ThreatModel())
-    audit = ReconstructionAudit(control_records=60, draws=200, pictures=0)
+    audit = ReconstructionAudit(control_records=60, permutations=200, pictures=0)
     findings = audit.assess(context.attack(seen), replace(context, outcome=outcome, view=seen))
     assert findings
     for finding in findings:
@@ -246,7 +248,7 @@ def test_private_images_of_another_domain_than_the_tests_are_not_mistaken_for_re
     parts = [tuple(client.take(np.arange(start, len(client), 2)) for client in clients) for start in (0, 1)]
     result, _ = _context(replace(task, clients=parts[0]), "fedcgs", exact, tmp_path)
     _, context = _context(replace(task, clients=parts[1]), "fedcgs", exact, tmp_path)
-    audit = ReconstructionAudit(control_records=100, draws=400, pictures=0)
+    audit = ReconstructionAudit(control_records=100, permutations=400, pictures=0)
     found = {finding.selection: finding for finding in audit.assess(result, context)}
     assert found["oracle_all"].verdict == "inconclusive", found["oracle_all"].reason
     assert "may differ from fresh ones without any release" in found["oracle_all"].reason

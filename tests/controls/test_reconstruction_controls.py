@@ -1,4 +1,4 @@
-"""Reconstruction: what controls in the release's own shape catch, and what a negative verdict could have seen."""
+"""Reconstruction: what end-to-end controls catch, and what a negative verdict could have seen."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def first_only(source: VectorSource) -> Images:
 
 
 def attacked(context: AuditContext, invert: Invert) -> tuple[AttackResult, AttackedContext]:
-    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def attack(
+        seen: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         found = sources(seen, np.random.default_rng(6))
         made = tuple(Reconstruction(source, invert(source)) for source in found)
         return AttackResult("feature_diffusion", reconstructions=made)
@@ -65,7 +67,7 @@ def attacked(context: AuditContext, invert: Invert) -> tuple[AttackResult, Attac
 
 def findings(context: AuditContext, invert: Invert, **changes: Any) -> dict[str | None, Finding]:
     result, own = attacked(context, invert)
-    audit = ReconstructionAudit(control_records=100, draws=400, pictures=0, **changes)
+    audit = ReconstructionAudit(control_records=100, permutations=400, pictures=0, **changes)
     return {finding.selection: finding for finding in audit.assess(result, own)}
 
 
@@ -74,7 +76,7 @@ def findings(context: AuditContext, invert: Invert, **changes: Any) -> dict[str 
 def test_garbage_from_the_methods_own_vectors_is_no_answer(
     method: Method, invert: Invert, make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    """Raw features are caught, the release's own shape is not."""
+    """Raw features are caught, the end-to-end control is not."""
     for epsilon in (1.0, float("inf")):
         task = make_task(epsilon=epsilon, adjacency="replace_one_same_label", records=200)
         for finding in findings(make_context(task, method, bounds=6, folder=tmp_path), invert).values():
@@ -88,7 +90,7 @@ def test_garbage_from_the_methods_own_vectors_is_no_answer(
 def test_noised_reconstructions_that_are_ruined_stay_conclusive(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    """Worse than the attacker's own images is what noise lets one expect, where the own shape was caught."""
+    """With an end-to-end control caught, images worse than the attacker's own are what noise lets one expect."""
     task = make_task(clients=20, records=200, epsilon=1.0)
     for finding in findings(make_context(task, FedCGS(), bounds=6, folder=tmp_path), exact).values():
         assert finding.verdict == "no_leak_found", finding.reason
@@ -102,7 +104,7 @@ def test_without_noise_ruin_is_no_answer(make_task: MakeTask, make_context: Make
     result, own = attacked(context, exact)
     made = result.reconstructions[0]
     dull = Reconstruction(made.source, np.full_like(made.images, 77))
-    audit = ReconstructionAudit(control_records=100, draws=400, pictures=0)
+    audit = ReconstructionAudit(control_records=100, permutations=400, pictures=0)
     for finding in audit.assess(AttackResult("feature_diffusion", (dull,)), own):
         assert finding.verdict == "inconclusive"
         assert "worse than what needs no generator" in finding.reason
@@ -145,7 +147,7 @@ def test_a_few_near_copies_are_no_clean_bill(
     made = result.reconstructions[0]
     images = made.images.copy()
     images[:3, 0] = truth.images[[5, 50, 150]]
-    audit = ReconstructionAudit(control_records=100, draws=400, pictures=0)
+    audit = ReconstructionAudit(control_records=100, permutations=400, pictures=0)
     leaky = AttackResult("feature_diffusion", (Reconstruction(made.source, images),))
     for finding in audit.assess(leaky, own):
         assert finding.verdict in {"inconclusive", "leak"}, finding.reason

@@ -629,7 +629,7 @@ def test_a_plan_says_who_the_adversary_is(tmp_path: Path) -> None:
 
 
 def test_another_record_of_the_class() -> None:
-    from fedassay.audits.reconstruction.captured import _another
+    from fedassay.audits.reconstruction.transcript_only import _another
 
     labels = np.array([2, 0, 2, 1, 2])
     other = _another(labels)

@@ -131,7 +131,7 @@ def test_a_cell_whose_worker_always_dies_says_so_and_the_others_are_there(
     assert comparable(tmp_path / "out") == unbroken
 
 
-CLAIMS = "audits=[message: {}, dp_claim: {reruns: 200, replays: 8}]"
+CLAIMS = "audits=[message: {}, dp_claim: {mechanism_trials: 200, replays: 8}]"
 
 
 @pytest.fixture(scope="module")

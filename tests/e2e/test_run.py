@@ -33,7 +33,7 @@ methods:
 attacks:
   - feature_diffusion: {samples: 2, steps: 5}
 audits:
-  - reconstruction: {control_records: 150, draws: 400}
+  - reconstruction: {control_records: 150, permutations: 400}
 resources: {threads: 1}
 """
 

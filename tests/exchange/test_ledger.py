@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fedassay.exchange import ledger
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
+from fedassay.exchange.privacy_unit import warnings_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release, derived, exact, public
 from fedassay.exchange.transcript import Message, MessageField, Transcript
-from fedassay.exchange.whose import warnings_of
 from fedassay.privacy.accounting import compose
 from fedassay.privacy.gaussian import epsilon_of
 from fedassay.privacy.sensitivities import class_sums

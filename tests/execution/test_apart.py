@@ -17,8 +17,9 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.execution.apart import Apart, Question, Work
 from fedassay.execution.runner import run_cell
 from fedassay.plan.resolve import resolve
-from fedassay.plan.schema import Plan
+from fedassay.plan.schema import Plan, Scenario
 from fedassay.support.errors import is_out_of_memory
+from fedassay.support.numerics import at_threads
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 
@@ -111,8 +112,8 @@ class _Pids:
         pass
 
 
-def test_only_the_first_run_shows_its_progress(tmp_path: Path) -> None:
-    """Every rerun said "heads 0 of 6" on the console, and wrote to the sockets of a notebook's kernel."""
+def _private(folder: Path) -> tuple[Scenario, str]:
+    """A plan with a claim, and its cell."""
     plan = {
         "name": "p",
         "data": {"name": "digits", "limit": 300, "split": {"private": 0.5, "attacker": 0.2, "test": 0.3}},
@@ -122,12 +123,24 @@ def test_only_the_first_run_shows_its_progress(tmp_path: Path) -> None:
         "methods": [{"average": {"dp_sgd": {"epochs": 1}}}],
         "audits": [{"dp_claim": {"replays": 8}}],
     }
-    scenario = resolve(Plan.model_validate(plan), Path.cwd(), "plan")
+    scenario = resolve(Plan.model_validate(plan), folder, "plan")
+    return scenario, scenario.cells[0].key
+
+
+def test_only_the_first_run_shows_its_progress(tmp_path: Path) -> None:
+    """Every rerun said "heads 0 of 6" on the console, and wrote to the sockets of a notebook's kernel."""
+    scenario, cell = _private(tmp_path)
     file = tmp_path / "steps"
-    done = run_cell(
-        scenario, scenario.cells[0].key, folder=tmp_path, device="cpu", threads=1, progress=Progress(_Pids(file))
-    )
+    done = run_cell(scenario, cell, folder=tmp_path, device="cpu", threads=1, progress=Progress(_Pids(file)))
     said = file.read_text().splitlines()
     assert done.cell.privacy.verdict == "sound", done.cell.privacy.reason
     assert {line.split()[0] for line in said} == {str(os.getpid())}
     assert sum(line.endswith("heads") for line in said) == 1
+
+
+def test_a_run_with_several_threads_is_what_reruns_repeat(tmp_path: Path) -> None:
+    """Reruns have one thread: a first run with two rounded otherwise, and no claim was ever sound."""
+    scenario, cell = _private(tmp_path)
+    with at_threads(2):
+        done = run_cell(scenario, cell, folder=tmp_path, device="cpu", threads=2)
+    assert done.cell.privacy.verdict == "sound", done.cell.privacy.reason

@@ -18,11 +18,11 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.exchange import ledger
 from fedassay.exchange.transcript import load_transcript
 from fedassay.execution import cell as cell_module
-from fedassay.execution.case import AttackAuditEntry, Case, Place, RunAuditEntry
+from fedassay.execution.captured_source import job_of_transcript
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import case_of_plan
-from fedassay.execution.of_transcript import case_of_transcript
+from fedassay.execution.cell_job import AttackAuditEntry, CellJob, Place, RunAuditEntry
 from fedassay.execution.prepare import prepare
+from fedassay.execution.simulated_source import job_of_plan
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario, parse_plan
 from fedassay.records.record import Finding, RunRecord
@@ -49,33 +49,33 @@ def _plan() -> Plan:
     return parse_plan(yaml.safe_load(PLAN), "plan")
 
 
-def _simulated(folder: Path) -> Case:
+def _simulated(folder: Path) -> CellJob:
     scenario = resolve(_plan(), folder, "plan")
     prepared = prepare(scenario.plan, folder, 0, "cpu", SILENT)
-    return case_of_plan(scenario, scenario.cells[0], prepared, {}, Place(folder, "cpu", SILENT))
+    return job_of_plan(scenario, scenario.cells[0], prepared, {}, Place(folder, "cpu", SILENT))
 
 
-def _captured(folder: Path, planned: bool) -> Case:
+def _captured(folder: Path, planned: bool) -> CellJob:
     """The messages of the simulated case, as if they came from elsewhere."""
     Work(_simulated(folder)).run()
     (transcript,) = (folder / "transcripts").iterdir()
     scenario: Scenario | None = resolve(_plan(), folder, "plan") if planned else None
     prepared = None if scenario is None else prepare(scenario.plan, folder, 0, "cpu", SILENT)
-    return case_of_transcript(load_transcript(transcript), scenario, prepared, Place(folder, "cpu", SILENT))
+    return job_of_transcript(load_transcript(transcript), scenario, prepared, Place(folder, "cpu", SILENT))
 
 
-CASES: dict[str, Callable[[Path], Case]] = {
+CASES: dict[str, Callable[[Path], CellJob]] = {
     "simulated": _simulated,
     "captured": lambda folder: _captured(folder, planned=False),
     "captured with a plan": lambda folder: _captured(folder, planned=True),
 }
 
 
-def _watched(case: Case, watch: Watch) -> Case:
+def _watched(job: CellJob, watch: Watch) -> CellJob:
     """The case with one audit of each kind, that only watches."""
-    kinds = tuple(kind for attack in case.attacks for kind in attack.build.facts.gives)
+    kinds = tuple(kind for attack in job.attacks for kind in attack.build.facts.gives)
     return dataclasses.replace(
-        case,
+        job,
         audits=(
             RunAuditEntry("memorization", "watch", lambda context: watch(None, context)),
             AttackAuditEntry("message", "watch", AuditFacts(judges=kinds), watch, "no attack"),
@@ -122,7 +122,7 @@ def test_only_audits_of_attacks_can_attack(seen: list[tuple[Any, AuditContext]])
 
 
 def test_pictures_of_different_audits_have_different_names(seen: list[tuple[Any, AuditContext]]) -> None:
-    names = [context.workplace.prefix for _, context in seen]
+    names = [context.io.prefix for _, context in seen]
     assert len(set(names)) == len(names)
     assert len({cell for cell, *_ in names}) == 1
 
@@ -131,10 +131,10 @@ def test_the_method_is_run_again_where_there_is_one(seen: list[tuple[Any, AuditC
     context = seen[0][1]
     if not context.clients:
         with pytest.raises(NotRunError, match="cannot be drawn again"):
-            context.rerun((), Seeds(3))
+            context.run_on((), Seeds(3))
         return
-    again = context.rerun(context.clients, context.seeds)
-    fewer = context.rerun([client.take(np.arange(5)) for client in context.clients], Seeds(3))
+    again = context.run_on(context.clients, context.seeds)
+    fewer = context.run_on([client.take(np.arange(5)) for client in context.clients], Seeds(3))
     counts = [
         sum(int(message.of_kind("class_counts").sum()) for message in outcome.transcript.from_clients())
         for outcome in (context.outcome, again, fewer)
@@ -149,15 +149,15 @@ def test_without_a_plan_images_have_no_features(tmp_path: Path) -> None:
         context.encode(context.test.images)
         raise AssertionError
 
-    case = _captured(tmp_path, planned=False)
-    assert case.known.backbone is None
-    (finding, *_) = Work(_watched(case, encode)).run().cell.findings
+    job = _captured(tmp_path, planned=False)
+    assert job.known.backbone is None
+    (finding, *_) = Work(_watched(job, encode)).run().cell.findings
     assert (finding.verdict, "no backbone" in finding.reason) == ("not_run", True)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_ledger_is_added_up_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = CASES[name](tmp_path)
+    job = CASES[name](tmp_path)
     calls = []
 
     def counted(*arguments: Any) -> ledger.Accounted:
@@ -165,22 +165,22 @@ def test_the_ledger_is_added_up_once(name: str, tmp_path: Path, monkeypatch: pyt
         return ledger.account(*arguments)
 
     monkeypatch.setattr(cell_module, "account", counted)
-    done = Work(case).run()
+    done = Work(job).run()
     assert len(calls) == 1
     assert math.isinf(done.cell.privacy.accounted or 0.0)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_ledger_that_fails_leaves_reasons(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = CASES[name](tmp_path)
+    job = CASES[name](tmp_path)
 
     def broken(*arguments: Any) -> ledger.Accounted:
         raise ZeroDivisionError("a test")
 
     monkeypatch.setattr(cell_module, "account", broken)
-    done = Work(case).run()
+    done = Work(job).run()
     assert [error.stage for error in done.errors] == ["accounting"]
-    assert [finding.audit for finding in done.cell.findings] == [audit.name for audit in case.audits]
+    assert [finding.audit for finding in done.cell.findings] == [audit.name for audit in job.audits]
     assert {finding.verdict for finding in done.cell.findings} == {"not_run"}
     assert all("accounting" in finding.reason for finding in done.cell.findings)
     assert done.cell.privacy.accounted is None
@@ -194,12 +194,12 @@ def test_an_audit_that_fails_or_does_not_apply_stops_no_other(name: str, tmp_pat
             raise NotRunError("a reason")
         raise ZeroDivisionError("a test")
 
-    case = _watched(CASES[name](tmp_path), fail)
-    done = Work(case).run()
+    job = _watched(CASES[name](tmp_path), fail)
+    done = Work(job).run()
     reasons = [finding.reason for finding in done.cell.findings]
     attacks = len(reasons) - 1
     assert reasons[0] == "a reason"
-    assert attacks == len(case.attacks)
+    assert attacks == len(job.attacks)
     assert len(done.errors) == reasons.count("the audit failed; see errors") >= 1
 
 
@@ -233,9 +233,9 @@ def test_a_cell_that_crashed_says_what_it_claimed(
     how: str, epsilon: float, claimed: float | None, tmp_path: Path
 ) -> None:
     """Nobody judged the claim: it was not withdrawn."""
-    case = _simulated(tmp_path)
-    entry = dataclasses.replace(case.entry, privacy=case.entry.privacy.model_copy(update={"epsilon": epsilon}))
-    work = Work(dataclasses.replace(case, entry=entry, source=_Broken()))  # type: ignore[arg-type]
+    job = _simulated(tmp_path)
+    entry = dataclasses.replace(job.entry, privacy=job.entry.privacy.model_copy(update={"epsilon": epsilon}))
+    work = Work(dataclasses.replace(job, entry=entry, source=_Broken()))  # type: ignore[arg-type]
     cell = (work.run() if how == "crashed" else work.lost("its worker died")).cell
     assert (cell.privacy.claimed, cell.privacy.verdict) == (claimed, "not_run")
     assert ("the claim of epsilon 1 (one record added or removed) was not judged" in cell.privacy.reason) == (
@@ -251,14 +251,14 @@ def test_an_attack_that_chooses_among_vectors_has_the_same_to_choose_from_when_i
     plan = yaml.safe_load(PLAN) | {
         "methods": [{"fedpft": {"components": 2, "covariance": "diag"}}],
         "attacks": [
-            {"few_records": {"starts": 2, "sweeps": 1, "own_components": 1, "limit": 3}},
+            {"few_records": {"starts": 2, "sweeps": 1, "own_components": 1, "max_components": 3}},
             {"partial_reconstruction": {"share": 1.0}},
         ],
         "audits": [{"message": {}}],
     }
     scenario = resolve(parse_plan(plan, "plan"), tmp_path, "plan")
     prepared = prepare(scenario.plan, tmp_path, 0, "cpu", SILENT)
-    case = case_of_plan(scenario, scenario.cells[0], prepared, {}, Place(tmp_path, "cpu", SILENT))
+    job = job_of_plan(scenario, scenario.cells[0], prepared, {}, Place(tmp_path, "cpu", SILENT))
     told: list[tuple[str, str]] = []
 
     def watch(result: Any, context: AuditContext) -> list[Finding]:
@@ -266,7 +266,7 @@ def test_an_attack_that_chooses_among_vectors_has_the_same_to_choose_from_when_i
             told.append((result.notes[0], context.attack(context.view).notes[0]))
         return []
 
-    Work(_watched(case, watch)).run()
+    Work(_watched(job, watch)).run()
     ((first, again),) = told
     assert "few_records" in first
     assert first == again

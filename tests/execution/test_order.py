@@ -13,11 +13,11 @@ from fedassay.audits.verdict import not_run
 from fedassay.execution import cell as cell_module
 from fedassay.execution import engines
 from fedassay.execution.apart import Apart
-from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import SimulatedSource, case_of_plan
+from fedassay.execution.cell_job import CellJob, Place
 from fedassay.execution.order import Step, Teller, decisive_first, steps_of
 from fedassay.execution.prepare import prepare
+from fedassay.execution.simulated_source import SimulatedSource, job_of_plan
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import parse_plan
 from fedassay.support.progress import SILENT, Progress
@@ -30,24 +30,24 @@ clients: {count: 2, partition: iid}
 backbone: {name: pixels}
 privacy: {epsilon: 2}
 methods: [fedcgs: {}]
-attacks: [feature_inversion: {limit: 2}, message_algebra: {}, gram_factorization: {}]
+attacks: [feature_inversion: {max_vectors: 2}, message_algebra: {}, gram_factorization: {}]
 audits: [inversion: {}, message: {}, dp_claim: {}]
 """
 
 
-def _case(folder: Path, progress: Progress = SILENT) -> Case:
+def _case(folder: Path, progress: Progress = SILENT) -> CellJob:
     scenario = resolve(parse_plan(yaml.safe_load(PLAN), "plan"), folder, "plan")
     prepared = prepare(scenario.plan, folder, 0, "cpu", SILENT)
     own = (scenario, scenario.cells[0], prepared, {}, Place(folder, "cpu", progress))
-    source = case_of_plan(*own).source
+    source = job_of_plan(*own).source
     assert isinstance(source, SimulatedSource)
-    return case_of_plan(*own, apart=Apart(lambda _cell: source.work))
+    return job_of_plan(*own, apart=Apart(lambda _cell: source.work))
 
 
 def test_claims_and_algebra_come_before_what_trains_or_searches(tmp_path: Path) -> None:
-    case = _case(tmp_path)
-    steps = steps_of(case.audits, case.attacks)
-    names = [step.audit.name for step in decisive_first(steps, case.another)]
+    job = _case(tmp_path)
+    steps = steps_of(job.audits, job.attacks)
+    names = [step.audit.name for step in decisive_first(steps, job.another)]
     assert names.index("inversion") == len(names) - 1
     assert [step.place for step in steps] == list(range(len(steps)))
     assert sorted(names) == sorted(step.audit.name for step in steps)

@@ -42,7 +42,7 @@ def next_run(control: float | None, **split: float) -> NextRun:
 
 
 def missing(role: str, held: int, needed: int) -> Finding:
-    """As where no control could be made in the release's own shape, and that of the attack alone was caught."""
+    """As where no end-to-end control could be made, and that of the attack alone was caught."""
     return Finding(
         audit="membership",
         attack="membership",

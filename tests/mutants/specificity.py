@@ -76,7 +76,7 @@ def plan_of(name: str, seed: int) -> dict[str, Any]:
         "attacks": [
             "standard",
             {"membership": {"shadows": 0}},
-            {"feature_diffusion": {"steps": 5, "limit": 200}},
+            {"feature_diffusion": {"steps": 5, "max_vectors": 200}},
             {"feature_inversion": {"steps": 30}},
         ],
         "audits": "standard",

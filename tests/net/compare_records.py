@@ -53,7 +53,23 @@ WORDS = (
 )
 """Patterns of places that hold sentences: these decide nothing, and are compared with `--words` alone."""
 
-MOVED: tuple[tuple[str, str], ...] = ()
+_RENAMED = {
+    "dp_claim.reruns": "dp_claim.mechanism_trials",
+    "dp_claim.runs": "dp_claim.method_runs",
+    "memorization.factor": "memorization.samples_per_record",
+    "memorization.closest": "memorization.pictures",
+    "memorization.draws": "memorization.permutations",
+    "inversion.draws": "inversion.permutations",
+    "reconstruction.draws": "reconstruction.permutations",
+    "membership.clients_hold": "membership.client_tests",
+    "feature_diffusion.limit": "feature_diffusion.max_vectors",
+    "feature_inversion.limit": "feature_inversion.max_vectors",
+    "gradient_inversion.limit": "gradient_inversion.max_images",
+    "few_records.limit": "few_records.max_components",
+}
+"""Keys of a plan that have another name since, by the old one."""
+
+MOVED = tuple((rf"^(plan\.\w+\[.*?\])\.{re.escape(old)}$", rf"\1.{new}") for old, new in _RENAMED.items())
 """(pattern, replacement) for places of BEFORE whose values stand somewhere else in AFTER."""
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record_gradients
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps, steps_of
 from fedassay.nets.local_training import record_objective, train, train_privately
 from fedassay.privacy.tape import Key
@@ -26,8 +26,10 @@ def _loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
-def _door(seed: int = 0) -> TrainingDoor:
-    return TrainingDoor(Seeds(seed).child("noise"), Seeds(seed).child("coins"), Key("client/0", 0, "parameters"))
+def _mechanism(seed: int = 0) -> TrainingMechanism:
+    return TrainingMechanism(
+        Seeds(seed).child("noise"), Seeds(seed).child("coins"), Key("client/0", 0, "parameters")
+    )
 
 
 def clipped_sums(
@@ -137,7 +139,7 @@ def test_training_stops_where_gradients_are_lost() -> None:
             _loss,
             private=steps,
             rate=1e-3,
-            door=_door(),
+            mechanism=_mechanism(),
         )
 
 
@@ -149,7 +151,7 @@ def test_frozen_parameters_stay(middle: nn.Module) -> None:
     before = {name: parameter.clone() for name, parameter in module.named_parameters()}
     steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.5, steps=2, norm=1, batch=10)
     module.train = lambda mode=True: module  # type: ignore[method-assign]
-    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, door=_door())
+    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, mechanism=_mechanism())
     for name, parameter in module.named_parameters():
         assert torch.equal(parameter, before[name]) == (not parameter.requires_grad)
 
@@ -174,7 +176,7 @@ def test_without_noise_clipping_and_sampling_it_is_plain_training() -> None:
     plain, private = (build_body(BodySpec(name="mlp", hidden=8), (8, 8, 1), 5, 0) for _ in range(2))
     train(plain, images, labels, _loss, epochs=5, batch=40, rate=1e-3, generator=torch.Generator().manual_seed(0))
     steps = PrivateSteps(noise_multiplier=0, sampling_rate=1, steps=5, norm=1e6, batch=40)
-    train_privately(private, images, labels, _loss, private=steps, rate=1e-3, door=_door())
+    train_privately(private, images, labels, _loss, private=steps, rate=1e-3, mechanism=_mechanism())
     for ours, theirs in zip(private.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
@@ -192,7 +194,7 @@ def test_noise_has_its_scale_and_empty_clients_release_noise_alone() -> None:
     module = _Spy()
     images, labels = _records((8, 8, 1), 0)
     steps = PrivateSteps(noise_multiplier=3.0, sampling_rate=0.5, steps=1, norm=2.0, batch=10.0)
-    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, door=_door(1))
+    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, mechanism=_mechanism(1))
     assert module.weight.grad is not None
     assert module.weight.grad.std().item() == pytest.approx(0.6, rel=0.05)
     assert abs(module.weight.grad.mean().item()) < 0.05
@@ -215,7 +217,7 @@ def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> N
         _loss,
         private=steps,
         rate=1e-3,
-        door=_door(),
+        mechanism=_mechanism(),
     )
     # Binomial(200, 0.1): mean 20, variance 18; a fixed batch size would have none.
     assert np.mean(sizes) == pytest.approx(20, abs=1)

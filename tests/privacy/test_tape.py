@@ -1,4 +1,4 @@
-"""The door, the tape, its replay, and what of it outlives an interruption."""
+"""The noise mechanism, the tape, its replay, and what of it outlives an interruption."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.privacy.overflow import Overflow
-from fedassay.privacy.tape import Door, Draw, FreeNoise, Key, Sealed, Tape, running_tape, taped
+from fedassay.privacy.tape import (
+    Draw,
+    ExternalMechanism,
+    FreeNoise,
+    Key,
+    NoiseMechanism,
+    Tape,
+    running_tape,
+    taped,
+)
+from fedassay.privacy.tape_checkpoint import keep_draws, restore_draws
 from fedassay.support.seeds import Seeds
 
 KEY = Key("client/0", 0, "statistics")
-DOOR = Door(Seeds(0), KEY)
+MECHANISM = NoiseMechanism(Seeds(0), KEY)
 VALUE = np.arange(6.0).reshape(2, 3)
 SYMMETRIC = np.array([[1.0, 2.0], [2.0, 5.0]])
 
@@ -22,12 +31,12 @@ def _whole(answers: Tape | None = None, value: np.ndarray = VALUE) -> tuple[Tape
     """Every kind of entry on one tape; returns it and what came out."""
     with taped(answers) as found:
         outs = [
-            DOOR.add("sums", value, 2.0),
-            DOOR.add("second", SYMMETRIC + value.sum(), 2.0, layout="symmetric"),
-            DOOR.at(cell="class/3").add("second", SYMMETRIC, 2.0, layout="mirrored"),
-            DOOR.at(step=1).add("count", np.float64(7), 2.0, grid=0.25),
-            DOOR.add("counts", np.array([1.0]), 0.0),
-            DOOR.seal("mean", "somebody's", 1.5, lambda values: values[0] + 1, value, (0.0, 1.0)),
+            MECHANISM.add("sums", value, 2.0),
+            MECHANISM.add("second", SYMMETRIC + value.sum(), 2.0, layout="symmetric"),
+            MECHANISM.at(cell="class/3").add("second", SYMMETRIC, 2.0, layout="mirrored"),
+            MECHANISM.at(step=1).add("count", np.float64(7), 2.0, grid=0.25),
+            MECHANISM.add("counts", np.array([1.0]), 0.0),
+            MECHANISM.seal("mean", "somebody's", 1.5, lambda values: values[0] + 1, value, (0.0, 1.0)),
         ]
     return found, outs
 
@@ -46,7 +55,7 @@ def test_what_is_written_is_what_was_given_out() -> None:
     # The tape keeps what went in, not the caller's array.
     mine = VALUE.copy()
     with taped() as other:
-        DOOR.add("sums", mine, 2.0)
+        MECHANISM.add("sums", mine, 2.0)
     mine[:] = 0
     np.testing.assert_array_equal(other.draws[Key("client/0", 0, "statistics", part="sums")].out, outs[0])
     kept = other.draws[Key("client/0", 0, "statistics", part="sums")]
@@ -59,9 +68,9 @@ def test_what_does_not_fit_lies_on_the_disk_until_the_tape_is_gone(
 ) -> None:
     monkeypatch.setattr(Overflow.__init__, "__defaults__", (None, 100))
     with taped(folder=tmp_path / "new") as tape:
-        outs = [DOOR.at(step=step).add("sums", VALUE + step, 2.0) for step in range(40)]
+        outs = [MECHANISM.at(step=step).add("sums", VALUE + step, 2.0) for step in range(40)]
     with taped(answers=tape) as replay:
-        again = [DOOR.at(step=step).add("sums", VALUE, 2.0) for step in range(40)]
+        again = [MECHANISM.at(step=step).add("sums", VALUE, 2.0) for step in range(40)]
     assert not replay.faults
     for step, (out, entry) in enumerate(zip(outs, tape.draws.values(), strict=True)):
         assert isinstance(entry, Draw)
@@ -77,19 +86,19 @@ def test_what_does_not_fit_lies_on_the_disk_until_the_tape_is_gone(
 
 def test_without_a_tape_the_door_gives_out_the_same() -> None:
     _, outs = _whole()
-    np.testing.assert_array_equal(DOOR.add("sums", VALUE, 2.0), outs[0])
+    np.testing.assert_array_equal(MECHANISM.add("sums", VALUE, 2.0), outs[0])
 
 
 def test_both_sources_of_noise_draw_alike() -> None:
     key = Key("client/0", 0, "statistics", part="second")
     for layout in ("entries", "symmetric", "mirrored"):
         free = FreeNoise(Seeds(0).numpy(*key.path)).add("second", SYMMETRIC, 3.0, layout=layout, grid=2.0**-8)
-        np.testing.assert_array_equal(DOOR.add("second", SYMMETRIC, 3.0, layout=layout, grid=2.0**-8), free)
+        np.testing.assert_array_equal(MECHANISM.add("second", SYMMETRIC, 3.0, layout=layout, grid=2.0**-8), free)
     with pytest.raises(ValueError, match="releases once"):
-        DOOR.add("second", SYMMETRIC, 3.0, size=(2,))
+        MECHANISM.add("second", SYMMETRIC, 3.0, size=(2,))
     for scale in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="noise scale must be finite"):
-            DOOR.add("second", SYMMETRIC, scale)
+            MECHANISM.add("second", SYMMETRIC, scale)
 
 
 def test_a_replay_gives_out_what_came_out_and_keeps_what_goes_in() -> None:
@@ -104,9 +113,9 @@ def test_a_replay_gives_out_what_came_out_and_keeps_what_goes_in() -> None:
 
 def test_what_carries_no_noise_is_never_replayed() -> None:
     with taped() as first:
-        DOOR.add("counts", np.array([1.0]), 0.0)
+        MECHANISM.add("counts", np.array([1.0]), 0.0)
     with taped(first) as replay:
-        out = DOOR.add("counts", np.array([2.0]), 0.0)
+        out = MECHANISM.add("counts", np.array([2.0]), 0.0)
     assert out == [2.0]
     assert not replay.faults
 
@@ -114,21 +123,21 @@ def test_what_carries_no_noise_is_never_replayed() -> None:
 @pytest.mark.parametrize(
     ("draw", "fault"),
     [
-        (lambda: DOOR.add("sums", VALUE, 2.5), "2.5"),
-        (lambda: DOOR.add("sums", VALUE[:1], 2.0), "(1, 3)"),
-        (lambda: DOOR.add("sums", VALUE, 2.0, grid=0.5), "0.5"),
-        (lambda: DOOR.add("sums", VALUE, 0.0), "0.0"),
+        (lambda: MECHANISM.add("sums", VALUE, 2.5), "2.5"),
+        (lambda: MECHANISM.add("sums", VALUE[:1], 2.0), "(1, 3)"),
+        (lambda: MECHANISM.add("sums", VALUE, 2.0, grid=0.5), "0.5"),
+        (lambda: MECHANISM.add("sums", VALUE, 0.0), "0.0"),
         (
-            lambda: DOOR.seal("sums", "their", 1.0, lambda values: values, VALUE, (0.0, 1.0)),
+            lambda: MECHANISM.seal("sums", "their", 1.0, lambda values: values, VALUE, (0.0, 1.0)),
             "their at epsilon 1.0",
         ),
-        (lambda: DOOR.at(step=1).add("sums", VALUE, 2.0), "noise is drawn that the first run did not draw"),
+        (lambda: MECHANISM.at(step=1).add("sums", VALUE, 2.0), "noise is drawn that the first run did not draw"),
         (lambda: None, "noise that the first run drew is not drawn"),
     ],
 )
 def test_a_replay_that_draws_otherwise_is_at_fault(draw: object, fault: str) -> None:
     with taped() as first:
-        DOOR.add("sums", VALUE, 2.0)
+        MECHANISM.add("sums", VALUE, 2.0)
     with taped(first) as replay:
         draw()  # type: ignore[operator]
     assert any(fault in each.words for each in replay.faults)
@@ -136,22 +145,22 @@ def test_a_replay_that_draws_otherwise_is_at_fault(draw: object, fault: str) -> 
 
 def test_a_key_used_twice_and_a_second_root_are_faults() -> None:
     with taped() as tape:
-        DOOR.add("sums", VALUE, 2.0)
-        DOOR.add("sums", VALUE, 2.0)
+        MECHANISM.add("sums", VALUE, 2.0)
+        MECHANISM.add("sums", VALUE, 2.0)
     assert any("twice under one key" in fault.words for fault in tape.faults)
     with taped() as tape:
-        DOOR.add("sums", VALUE, 2.0)
-        Door(Seeds(1), KEY).add("second", VALUE, 2.0)
+        MECHANISM.add("sums", VALUE, 2.0)
+        NoiseMechanism(Seeds(1), KEY).add("second", VALUE, 2.0)
     assert any("another root" in fault.words for fault in tape.faults)
 
 
 def test_kept_draws_come_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "round.tape.safetensors"
     with taped() as first:
-        DOOR.add("sums", VALUE, 2.0)
-        DOOR.add("count", np.float64(3), 2.0, grid=0.5)
-        DOOR.seal("mean", "somebody's", 1.5, lambda values: values[0], VALUE, (0.0, 1.0))
-        Door(Seeds(0), Key("client/0", 1, "statistics")).add("sums", VALUE, 2.0)
+        MECHANISM.add("sums", VALUE, 2.0)
+        MECHANISM.add("count", np.float64(3), 2.0, grid=0.5)
+        MECHANISM.seal("mean", "somebody's", 1.5, lambda values: values[0], VALUE, (0.0, 1.0))
+        NoiseMechanism(Seeds(0), Key("client/0", 1, "statistics")).add("sums", VALUE, 2.0)
         keep_draws(path, "run", Seeds(0), lambda key: key.round == 0)
     with taped() as resumed:
         restore_draws(path, "run", Seeds(0))
@@ -161,8 +170,8 @@ def test_kept_draws_come_back_whole(tmp_path: Path) -> None:
         before = first.draws[key]
         assert entry.shape == before.shape
         np.testing.assert_array_equal(entry.out, before.out)
-        if isinstance(before, Sealed):
-            assert isinstance(entry, Sealed)
+        if isinstance(before, ExternalMechanism):
+            assert isinstance(entry, ExternalMechanism)
             assert (entry.library, entry.pure_epsilon) == (before.library, before.pure_epsilon)
         else:
             assert isinstance(entry, Draw)
@@ -174,7 +183,7 @@ def test_what_is_lacking_is_said(tmp_path: Path) -> None:
     path = tmp_path / "round.tape.safetensors"
     unseeded = Seeds(None).child("noise")
     with taped():
-        Door(unseeded, KEY).add("sums", VALUE, 2.0)
+        NoiseMechanism(unseeded, KEY).add("sums", VALUE, 2.0)
         keep_draws(path, "run", unseeded, lambda key: True)
     for run, root, reason in (
         ("run", Seeds(None).child("noise"), "is not known"),

@@ -68,7 +68,7 @@ def picture(run: Path, name: str, columns: int = 12, seed: int = 0, blur: float 
         file=f"artifacts/{name}.png",
         title="Closest reconstructions",
         tile=(8, 8),
-        rows=("private image", "nearest attacker image", "reconstruction"),
+        rows=("private image", "attacker's image", "reconstruction"),
         columns=tuple(entries),
     )
 

@@ -135,7 +135,16 @@ def test_a_refuted_claim_stands_where_its_harm_stands(build_cell: Any) -> None:
     assert "no such noise" in said[2]
 
 
-@pytest.mark.parametrize("name", GALLERY)
+@pytest.mark.parametrize("name", [*GALLERY, "quickstart"])
+def test_an_answer_says_nothing_twice(name: str) -> None:
+    """No leak of one release was found: that was said with its name, and again of the whole run without it."""
+    said = " ".join(" ".join(lines(answer(load_record(ROOT / "docs" / "gallery" / name)))).split())
+    sentences = said.split(". ")
+    assert len(sentences) == len(set(sentences))
+    assert said.count("No leak was found") <= 1
+
+
+@pytest.mark.parametrize("name", [*GALLERY, "quickstart"])
 def test_an_answer_fits_one_screen_and_its_sentences_are_short(name: str) -> None:
     record = load_record(ROOT / "docs" / "gallery" / name)
     found = answer(record)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fedassay.cli import main
-from fedassay.execution.workplace import write_run
+from fedassay.execution.run_output import write_run
 from fedassay.records.record import Finding, Metric, RunRecord
 
 

@@ -209,8 +209,8 @@ def test_markdown_is_one_table_of_verdicts_and_one_of_numbers(run: Path, record:
     # The decision has a row a method, verdicts and numbers one a method and epsilon.
     assert len(rows) == (2 + 7) + 2 * (2 + 12)
     assert (
-        "| ▲ **Unsupported** | fedlog | 1 (one record added or removed) | Claims ε = 1 (one record added or "
-        "removed), but counts and statistics are sent without noise" in text
+        "| ▲ **Claim exceeded** | fedlog | 1 (one record added or removed) | Claims ε = 1 (one record added or "
+        "removed), but clients send counts and statistics without noise" in text
     )
     assert "| dp | 10 (one record replaced, same label) | 0.906" in text
     assert "52 of 58 controls came out as they must." in text

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedassay.cli import cli
-from fedassay.execution.workplace import write_run
+from fedassay.execution.run_output import write_run
 from fedassay.records import manifest
 from fedassay.records.record import RunRecord, load_record
 from fedassay.records.statement import ENVELOPE, PAYLOAD_TYPE, STATEMENT

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick_similarity import psnr
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from fedassay.similarity import reported
 from fedassay.similarity.metrics import PSNR_CAP, Similarity
-from fedassay.similarity.psnr import psnr
 from fedassay.similarity.ssim import ssim
 
 

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from skimage import data
-from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+from skimage.metrics import structural_similarity
 from sklearn.datasets import load_digits
 
-from fedassay.similarity.psnr import psnr
 from fedassay.similarity.ssim import ssim, window_side
 
 
@@ -80,20 +79,11 @@ def test_invariants(height: int, width: int, channels: int, number: int, seed: i
     np.testing.assert_array_equal(values, ssim(x, y, batch=2))
     np.testing.assert_allclose(ssim(x, x), 1, atol=1e-12)
     np.testing.assert_allclose(ssim(x / 255, y), values, atol=1e-12)  # the scale does not matter
-    assert np.all(psnr(x, x) == np.inf)
-    np.testing.assert_allclose(psnr(x, y), psnr(x / 255, y / 255))
-    np.testing.assert_array_equal(psnr(x, y), psnr(y, x))
-
-
-def test_psnr_agrees_with_skimage() -> None:
-    x, y = photographs(32)[:6], photographs(32)[3:9]
-    expected = [peak_signal_noise_ratio(a, b, data_range=255) for a, b in zip(x, y, strict=True)]
-    np.testing.assert_allclose(psnr(x, y), expected)
 
 
 def test_no_images_give_no_values() -> None:
     empty = np.zeros((0, 8, 8, 3), np.uint8)
-    assert ssim(empty, empty).shape == psnr(empty, empty).shape == (0,)
+    assert ssim(empty, empty).shape == (0,)
 
 
 @pytest.mark.parametrize(

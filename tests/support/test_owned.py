@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from fedassay.execution.workplace import workplace
+from fedassay.execution.run_output import output_folder
 from fedassay.support import cache
 from fedassay.support.errors import PlanError
 from fedassay.support.hashing import digest_arrays
@@ -91,7 +91,7 @@ def test_a_folder_that_others_can_write_gets_no_entries(folder: Path, tmp_path: 
     features()
     assert not list(folder.iterdir())
     assert "has mode 0777" in cache.info().refused
-    with workplace(tmp_path / "run", redact=False):
+    with output_folder(tmp_path / "run", redact=False):
         built: list[int] = []
         for _ in range(2):
             cache.cached_arrays({"a": 1}, lambda: {"x": np.array(built.append(1) or 0)})  # type: ignore[func-returns-value]

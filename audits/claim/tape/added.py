@@ -18,13 +18,13 @@ import numpy as np
 from fedassay.audits.claim.tape.answers import Answer, Fault, answered
 from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, noise_in_blocks
 from fedassay.audits.claim.tape.coverage import Covered, field_of, misdeclared
+from fedassay.audits.claim.tape.external import TRIALS, broken_promise
 from fedassay.audits.claim.tape.measured import Measured, measured
-from fedassay.audits.claim.tape.sealed import TRIALS, broken_promise
 from fedassay.audits.claim.tape.streams import Floats, expected, fingerprint, standardised
 from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AuditContext
 from fedassay.nets.dp_sgd.tape import trainings
-from fedassay.privacy.tape import Draw, Key, Sealed, Tape
+from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape
 from fedassay.support.seeds import Seeds
 
 _ROOTS = "roots of noise by cell"
@@ -49,7 +49,7 @@ def noise_answer(context: AuditContext, cells: Sequence[Covered]) -> Answer:
     faults += _of_sealed(context, list(cells))
     faults += _of_trainings(context)
     blocks = _tested(tape, list(cells))
-    if blocks is not None and blocks.p <= LEVEL / max(1, context.bounds):
+    if blocks is not None and blocks.p <= LEVEL / max(1, context.num_tests):
         faults.append(Fault(blocks.statistic, _rejected(blocks)))
     return answered("noise", faults, _tried(context, blocks), None if blocks is None else blocks.p)
 
@@ -83,8 +83,8 @@ def _of_undrawn(covered: Covered, found: Measured) -> Iterator[Fault]:
         elif covered.message.fields[name].size:
             left.append(name)
     for name in left:
-        words = f"the noise of {name} was not drawn through the door: write {covered.door}; {found.words(name)}"
-        yield Fault(name, words, "not_asked")
+        words = f"the noise of {name} was not drawn from task.mechanism: write {covered.noise_mechanism}"
+        yield Fault(name, f"{words}; {found.words(name)}", "not_asked")
 
 
 def _not_the_stream(tape: Tape, cells: list[Covered]) -> Iterator[Fault]:
@@ -100,7 +100,7 @@ def _not_the_stream(tape: Tape, cells: list[Covered]) -> Iterator[Fault]:
 def _of_sealed(context: AuditContext, cells: list[Covered]) -> Iterator[Fault]:
     """Mechanisms of other libraries that known inputs refute, or that a resumed run no longer has."""
     for key, entry in context.tape.draws.items():
-        if not isinstance(entry, Sealed):
+        if not isinstance(entry, ExternalMechanism):
             continue
         field = field_of(key, cells)
         if entry.mechanism is None:
@@ -146,9 +146,9 @@ def _shared_streams(context: AuditContext, cells: list[Covered]) -> Iterator[Fau
         return
     if tape.root == context.seeds or tape.root == Seeds(tape.root.seed):
         yield Fault("", "the noise is drawn from the root of the cell's public streams")
-    roots = context.workplace.shared.setdefault(_ROOTS, {})
+    roots = context.io.cache.setdefault(_ROOTS, {})
     assert isinstance(roots, dict)
-    cell = context.workplace.prefix[0]
+    cell = context.io.prefix[0]
     other = roots.setdefault(tape.root, cell)
     if other != cell:
         yield Fault("", f"{cell} draws its noise from the same streams as {other}: their messages subtract")
@@ -163,7 +163,9 @@ def _of_trainings(context: AuditContext) -> Iterator[Fault]:
         for name, item in message.fields.items():
             if item.release.mechanism == "dp_sgd" and (message.sender, message.round) not in seen:
                 where = f"{name} of {message.sender} in round {message.round}"
-                yield Fault(name, f"the training behind {where} did not go through the door", "not_asked")
+                yield Fault(
+                    name, f"the training behind {where} did not go through the noise mechanism", "not_asked"
+                )
     facts = training_facts(context.tape, transcript)
     names = [n for m in transcript.from_clients() for n, i in m.fields.items() if i.release.mechanism == "dp_sgd"]
     if facts is not None and facts.broken:
@@ -199,7 +201,7 @@ def _tried(context: AuditContext, blocks: BlockTest | None) -> str:
             f"the noise of {draws:,} draws ({blocks.numbers:,} numbers) was computed again and is what was added; "
             f"normal and independent in size, windows of {blocks.window}, lags and shape (p = {blocks.p:.2g})"
         )
-    sealed = [entry for entry in tape.draws.values() if isinstance(entry, Sealed)]
+    sealed = [entry for entry in tape.draws.values() if isinstance(entry, ExternalMechanism)]
     if sealed:
         words.append(
             f"{len(sealed)} outputs of {sealed[0].library} cannot be computed again; on known inputs it "

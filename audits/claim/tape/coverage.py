@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import Message, Transcript
-from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape
+from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry
 
 _SAME = 1e-9
 
@@ -32,7 +32,7 @@ class Covered:
     release: Release
     cell: str
     place: int
-    draws: tuple[Entry, ...]
+    draws: tuple[TapeEntry, ...]
 
     @property
     def where(self) -> str:
@@ -41,10 +41,10 @@ class Covered:
         return f"{', '.join(self.fields)} of {self.message.sender} in round {self.message.round}{cell}"
 
     @property
-    def door(self) -> str:
+    def noise_mechanism(self) -> str:
         """The line of a method that would draw this noise where the tape sees it."""
         name = self.release.group or self.fields[0]
-        return f'task.door(client.name, {self.message.round}, "{name}").add(part, exact, scale)'
+        return f'task.mechanism(client.name, {self.message.round}, "{name}").add(part, exact, scale)'
 
     @property
     def deviation(self) -> float:
@@ -59,13 +59,13 @@ class Covered:
 
 def coverage(transcript: Transcript, tape: Tape) -> list[Covered]:
     """Every noised cell of every message, with its draws; a joint release counts once."""
-    draws: dict[tuple[str, int, str], list[Entry]] = defaultdict(list)
+    draws: dict[tuple[str, int, str], list[TapeEntry]] = defaultdict(list)
     for key, entry in tape.draws.items():
         draws[key.sender, key.round, key.field].append(entry)
     return [covered for message in transcript.messages for covered in _of_message(message, draws)]
 
 
-def _of_message(message: Message, draws: dict[tuple[str, int, str], list[Entry]]) -> Iterator[Covered]:
+def _of_message(message: Message, draws: dict[tuple[str, int, str], list[TapeEntry]]) -> Iterator[Covered]:
     joint: dict[tuple[str, Release], list[str]] = defaultdict(list)
     for name, item in message.fields.items():
         if item.release.mechanism in ("gaussian", "pure"):
@@ -88,7 +88,7 @@ def misdeclared(covered: Covered) -> str:
     if release.mechanism == "pure":
         assert release.pure_epsilon is not None
         asked = release.pure_epsilon[covered.place]
-        total = sum(entry.pure_epsilon for entry in covered.draws if isinstance(entry, Sealed))
+        total = sum(entry.pure_epsilon for entry in covered.draws if isinstance(entry, ExternalMechanism))
         wrong = total > asked * (1 + _SAME)
         return f"{covered.where}: mechanisms of epsilon {total:.4g} where {asked:.4g} is declared" if wrong else ""
     counts_exact = any(

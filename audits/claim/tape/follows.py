@@ -49,7 +49,7 @@ def follows(context: AuditContext, adjacency: Adjacency, skipped: frozenset[str]
     Args:
         context: Of the run, with its tape.
         adjacency: Says what is public.
-        skipped: Fields of which something else is known: noise that was not drawn through the door.
+        skipped: Fields of which something else is known: noise that was not drawn from `task.mechanism`.
 
     Raises:
         NotRunError: There is no method that could be run again.
@@ -64,12 +64,12 @@ def follows(context: AuditContext, adjacency: Adjacency, skipped: frozenset[str]
     same, replayed = context.replay(context.clients, context.tape, "")
     compared = first
     found = differences(first, same.transcript, skipped)
-    if found and context.workplace.device != "cpu":
+    if found and context.io.device != "cpu":
         # What was computed on another device is compared with itself on the CPU.
         compared = same.transcript
         again, replayed = context.replay(context.clients, context.tape, "")
         found = differences(compared, again.transcript, skipped)
-    past = _past_the_door(context, same.transcript, found, skipped)
+    past = _past_the_mechanism(context, same.transcript, found, skipped)
     if past:
         skipped, found = skipped | {fault.field for fault in found}, []
     if not past:
@@ -131,7 +131,7 @@ def _replayed(context: AuditContext, adjacency: Adjacency, number: int) -> tuple
 def _unlike_alone(context: AuditContext, skipped: frozenset[str]) -> Answer | None:
     """Why the first run cannot be believed: a process that never ran the method sends something else."""
     own, again = context.outcome, context.repeat(context.tape)
-    if context.tape.lacks or context.workplace.device != "cpu":
+    if context.tape.lacks or context.io.device != "cpu":
         # A resumed run is no run that could be made again, nor is one whose sums were added on another device.
         return None
     found = [*differences(own.transcript, again.transcript, skipped), *_beside(own, again)]
@@ -161,14 +161,14 @@ def _beside(first: Outcome, second: Outcome) -> list[Fault]:
     return found
 
 
-def _past_the_door(
+def _past_the_mechanism(
     context: AuditContext, same: Transcript, found: Sequence[Fault], skipped: frozenset[str]
 ) -> list[Fault]:
     """Fields that a replay on the same records changes, but not from one such replay to the next.
 
     A replay has another root of noise, and takes no step of a private training. So a noised statistic that changes
-    has noise beside the door, of which nothing is known; trained weights that change do not follow from what the
-    training gave out. Whatever follows from such fields is left out.
+    has noise beside the noise mechanism, of which nothing is known; trained weights that change do not follow from
+    what the training gave out. Whatever follows from such fields is left out.
     """
     if not found or not all(fault.field for fault in found):
         return []
@@ -181,7 +181,7 @@ def _past_the_door(
     faults = []
     for name in dict.fromkeys(fault.field for fault in found):
         if mechanisms.get(name) in ("gaussian", "pure"):
-            words = f"noise of {name} was not drawn through the door: another root changes it"
+            words = f"noise of {name} was not drawn from task.mechanism: another root changes it"
             faults.append(Fault(name, words, "not_asked"))
         elif mechanisms.get(name) == "dp_sgd":
             faults.append(Fault(name, f"{name} does not follow from what its private training gave out"))

@@ -5,8 +5,8 @@ run is one of them, and beneath the noise lie the same records; so the deviation
 declared scale (`fedassay.audits.claim.captured_again`). Coins that fall otherwise add to them and never take from
 them: too little refutes a declaration, and too much says that nothing was measured.
 
-What was drawn through the door is computed again exactly, and what becomes of it afterwards protects nobody less:
-there the measurement refutes no claim. It does say what attacks and rules may believe.
+What was drawn from the noise mechanism is computed again exactly, and what becomes of it afterwards protects
+nobody less: there the measurement refutes no claim. It does say what attacks and rules may believe.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measured(context: AuditContext) -> Measured:
     Args:
         context: Of the run.
     """
-    shared, key = context.workplace.shared, f"noise measured of {context.workplace.prefix[0]}"
+    shared, key = context.io.cache, f"noise measured of {context.io.prefix[0]}"
     kept = shared.get(key)
     if not isinstance(kept, Measured):
         shared[key] = kept = _measured(context)
@@ -92,7 +92,7 @@ def _measured(context: AuditContext) -> Measured:
             while len(runs) <= (MOST if undrawn else FEWEST):
                 runs.append(_noised(context.reseeded(context.seeds.child("tape", "fresh", len(runs))).transcript))
                 if len(runs) > FEWEST:
-                    found = _compared(runs, LEVEL / max(1, context.bounds))
+                    found = _compared(runs, LEVEL / max(1, context.num_tests))
                     # How many are enough depends on how many numbers there are, never on what they say.
                     if not any(_is_coarse(found.fields.get(name)) for name in undrawn):
                         break

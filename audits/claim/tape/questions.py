@@ -35,7 +35,7 @@ class Open(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class TapeAnswers:
     """The answers of a cell.
 
     Attributes:
@@ -80,7 +80,9 @@ def _words(answers: Sequence[Answer]) -> str:
     return "; ".join(f"{QUESTIONS[answer.question]} is not known: {answer.words}" for answer in answers)
 
 
-def ask(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int | None = None) -> Asked:
+def ask(
+    claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int | None = None
+) -> TapeAnswers:
     """Ask the three questions of a cell, once for all of its audits.
 
     Args:
@@ -89,9 +91,9 @@ def ask(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replay
         context: Of the run, with its tape.
         replays: On neighbouring records, at most; None: `REPLAYS`, or `OF_TRAININGS` where trainings are private.
     """
-    shared, key = context.workplace.shared, name_of(context.workplace.prefix[0], claim, replays)
+    shared, key = context.io.cache, name_of(context.io.prefix[0], claim, replays)
     kept = shared.get(key)
-    if not isinstance(kept, Asked):
+    if not isinstance(kept, TapeAnswers):
         most = replays or (OF_TRAININGS if context.tape.trainings else REPLAYS)
         shared[key] = kept = _asked(claim, accounted, context, most)
     return kept
@@ -103,15 +105,15 @@ def name_of(cell: str, claim: PrivacyClaim, replays: int | None = None) -> str:
     return f"tape of {cell}/{claim.model_dump_json()}{asked}"
 
 
-def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int) -> Asked:
+def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int) -> TapeAnswers:
     cells = coverage(context.outcome.transcript, context.tape)
     noise = _safely("noise", lambda: noise_answer(context, cells))
     if not context.tape.draws and not context.tape.trainings:
-        return Asked((noise, *_without_tape(context, accounted, claim)))
+        return TapeAnswers((noise, *_without_tape(context, accounted, claim)))
     key = f"{replays} replays of {_signature(context, claim, cells)}"
-    shared = context.workplace.shared
-    if context.bounds >= _MANY and isinstance(kept := shared.get(key), tuple):
-        return Asked(
+    shared = context.io.cache
+    if context.num_tests >= _MANY and isinstance(kept := shared.get(key), tuple):
+        return TapeAnswers(
             (noise, *(replace(answer, words=f"{answer.words} (asked of a cell alike)") for answer in kept))
         )
     followed = _followed(claim, accounted, context, cells)
@@ -120,7 +122,7 @@ def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, rep
     search = Search(context, cells, claim.adjacency, accounted.mu, replays, claim.unit)
     sensitivity = _safely("sensitivity", search.answer)
     shared[key] = (sensitivity, followed.answer)
-    return Asked((noise, sensitivity, followed.answer))
+    return TapeAnswers((noise, sensitivity, followed.answer))
 
 
 def _followed(
@@ -142,13 +144,13 @@ def _followed(
 
 
 def _without_tape(context: AuditContext, accounted: Accounted, claim: PrivacyClaim) -> tuple[Answer, ...]:
-    """Nothing was drawn through the door: exact fields can be looked at all the same."""
-    rest = Answer("rest", "not_asked", "no noise was drawn through the door")
+    """Nothing was drawn from the noise mechanism: exact fields can be looked at all the same."""
+    rest = Answer("rest", "not_asked", "no noise was drawn from task.mechanism")
     if accounted.exact_fields:
         rest = _safely(
             "rest", lambda: exact_answer(context, claim.adjacency, accounted.exact_fields, claim.unit) or rest
         )
-    return (Answer("sensitivity", "not_asked", "no noise was drawn through the door"), rest)
+    return (Answer("sensitivity", "not_asked", "no noise was drawn from task.mechanism"), rest)
 
 
 def _safely(question: Question, asked: Callable[[], Answer]) -> Answer:

@@ -39,7 +39,7 @@ from fedassay.audits.claim.tape.neighbours import (
 from fedassay.audits.claim.tape.streams import expected, squared_distance
 from fedassay.contracts.audit import AuditContext
 from fedassay.nets.dp_sgd.tape import trainings
-from fedassay.privacy.tape import Draw, Entry, Key, Tape
+from fedassay.privacy.tape import Draw, Key, Tape, TapeEntry
 from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit
 from fedassay.support.seeds import Seeds
 
@@ -69,7 +69,7 @@ class _World:
 
     name: str
     labels: Mapping[str, Labels | None]
-    draws: Mapping[Key, Entry]
+    draws: Mapping[Key, TapeEntry]
     sums: Mapping[tuple[Key, int], NDArray[np.float64]]
 
 
@@ -105,7 +105,7 @@ class Search:
         clients = [client for client in self.context.clients if len(client)]
         chosen = self._chosen([client.name for client in clients])
         if not self.context.tape.draws and not self.context.tape.trainings:
-            return Answer("sensitivity", "not_asked", "no noise was drawn through the door")
+            return Answer("sensitivity", "not_asked", "no noise was drawn from task.mechanism")
         if not chosen:
             return Answer("sensitivity", "not_asked", "no client has any record")
         worlds = [self._first(chosen)]
@@ -317,7 +317,7 @@ class Search:
             self._hold(float(np.linalg.norm(sums - other)), allowed, key.field, where, about, "clipping norm")
 
 
-def _of_clients(tape: Tape, chosen: frozenset[str]) -> dict[Key, Entry]:
+def _of_clients(tape: Tape, chosen: frozenset[str]) -> dict[Key, TapeEntry]:
     return {key: entry for key, entry in tape.draws.items() if key.sender in chosen}
 
 
@@ -362,7 +362,7 @@ def made_up(tape: Tape, seeds: Seeds) -> Iterator[Tape]:
         return replace(draw, out=np.asarray(out))
 
     for kind in range(3):
-        draws: dict[Key, Entry] = {
+        draws: dict[Key, TapeEntry] = {
             key: outputs(entry, kind) if isinstance(entry, Draw) else entry for key, entry in tape.draws.items()
         }
         yield Tape(draws=draws, trainings=tape.trainings, root=tape.root)

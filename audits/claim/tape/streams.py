@@ -1,7 +1,8 @@
 """The noise that a draw should have had, computed again without the code that drew it.
 
 Everything from the hash of a stream's name to the layout of symmetric noise is written here a second time, on
-purpose: a door that halves its noise, or streams that forget a part of their name, must not agree with themselves.
+purpose: a mechanism that halves its noise, or streams that forget a part of their name, must not agree with
+themselves.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.evidence import ControlResult, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
-from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.registry import register
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -29,7 +29,7 @@ class ToySmallClasses(Parameters):
         metrics=(
             MetricFacts("toy_share", "Share alone", "Classes of one record, of all classes.", worse="higher"),
         ),
-        place=Place(title="Small classes"),
+        place=ReportSection(title="Small classes"),
         rule=SarifRule("No class may be so small that its sum is a record.", taxa=("CWE-203",)),
         cost=lambda given, sizes, load: 0.1 * load.cells,
     )
@@ -56,10 +56,10 @@ class ToySmallClasses(Parameters):
                     limit=lambda: Limit(metric="classes", value=1.0, n=len(held), of="class", planted="alone"),
                 ),
                 Figures({"toy_share": Metric(value=share, low=share, high=share, n=len(held))}),
-                positive=Control(
+                positive=ControlResult(
                     "classes of one record", known == classes, f"{known} of {classes} found", n=classes
                 ),
-                negative=Control("classes of two records", unknown > 0, f"{unknown} found", n=classes),
+                negative=ControlResult("classes of two records", unknown > 0, f"{unknown} found", n=classes),
             )
         ]
 

@@ -70,8 +70,8 @@ class ToySums(Parameters):
         return clip_features(client.features)
 
     def noise(self, task: MethodInput, client: Records) -> NoiseSource:
-        """Where all noise comes from: the door writes down what goes in and what comes out."""
-        return task.door(client.name, 0, STATISTICS)
+        """Where all noise comes from: the mechanism writes down what goes in and what comes out."""
+        return task.mechanism(client.name, 0, STATISTICS)
 
     def _plain(self, task: MethodInput, client: Records) -> Message:
         member = np.eye(task.classes)[client.labels]

@@ -28,7 +28,7 @@ _MOST = 10
 
 
 @dataclass(frozen=True)
-class Entry:
+class ForestRow:
     """One finding with the words that name it."""
 
     who: str
@@ -36,7 +36,7 @@ class Entry:
     finding: Finding
 
 
-def forest(name: str, entries: Sequence[Entry]) -> Figure | None:
+def forest(name: str, entries: Sequence[ForestRow]) -> Figure | None:
     """SSIM of every finding beside its baseline; None where none was measured."""
     rows = [entry for entry in entries if _value(entry.finding.metrics.get("ssim")) is not None]
     if not rows:
@@ -84,7 +84,7 @@ def forest(name: str, entries: Sequence[Entry]) -> Figure | None:
     return Figure(name, title, description, drawn[0], columns, data, narrow=drawn[1], note=note)
 
 
-def _words(entry: Entry) -> str:
+def _words(entry: ForestRow) -> str:
     finding = entry.finding
     return (
         f"{entry.who}, {entry.what}: SSIM {significant(_value(finding.metrics.get('ssim')))}, baseline "
@@ -92,10 +92,10 @@ def _words(entry: Entry) -> str:
     )
 
 
-def _foremost(rows: Sequence[Entry]) -> list[Entry]:
+def _foremost(rows: Sequence[ForestRow]) -> list[ForestRow]:
     """The rows to draw, in their order: leaks first, then the largest distance above the baseline."""
 
-    def weight(entry: Entry) -> tuple[bool, float]:
+    def weight(entry: ForestRow) -> tuple[bool, float]:
         over = (_value(entry.finding.metrics.get("ssim")) or 0.0) - (
             _value(entry.finding.baseline.get("ssim")) or 0.0
         )
@@ -127,7 +127,7 @@ def _height(width: float) -> float:
     return 34.0 if width > 500 else 56.0
 
 
-def _body(rows: Sequence[Entry], width: float) -> list[str]:
+def _body(rows: Sequence[ForestRow], width: float) -> list[str]:
     wide = width > 500
     left, right = (_words_end(rows), width - 20) if wide else (8.0, width - 8)
     everything = [
@@ -156,13 +156,13 @@ def _body(rows: Sequence[Entry], width: float) -> list[str]:
     ]
 
 
-def _words_end(rows: Sequence[Entry]) -> float:
+def _words_end(rows: Sequence[ForestRow]) -> float:
     """Where the words beside the marks end: as far right as the longest needs, half of the figure at most."""
     longest = max(max(7.2 * len(entry.who), 5.9 * len(entry.what)) for entry in rows)
     return min(max(300.0, longest + 44), 440.0)
 
 
-def _row(entry: Entry, x: Scale, top: float, width: float, left: float) -> str:
+def _row(entry: ForestRow, x: Scale, top: float, width: float, left: float) -> str:
     look = LOOKS[entry.finding.verdict]
     wide = width > 500
     y = top + (17 if wide else 44)

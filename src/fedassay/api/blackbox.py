@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from fedassay.audits.stats.intervals import clopper_pearson
+
 Rows = NDArray[np.float64]
 
 _LEVEL = 0.05
@@ -50,8 +52,7 @@ def epsilon_bound(one: Rows, other: Rows, delta: float) -> float:
 
 def _statistics(one: Rows, other: Rows) -> list[Callable[[Rows], NDArray[np.float64]]]:
     """What is taken of a run: the direction in which both sides differ, and how far from either mean it lies."""
-    direction, scale = _direction(one, other), np.concatenate([one, other]).std(axis=0)
-    scale[scale == 0] = 1.0
+    direction, scale = _direction(one, other), _scale(one, other)
     centres = (one.mean(axis=0), other.mean(axis=0))
     return [
         lambda rows: np.asarray(rows @ direction, dtype=np.float64),
@@ -64,16 +65,23 @@ def _distance(rows: Rows, centre: NDArray[np.float64], scale: NDArray[np.float64
 
 
 def _direction(one: Rows, other: Rows) -> NDArray[np.float64]:
-    spread = np.concatenate([one, other]).std(axis=0)
+    # What never changes has no difference of means either.
     change = other.mean(axis=0) - one.mean(axis=0)
-    return np.asarray(np.divide(change, spread**2, out=np.zeros_like(spread), where=spread > 0), dtype=np.float64)
+    return np.asarray(change / _scale(one, other) ** 2, dtype=np.float64)
+
+
+def _scale(one: Rows, other: Rows) -> NDArray[np.float64]:
+    """Standard deviation of every number, 1 where it never changes, shape (numbers,)."""
+    spread = np.concatenate([one, other]).std(axis=0)
+    return np.where(spread > 0, spread, 1.0)
 
 
 def _epsilon(a: NDArray[np.float64], b: NDArray[np.float64], cut: float, sign: int, delta: float) -> float:
     """log((P_b - delta) / P_a) of an event, each probability at its worse end of an interval."""
     hits, seen = int((sign * a > sign * cut).sum()), int((sign * b > sign * cut).sum())
-    most = float(stats.beta.ppf(1 - _LEVEL / 2, hits + 1, len(a) - hits)) if hits < len(a) else 1.0
-    least = float(stats.beta.ppf(_LEVEL / 2, seen, len(b) - seen + 1)) if seen else 0.0
+    each = 1 - _LEVEL / 2
+    most = float(clopper_pearson(hits, len(a), confidence=each, side="upper").high)
+    least = float(clopper_pearson(seen, len(b), confidence=each, side="lower").low)
     return max(0.0, math.log((least - delta) / most)) if least > delta else 0.0
 
 
@@ -88,8 +96,7 @@ def differs(one: Rows, other: Rows) -> float:
         return 1.0
     middle, half = len(one) // 2, len(other) // 2
     direction = _direction(one[:middle], other[:half])
-    scale = np.concatenate([one, other]).std(axis=0)
-    scale[scale == 0] = 1.0
+    scale = _scale(one, other)
     centre = np.concatenate([one[:middle], other[:half]]).mean(axis=0)
     ways = [(one[middle:] @ direction, other[half:] @ direction)]
     ways.append((_distance(one[middle:], centre, scale), _distance(other[half:], centre, scale)))

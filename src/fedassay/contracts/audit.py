@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Workplace:
+class AuditIO:
     """Where an audit computes, and where it leaves what it makes.
 
     Attributes:
@@ -43,14 +43,14 @@ class Workplace:
         progress: Where long steps report.
         folder: Run folder; pictures and arrays go under artifacts/ there.
         prefix: What names the pictures of this audit: the key of the cell, the labels of the audit and the attack.
-        shared: Results that cells of one run share (control results), by content key.
+        cache: Results that cells of one run share (control results), by content key.
     """
 
     device: str
     progress: Progress
     folder: Path
     prefix: tuple[str, ...]
-    shared: dict[str, object]
+    cache: dict[str, object]
 
     def once(self, key: str, make: Callable[[], T]) -> T:
         """What `make` gives, made once for all cells of a run.
@@ -60,9 +60,9 @@ class Workplace:
                 decide nothing.
             make: Makes it. What it raises is raised again for whoever asks next.
         """
-        if key not in self.shared:
-            self.shared[key] = make()
-        return cast(T, self.shared[key])
+        if key not in self.cache:
+            self.cache[key] = make()
+        return cast(T, self.cache[key])
 
     def grid(
         self, name: Sequence[str], title: str, rows: Mapping[str, Images], columns: Sequence[PictureColumn]
@@ -92,15 +92,15 @@ class AuditContext:
         accounted: What the ledger says about the cell.
         tape: What the noise mechanisms of the method took in and gave out; empty where nothing was taped.
         privacy: What the plan asks for.
-        bounds: Number of lower bounds in the whole run, m, for the correction of confidence levels.
+        num_tests: Number of lower bounds in the whole run, m, for the correction of confidence levels.
         similarity: The image metrics of this plan.
         seeds: Random streams of the cell.
-        rerun: Runs the method on records of every client, in their order, with other seeds; raises `NotRunError`
+        run_on: Runs the method on records of every client, in their order, with other seeds; raises `NotRunError`
             where that is not possible.
-        exposed: Runs the method without privacy, in the form in which it gives records away most (`Exposes`), on
-            records of any clients: the release that a positive control in the release's own shape is made of.
-            Raises `NotRunError` where that is not possible.
-        replay: `rerun` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape; see
+        run_nonprivate: Runs the method without privacy, in the form in which it gives records away most
+            (`HasLeakiestForm`), on records of any clients: the release that an end-to-end positive control is made
+            of. Raises `NotRunError` where that is not possible.
+        replay: `run_on` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape; see
             `MethodInput.replayed` for the last argument. Raises `NotRunError` where that is not possible.
         redraw: `replay` for the draws alone: the run ends after the last of them. Its last argument is asked of
             the tape where it was made, and what it says comes with the draws.
@@ -108,7 +108,7 @@ class AuditContext:
             mechanisms alone. Raises `NotRunError` where replays run in a process that may remember the run.
         reseeded: The first run with other seeds, on its own records and in a process that never ran the method:
             nothing tells the method that it is another one. Raises `NotRunError` where there is none to run.
-        workplace: Device, progress and files.
+        io: Device, progress and files.
     """
 
     clients: tuple[Records, ...]
@@ -124,16 +124,16 @@ class AuditContext:
     accounted: Accounted
     tape: Tape
     privacy: PrivacyTarget
-    bounds: int
+    num_tests: int
     similarity: Similarity
     seeds: Seeds
-    rerun: Callable[[Sequence[Records], Seeds], Outcome]
-    exposed: Callable[[Sequence[Records], Seeds], Outcome]
+    run_on: Callable[[Sequence[Records], Seeds], Outcome]
+    run_nonprivate: Callable[[Sequence[Records], Seeds], Outcome]
     replay: Callable[[Sequence[Records], Tape, str], tuple[Outcome, Tape]]
     redraw: Callable[[Sequence[Records], Tape, Callable[[Tape], object]], tuple[Tape, object]]
     reseeded: Callable[[Seeds], Outcome]
     repeat: Callable[[Tape], Outcome]
-    workplace: Workplace
+    io: AuditIO
 
     @property
     def release_key(self) -> str:
@@ -144,22 +144,25 @@ class AuditContext:
         """The true records of a sender; None for the aggregate, and where nobody has them."""
         return next((client for client in self.clients if client.name == sender), None)
 
-    def attacked(self, attack: AttackAgain, key: str, game: MembershipGame) -> AttackedContext:
+    def attacked(self, attack: RunAttack, key: str, game: MembershipGame) -> AttackedContext:
         """The same context for an audit of an attack; for the arguments see `AttackedContext`."""
         same = {item.name: getattr(self, item.name) for item in fields(self)}
         return AttackedContext(**same, attack=attack, attack_key=key, game=game)
 
 
-class AttackAgain(Protocol):
+class RunAttack(Protocol):
     """The audited attack, on another view."""
 
-    def __call__(self, view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+    def __call__(
+        self, view: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
+    ) -> AttackResult:
         """Attack a view.
 
         Args:
             view: What is seen.
             game: Ask these membership questions instead of the context's; None: the context's.
-            upstream: Run the attacks before this one on the view, too, and hand it the vectors that they recover.
+            rerun_previous_attacks: Run the attacks before this one on the view, too, and hand it the vectors that
+                they recover.
         """
         ...
 
@@ -175,7 +178,7 @@ class AttackedContext(AuditContext):
             about.
     """
 
-    attack: AttackAgain
+    attack: RunAttack
     attack_key: str
     game: MembershipGame
 

@@ -137,7 +137,7 @@ class MetricFacts:
 
 
 @dataclass(frozen=True)
-class Place:
+class ReportSection:
     """Where the findings of an audit stand in a report.
 
     Attributes:
@@ -202,7 +202,7 @@ class AuditFacts:
     judges: tuple[ResultKind, ...] = ()
     needs: tuple[AuditNeed, ...] = ()
     metrics: tuple[MetricFacts, ...] = ()
-    place: Place = Place()
+    place: ReportSection = ReportSection()
     rule: SarifRule | None = None
     threats: tuple[Threat, ...] = ()
     tests_per_cell: int = 1

@@ -19,7 +19,7 @@ from fedassay.exchange.models import Generator
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
-from fedassay.privacy.tape import Door, Key
+from fedassay.privacy.tape import Key, NoiseMechanism
 from fedassay.privacy.units import contribution_weights, members, require_persons
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.hashing import digest_arrays
@@ -47,7 +47,7 @@ class MethodInput:
         backbone: The frozen feature extractor f.
         privacy: What the plan asks for.
         seeds: Random streams of this cell. As they are they serve what is public: initial weights, shuffles.
-            Noise comes from `noise` and hidden coins from `coins`; the three are never mixed.
+            Noise comes from `noise` and hidden coins from `hidden_randomness`; the three are never mixed.
         device: `cpu` or `cuda`.
         progress: Where long steps report.
         scratch: A folder for checkpoints of this cell, kept until the cell is done; None: keep none.
@@ -97,7 +97,7 @@ class MethodInput:
         return self.seeds.child("noise", digest.hexdigest(), *fixed)
 
     @cached_property
-    def coins(self) -> Seeds:
+    def hidden_randomness(self) -> Seeds:
         """Root of hidden coins (who is sampled): no data in it, for neighbours toss the same coins.
 
         A coin's path names its record by an identity that neighbours keep: the record's position.
@@ -187,15 +187,24 @@ class MethodInput:
         parameters = f"{self.parameters}:replayed"
         return replace(self, scratch=None, simulated=False, other=other, parameters=parameters)
 
-    def door(self, sender: str, number: int, name: str) -> Door:
-        """The door that the noise of one release goes through.
+    def mechanism(self, sender: str, number: int, name: str) -> NoiseMechanism:
+        """The noise mechanism of one release.
 
         Args:
             sender: The client.
             number: Global round.
             name: Group of the release, or the message's field that it is for; see `fedassay.privacy.tape`.
         """
-        return Door(self.noise, Key(sender, number, name))
+        return NoiseMechanism(self.noise, Key(sender, number, name))
+
+    def door(self, sender: str, number: int, name: str) -> NoiseMechanism:
+        """The name that `mechanism` had before, for methods of other packages."""
+        return self.mechanism(sender, number, name)
+
+    @property
+    def coins(self) -> Seeds:
+        """The name that `hidden_randomness` had before, for methods of other packages."""
+        return self.hidden_randomness
 
 
 class Model(Protocol):
@@ -272,14 +281,14 @@ class Outcome:
 
 
 @runtime_checkable
-class Exposes(Protocol):
+class HasLeakiestForm(Protocol):
     """A method that has a form of its own in which it gives records away most.
 
     Sums, means and mixtures of clients with one record a class give these away as they are, and such a method
     need not say anything. One that sends weights or a generator gives away what it was overfitted to.
     """
 
-    def exposed(self) -> Method:
+    def leakiest_form(self) -> Method:
         """The same method, of the same architecture, trained until it holds a few records by heart."""
         ...
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overloa
 from fedassay.contracts.facts import AttackFacts, AuditFacts, Facts, MethodFacts, MetricFacts
 from fedassay.support import registry
 from fedassay.support.errors import PlanError
-from fedassay.support.registry import Entry, Kind, entries
+from fedassay.support.registry import Kind, RegistryEntry, entries
 from fedassay.support.types import Parameters
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def register(kind: ComponentKind, name: str) -> Callable[[Any], Any]:
 class Declared:
     """A component found: its class, and what it declares."""
 
-    entry: Entry
+    entry: RegistryEntry
     component: type[Parameters]
     facts: Facts
 
@@ -155,12 +155,12 @@ def problems() -> Iterator[str]:
                 yield problem
 
 
-def usable(kind: Kind) -> list[Entry]:
+def usable(kind: Kind) -> list[RegistryEntry]:
     """Every component of a kind but those of other packages that cannot be used; see `problems`."""
     return [entry for entry in entries(kind).values() if not entry.package or not _problem(entry)]
 
 
-def summary(entry: Entry) -> str:
+def summary(entry: RegistryEntry) -> str:
     """One line on a component: of its own source, or of another package's docstring, which is imported for it."""
     if not entry.package:
         return entry.summary
@@ -168,7 +168,7 @@ def summary(entry: Entry) -> str:
     return doc.partition("\n")[0] or entry.summary
 
 
-def _problem(entry: Entry) -> str:
+def _problem(entry: RegistryEntry) -> str:
     """What is wrong with a component of another package, or nothing."""
     try:
         if entry.kind == "dataset" or entry.kind == "backbone":  # noqa: PLR1714 - so that types are narrowed

@@ -50,7 +50,7 @@ class _Entry:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Query:
     """What is asked about: a relation, whose privacy, and by which of the two sensitivities.
 
     Attributes:
@@ -81,7 +81,7 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float, unit: Un
     exact = exact_fields(transcript, adjacency)
     # How many records a client has, nobody says.
     most = transcript.most_records if unit == "person" else None
-    asked, members = _Asked(adjacency, unit, most, stated=False), 1
+    asked, members = _Query(adjacency, unit, most, stated=False), 1
     if most is not None and _all_of_records(transcript):
         # What composes as a whole is converted as a whole.
         asked, members = replace(asked, unit="record"), most
@@ -118,7 +118,7 @@ def _breaks(release: Release, adjacency: Adjacency) -> bool:
     return public is None or not public(adjacency)
 
 
-def _events(transcript: Transcript, asked: _Asked) -> dict[str, dict[str, list[_Entry]]]:
+def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_Entry]]]:
     """Entries by client and cell; a joint release counts once, a securely summed one once a client."""
     found: dict[str, dict[str, list[_Entry]]] = {}
     colluders = colluders_of(transcript.messages)
@@ -161,7 +161,7 @@ def _with_everybodys(found: dict[str, dict[str, list[_Entry]]]) -> dict[str, dic
     return found
 
 
-def _of_release(release: Release, asked: _Asked, where: str) -> Iterable[tuple[str, _Entry]]:
+def _of_release(release: Release, asked: _Query, where: str) -> Iterable[tuple[str, _Entry]]:
     adjacency = asked.adjacency
     if release.mechanism in {"public", "derived"}:
         return []
@@ -372,7 +372,7 @@ def account_together(
     worst: list[list[tuple[Event, ...]]] = []
     for transcript, number in zip(transcripts, most, strict=True):
         records = number if asked_unit == "person" else None
-        events = _events(transcript, _Asked(adjacency, asked_unit, records, stated=False))
+        events = _events(transcript, _Query(adjacency, asked_unit, records, stated=False))
         worst.append(_undominated(_candidates(events, adjacency)))
     _refuse_many(math.prod(map(len, worst)))
     together = [tuple(event for part in parts for event in part) for parts in product(*worst)]

@@ -7,35 +7,34 @@ never what went in: a method that reads the recorder finds there what everybody 
 
 What is not kept apart: files outside of the two folders, the network and the clock.
 
-A process that is killed, as by a machine that runs out of memory, says nothing of the method: a question is asked
-once more, and then it is an error of memory, which no audit takes for an answer.
+Where a process is killed twice, the error of memory is one that no audit takes for an answer.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import os
 import pickle
 import random
 import shutil
-import signal
 import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, Pipe
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
-from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, taped
+from fedassay.execution.forks import NO_MEMORY, in_child, prepare, reply, server, was_killed
+from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, taped
 from fedassay.support.devices import seed_draws
 from fedassay.support.errors import is_of_the_machine
 from fedassay.support.seeds import Seeds
@@ -118,15 +117,7 @@ class Apart:
     def __init__(self, make: Callable[[str], Work]) -> None:
         self._told: set[tuple[str, int]] = set()
         self._status: int | None = None
-        self._here, there = Pipe()
-        self._process = forked()
-        if not self._process:
-            # Whoever holds a copy of another one's connection would keep it from hearing of its end.
-            for connection in (self._here, *OPEN):
-                connection.close()
-            _serve(there, make)
-        there.close()
-        OPEN.add(self._here)
+        self._here, self._process = server(lambda there: _serve(there, make))
         weakref.finalize(self, _end, self._here, self._process)
 
     @property
@@ -165,7 +156,7 @@ class Apart:
         """What became of the process that nothing is heard from."""
         if self._status is None:
             _, self._status = os.waitpid(self._process, 0)
-        if _was_killed(self._status) or os.waitstatus_to_exitcode(self._status) == _NO_MEMORY:
+        if was_killed(self._status) or os.waitstatus_to_exitcode(self._status) == NO_MEMORY:
             return MemoryError("the process that runs methods again was killed, or found no memory")
         return RuntimeError("the process that runs methods again has ended")
 
@@ -187,20 +178,10 @@ def replied(work: Work, question: Question) -> Reply:
 
 def sealed_alone(tape: Tape) -> Tape | None:
     """A tape of what others' mechanisms gave out, whose noise no seed brings back; None where there is none."""
-    own: dict[Key, Entry] = {key: entry for key, entry in tape.draws.items() if isinstance(entry, Sealed)}
+    own: dict[Key, TapeEntry] = {
+        key: entry for key, entry in tape.draws.items() if isinstance(entry, ExternalMechanism)
+    }
     return Tape(draws=own) if own else None
-
-
-def forked() -> int:
-    """Fork this process; 0 in the new one."""
-    with warnings.catch_warnings():
-        # Threads of this process hold no lock that the other one takes: it computes with one thread.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
-"""This process's ends of the connections to those that it forked."""
 
 
 def _end(connection: Connection, process: int) -> None:
@@ -212,27 +193,9 @@ def _end(connection: Connection, process: int) -> None:
         os.waitpid(process, 0)
 
 
-_NO_MEMORY = 3
-"""Exit code of a process that found no memory, or could not be forked."""
-
-_TRIES = 2
-"""How often a question is asked whose process is killed."""
-
-
-def _was_killed(status: int) -> bool:
-    """Whether a process was killed from outside, as by a machine without memory; a crash of its own is another."""
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-
-
-def _serve(asked: Connection, make: Callable[[str], Work]) -> None:
+def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
     """Fork a process for every question, until nobody asks any more."""
-    import torch
-
-    # The threads of a parallel region do not survive a fork: with one there is no such region.
-    torch.set_num_threads(1)
-    # A collection writes to every object, and each page that is written to is copied for every question.
-    gc.disable()
-    gc.freeze()
+    prepare()
     works: dict[str, Work] = {}
     status = 0
     try:
@@ -250,43 +213,21 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> None:
                 number, features = given
                 works[cell].known[number].__dict__["features"] = features
             else:
-                asked.send_bytes(_alone(works[cell], given))
+                work = works[cell]
+                asked.send_bytes(reply(partial(_once, work, given)))
     except BaseException as error:  # noqa: BLE001
-        status = _NO_MEMORY if is_of_the_machine(error) else 1
+        status = NO_MEMORY if is_of_the_machine(error) else 1
     finally:
         os._exit(status)
 
 
-def _alone(work: Work, given: bytes) -> bytes:
-    """The reply of a process that is forked for one question, as bytes."""
-    for _ in range(_TRIES):
-        reply, status = _once(work, given)
-        if reply is not None:
-            return reply
-        if not _was_killed(status):
-            return pickle.dumps(RuntimeError("the process of a rerun died"))
-    return pickle.dumps(MemoryError("the process of a rerun was killed twice"))
-
-
 def _once(work: Work, given: bytes) -> tuple[bytes | None, int]:
-    """What one such process replied, None where it ended before; and how it ended."""
+    """The reply of a process that is forked for one question, with folders of its own."""
     folder = tempfile.mkdtemp(prefix="fedassay-apart-")
-    here, there = Pipe(duplex=False)
-    process = forked()
-    if not process:
-        try:
-            here.close()
-            there.send_bytes(_answered(work, given, Path(folder)))
-        finally:
-            os._exit(0)
-    there.close()
-    reply = None
-    with contextlib.suppress(EOFError):
-        reply = here.recv_bytes()
-    here.close()
-    _, status = os.waitpid(process, 0)
-    shutil.rmtree(folder, ignore_errors=True)
-    return reply, status
+    try:
+        return in_child(lambda: _answered(work, given, Path(folder)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _answered(work: Work, given: bytes, folder: Path) -> bytes:
@@ -321,7 +262,7 @@ def _outputs(tape: Tape | None) -> Tape | None:
     return Tape(draws=dict(own), trainings=tape.trainings)
 
 
-def _unsealed(entry: Sealed) -> Sealed:
+def _unsealed(entry: ExternalMechanism) -> ExternalMechanism:
     return replace(entry, mechanism=None, values=None)
 
 
@@ -342,7 +283,10 @@ def _plain(outcome: Outcome) -> Outcome:
 
 def _plain_tape(tape: Tape) -> Tape:
     """A tape that can be sent: without mechanisms of others, and without trainings."""
-    draws = {key: _unsealed(entry) if isinstance(entry, Sealed) else entry for key, entry in tape.draws.items()}
+    draws = {
+        key: _unsealed(entry) if isinstance(entry, ExternalMechanism) else entry
+        for key, entry in tape.draws.items()
+    }
     return Tape(draws=dict(draws), faults=tape.faults, lacks=tape.lacks, root=tape.root)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedassay.execution.case import Case
+from fedassay.execution.cell_job import CellJob
 from fedassay.execution.prepare import Prepared
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.records.basis import Basis, cells_digest, entry_digest, keyed, plan_digest, unguessable
@@ -75,19 +75,19 @@ def basis_of(scenario: Scenario, cell: Cell, prepared: Prepared, key: bytes | No
     )
 
 
-def basis_of_messages(case: Case, plan: dict[str, Any], key: bytes | None) -> Basis:
+def basis_of_messages(job: CellJob, plan: dict[str, Any], key: bytes | None) -> Basis:
     """What the cell of captured messages stands on.
 
     Args:
-        case: What there is to do.
+        job: What there is to do.
         plan: What the record says was done, which names the messages by their digest.
         key: As for `basis_of`.
     """
-    entry, asked, backbone = case.entry, case.entry.privacy, case.known.backbone
+    entry, asked, backbone = job.entry, job.entry.privacy, job.known.backbone
     weights = "" if backbone is None else backbone.fingerprint
     return Basis(
         plan=plan_digest(plan if key is None else redact_plan(plan)),
-        cells=cells_digest([case.key]),
+        cells=cells_digest([job.key]),
         entry=entry_digest(
             *(entry.method, entry.label, entry.params, asked.epsilon, asked.delta, asked.adjacency),
             *(asked.unit, entry.seed),

@@ -26,12 +26,12 @@ from fedassay.exchange.message import COLLUDER
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
 from fedassay.execution.basis import basis_of_messages, key_of_digests
-from fedassay.execution.case import Case, Place
+from fedassay.execution.captured_source import job_of_transcript
 from fedassay.execution.cell import Work
+from fedassay.execution.cell_job import CellJob, Place
 from fedassay.execution.kinds_read import with_readings
-from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
-from fedassay.execution.workplace import workplace, write_run
+from fedassay.execution.run_output import output_folder, write_run
 from fedassay.plan.files import check_files
 from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import resolve
@@ -108,7 +108,7 @@ def audit_transcript(
         raise PlanError(
             f"-o {out}: it lies in the transcript's folder, or holds it; allowed: a folder beside {folder}"
         )
-    with workplace(out, options.redact) as work, console(options.quiet) as progress:
+    with output_folder(out, options.redact) as work, console(options.quiet) as progress:
         prepared = None
         if scenario is not None:
             prepared = prepare(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress)
@@ -120,9 +120,9 @@ def audit_transcript(
         elif prepared is not None:
             gallery = prepared.gallery
         place = Place(work, device, progress)
-        case = case_of_transcript(transcript, scenario, prepared, place, again, gallery)
-        case.similarity()  # wrong weights must be found before anything is written
-        resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
+        job = job_of_transcript(transcript, scenario, prepared, place, again, gallery)
+        job.similarity()  # wrong weights must be found before anything is written
+        resolved = _described(job, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         if gallery is not None:
             given = options.gallery or (scenario and scenario.plan.knowledge.gallery)
             resolved["candidates"] = {"folder": encodable(str(given)), "count": len(gallery)}
@@ -132,12 +132,12 @@ def audit_transcript(
         if key is not None:
             for about in (resolved["transcript"], *resolved["transcript"].get("again", ())):
                 about["sha256"] = keyed(about["sha256"], key)
-        case = replace(case, basis=basis_of_messages(case, resolved, key))
+        job = replace(job, basis=basis_of_messages(job, resolved, key))
         with runfolder.claim(
             out, resolved, resume=False, force=options.force, tables=table_names, redact=options.redact
         ):
-            done = Work(case).run()
-            runfolder.drop_scratch(work, case.key)
+            done = Work(job).run()
+            runfolder.drop_scratch(work, job.key)
             cell = with_readings(done.cell, transcript, inferred)
             record = RunRecord(
                 plan=resolved,
@@ -226,7 +226,7 @@ def _matches(transcript: Transcript, prepared: Prepared, scenario: Scenario) -> 
 
 
 def _described(
-    case: Case,
+    job: CellJob,
     transcript: Transcript,
     scenario: Scenario | None,
     folder: Path,
@@ -250,7 +250,7 @@ def _described(
     out: dict[str, Any] = {
         "name": _name(folder),
         "transcript": facts,
-        "threat": case.threat.model_dump(mode="json"),
+        "threat": job.threat.model_dump(mode="json"),
     }
     if scenario is not None:
         resolved = scenario.resolved()
@@ -259,7 +259,7 @@ def _described(
             for key in ("seeds", "data", "backbone", "similarity", "knowledge")
             if key in resolved
         }
-    out["attacks"] = [{part.name: part.params} for part in case.attacks]
+    out["attacks"] = [{part.name: part.params} for part in job.attacks]
     out["audits"] = [{name: {}} for name in entries("audit")]
     return out
 

@@ -17,7 +17,7 @@ from fedassay.audits.evidence import Subject
 from fedassay.audits.verdict import admitted, not_run
 from fedassay.backbones.precomputed import REASON, is_precomputed
 from fedassay.contracts.attack import Attack, AttackResult, Knowledge
-from fedassay.contracts.audit import AttackAgain, AuditContext, Workplace
+from fedassay.contracts.audit import AuditContext, AuditIO, RunAttack
 from fedassay.contracts.membership import MembershipGame, make_game, no_questions, visible
 from fedassay.contracts.method import Outcome
 from fedassay.contracts.registry import claim_audit, judges_the_claim
@@ -25,14 +25,14 @@ from fedassay.data.images import NO_PICTURES
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted, account, ledger_rows
+from fedassay.exchange.privacy_unit import warnings_of
 from fedassay.exchange.recount import released
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MANIFEST
 from fedassay.exchange.view import View
-from fedassay.exchange.whose import warnings_of
 from fedassay.execution import runfolder
 from fedassay.execution.attacked import Attacked
-from fedassay.execution.case import AttackAuditEntry, Case, Produced
+from fedassay.execution.cell_job import AttackAuditEntry, CellJob, Produced
 from fedassay.execution.coverage import coverage, with_remedies
 from fedassay.execution.order import Step, Teller, decisive_first, steps_of
 from fedassay.execution.repeated import run_once
@@ -60,14 +60,14 @@ class Work:
     """One cell being worked on.
 
     Attributes:
-        case: What there is to do.
+        job: What there is to do.
         stages: How long each stage took, and what failed; the other stages go on.
         seen: What the adversary sees; None before it does.
         unbelieved: See `fedassay.audits.claim.tape.measured.unbelieved`.
         coverage: Says of findings whether everything that applies to what was seen was tried.
     """
 
-    case: Case
+    job: CellJob
     stages: Stages = field(init=False)
     seen: View | None = field(init=False, default=None)
     unbelieved: Mapping[str, float] = field(init=False, default_factory=dict)
@@ -76,15 +76,15 @@ class Work:
     )
 
     def __post_init__(self) -> None:
-        self.stages = Stages(self.case.key, self.case.entry.label, self.case.place.progress)
+        self.stages = Stages(self.job.key, self.job.entry.label, self.job.place.progress)
 
     def run(self) -> FinishedCell:
         """Outcome, ledger, attacks, audits, record."""
-        note(self.case.place.folder, self.case.key, ())
-        produced = self.case.source.first(self.stages)
+        note(self.job.place.folder, self.job.key, ())
+        produced = self.job.source.first(self.stages)
         if produced is None:
             return self._finished(self._none_run(f"the method failed: {self.stages.errors[-1].message}"))
-        asked, transcript = self.case.entry.privacy, produced.outcome.transcript
+        asked, transcript = self.job.entry.privacy, produced.outcome.transcript
         rows: tuple[LedgerRow, ...] = ()
         accounted: Accounted | None = None
         sent: Released | None = None
@@ -106,36 +106,36 @@ class Work:
 
     def lost(self, reason: str) -> FinishedCell:
         """The record of a cell that could not be worked on to its end."""
-        self.stages.errors.append(ErrorRecord(cell=self.case.key, stage="worker", message=reason))
+        self.stages.errors.append(ErrorRecord(cell=self.job.key, stage="worker", message=reason))
         return self._finished(self._none_run(reason))
 
     def _manifest(self) -> str:
         """SHA-256 of the manifest of the transcript that the run keeps; empty where it keeps none."""
-        name = f"transcripts/{self.case.key}/{MANIFEST}"
-        return (file_digest(self.case.place.folder, name) or "") if self.case.keeps else ""
+        name = f"transcripts/{self.job.key}/{MANIFEST}"
+        return (file_digest(self.job.place.folder, name) or "") if self.job.keeps else ""
 
     def _none_run(self, reason: str) -> list[Finding]:
-        return [_not_run(audit.name, None, reason) for audit in self.case.audits]
+        return [_not_run(audit.name, None, reason) for audit in self.job.audits]
 
     def _audited(self, produced: Produced, accounted: Accounted, seen: View) -> list[Finding]:
         """The findings of every audit, on every attack that it reads."""
-        case = self.case
+        job = self.job
         context = self._context(produced, accounted, seen)
-        if case.attacks:
+        if job.attacks:
             with self.stages("noise"):
                 self.unbelieved = unbelieved(context)
             seen = self.seen = self._visible(produced.outcome)
             context = replace(context, view=seen)
-        attacked = Attacked(case.attacks, self.stages, partial(self._attack, seen))
+        attacked = Attacked(job.attacks, self.stages, partial(self._attack, seen))
         found: dict[int, list[Finding]] = {}
-        teller = Teller(case.key, case.place.progress.tell)
-        for step in decisive_first(steps_of(case.audits, case.attacks), case.another):
+        teller = Teller(job.key, job.place.progress.tell)
+        for step in decisive_first(steps_of(job.audits, job.attacks), job.another):
             found[step.place] = self._step(step, attacked, context)
             teller.hear(found[step.place])
-        for attack in case.attacks:
+        for attack in job.attacks:
             attacked.result(attack)
         self.coverage = partial(
-            coverage, seen, attacks=case.attacks, audits=case.audits, idle=attacked.idle, another=case.another
+            coverage, seen, attacks=job.attacks, audits=job.audits, idle=attacked.idle, another=job.another
         )
         return [finding for place in sorted(found) for finding in found[place]]
 
@@ -159,7 +159,7 @@ class Work:
     def _visible(self, outcome: Outcome) -> View:
         """What the adversary sees of an outcome, with no more noise than was found."""
         transcript = as_believed(outcome.transcript, self.unbelieved)
-        return visible(replace(outcome, transcript=transcript), self.case.threat)
+        return visible(replace(outcome, transcript=transcript), self.job.threat)
 
     def _assessed(
         self, audit: str, stage: str, attack: Component[Attack] | None, assess: Callable[[], list[Finding]]
@@ -183,7 +183,7 @@ class Work:
         Raises:
             NotRunError: It needs one of them; the message says which.
         """
-        facts, known = attack.build.facts, self.case.known
+        facts, known = attack.build.facts, self.job.known
         if "membership_game" in facts.needs and not self.game.questions and known.clients:
             raise NotRunError(self.game.why)
         # Of captured messages without a plan there is neither: images may be computed from them all the same.
@@ -193,58 +193,58 @@ class Work:
         if "backbone_gradients" in facts.needs and known.backbone is not None and is_precomputed(known.backbone):
             raise NotRunError(f"{REASON} differentiate through")
 
-    def _again(self, attack: Component[Attack]) -> AttackAgain:
+    def _again(self, attack: Component[Attack]) -> RunAttack:
         def attack_again(
-            view: View, game: MembershipGame | None = None, *, upstream: bool = False
+            view: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
         ) -> AttackResult:
             # An attack that chooses among vectors is another one without those that it chooses from.
             chooses = _goes_on(attack) and "vectors" in attack.build.facts.gives
-            before = self._recovered_before(attack, view) if upstream or chooses else ()
+            before = self._recovered_before(attack, view) if rerun_previous_attacks or chooses else ()
             knowledge = self._knowledge(attack, before)
             if game is not None:
                 return attack.build.run(view, replace(knowledge, game=game))
-            return run_once(attack, view, knowledge, self.case.known.shared)
+            return run_once(attack, view, knowledge, self.job.known.shared)
 
         return attack_again
 
     def _recovered_before(self, attack: Component[Attack], seen: View) -> tuple[VectorSource, ...]:
         """What the attacks before one recover from another view; one that cannot be run recovers nothing."""
         recovered: list[VectorSource] = []
-        for other in self.case.attacks[: self.case.attacks.index(attack)]:
+        for other in self.job.attacks[: self.job.attacks.index(attack)]:
             if "vectors" in other.build.facts.gives:
                 with suppress(NotRunError):
                     knowledge = self._knowledge(other, tuple(recovered) if _goes_on(other) else ())
-                    recovered += run_once(other, seen, knowledge, self.case.known.shared).vectors
+                    recovered += run_once(other, seen, knowledge, self.job.known.shared).vectors
         return tuple(recovered)
 
     def _knowledge(self, attack: Component[Attack], recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
-        known, place = self.case.known, self.case.place
+        known, place = self.job.known, self.job.place
         return Knowledge(
             attacker=known.attacker,
             classes=known.classes,
             backbone=known.backbone,
-            white_box=self.case.threat.backbone == "white_box",
+            white_box=self.job.threat.backbone == "white_box",
             # Not the cell's own stream: one attacker model serves every cell of a seed.
             seeds=self._seeds_of_all_cells("attack", attack.label),
             device=place.device,
             progress=place.progress,
             recovered=recovered,
             # Two entries of one attack must not take each other's checkpoints.
-            scratch=runfolder.scratch(place.folder, self.case.key) / file_name("attack", attack.label),
+            scratch=runfolder.scratch(place.folder, self.job.key) / file_name("attack", attack.label),
             game=self.game if self.game.questions else None,
         )
 
     @cached_property
     def game(self) -> MembershipGame:
         """Membership questions about the clients; none where nobody is there to ask about or compare with."""
-        case, known = self.case, self.case.known
+        job, known = self.job, self.job.known
         if known.gallery is not None and not known.clients:
             return self._of_gallery(known.gallery)
 
         def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-            return self._visible(case.source.again(clients, seeds))
+            return self._visible(job.source.run_on(clients, seeds))
 
-        seeds = self._seeds_of_all_cells("game", case.entry.label)
+        seeds = self._seeds_of_all_cells("game", job.entry.label)
         try:
             return make_game(
                 *(known.clients, known.test, known.attacker, simulate, seeds),
@@ -259,16 +259,16 @@ class Work:
         if self.seen is None:
             return no_questions()
         senders = dict.fromkeys(message.sender for message in self.seen.from_clients())
-        seeds = self._seeds_of_all_cells("game", self.case.entry.label)
+        seeds = self._seeds_of_all_cells("game", self.job.entry.label)
         game = replace(no_questions(), questions=dict.fromkeys(senders, gallery), sizes={}, seeds=seeds)
         return replace(game, gallery=gallery)
 
     def _seeds_of_all_cells(self, *path: str) -> Seeds:
         """Streams that the cells of one seed have in common."""
-        return Seeds(0 if self.case.entry.seed is None else self.case.entry.seed).child(*path)
+        return Seeds(0 if self.job.entry.seed is None else self.job.entry.seed).child(*path)
 
     def _context(self, produced: Produced, accounted: Accounted, seen: View) -> AuditContext:
-        case, known, place = self.case, self.case.known, self.case.place
+        job, known, place = self.job, self.job.known, self.job.place
         nobody = known.fresh.take(np.zeros(0, np.int64), "attacker")
         return AuditContext(
             clients=known.clients,
@@ -278,22 +278,22 @@ class Work:
             attacker=nobody if known.attacker is None else known.attacker,
             classes=known.classes,
             encode=_no_backbone if known.backbone is None else known.backbone.extract,
-            method_key=f"{case.entry.method}:{case.entry.params}",
+            method_key=f"{job.entry.method}:{job.entry.params}",
             outcome=produced.outcome,
             view=seen,
             accounted=accounted,
             tape=produced.tape,
-            privacy=case.entry.privacy,
-            bounds=case.bounds,
-            similarity=case.similarity(),
-            seeds=case.seeds,
-            rerun=case.source.again,
-            exposed=case.source.exposed,
-            replay=case.source.replay,
-            redraw=case.source.redraw,
-            repeat=case.source.repeat,
-            reseeded=case.source.reseeded,
-            workplace=Workplace(place.device, place.progress, place.folder, (case.key,), known.shared),
+            privacy=job.entry.privacy,
+            num_tests=job.num_tests,
+            similarity=job.similarity(),
+            seeds=job.seeds,
+            run_on=job.source.run_on,
+            run_nonprivate=job.source.run_nonprivate,
+            replay=job.source.replay,
+            redraw=job.source.redraw,
+            repeat=job.source.repeat,
+            reseeded=job.source.reseeded,
+            io=AuditIO(place.device, place.progress, place.folder, (job.key,), known.shared),
         )
 
     def _finished(
@@ -304,8 +304,8 @@ class Work:
         rows: tuple[LedgerRow, ...] = (),
         sent: Released | None = None,
     ) -> FinishedCell:
-        entry = self.case.entry
-        findings = with_remedies(findings, self.case.another)
+        entry = self.job.entry
+        findings = with_remedies(findings, self.job.another)
         record = CellRecord(
             method=entry.method,
             label=entry.label,
@@ -324,12 +324,12 @@ class Work:
             tape=next((finding.tape for finding in findings if finding.tape), ()),
             coverage=self.coverage(findings),
             notes=(
-                *self.case.warnings,
+                *self.job.warnings,
                 *(() if produced is None else (*produced.outcome.notes, *produced.outcome.transcript.notes)),
             ),
             seconds={stage: round(value, 3) for stage, value in self.stages.seconds.items()},
-            key=self.case.key,
-            basis=self.case.basis,
+            key=self.job.key,
+            basis=self.job.basis,
             released=sent,
         )
         return FinishedCell(
@@ -338,9 +338,7 @@ class Work:
 
     def _not_judged(self, produced: Produced | None, verdict: Verdict, reason: str) -> CellPrivacy:
         """The claim of a cell that failed: of what was sent, else of what the plan asks for; nobody judged it."""
-        claim = (
-            self.case.entry.privacy.claim("the plan") if produced is None else produced.outcome.transcript.claim
-        )
+        claim = self.job.entry.privacy.claim("the plan") if produced is None else produced.outcome.transcript.claim
         claimed = None
         if isinstance(claim, PrivacyClaim):
             claimed, reason = claim.epsilon, f"the claim of epsilon {claim.guarantee} was not judged: {reason}"
@@ -357,7 +355,7 @@ class Work:
             return self._not_judged(produced, verdict, reason)
         transcript = produced.outcome.transcript
         observed = judged.metrics.get("observed") if judged else None
-        smallest = min((len(client) for client in self.case.known.clients), default=0)
+        smallest = min((len(client) for client in self.job.known.clients), default=0)
         return CellPrivacy(
             claimed=transcript.claim.epsilon if isinstance(transcript.claim, PrivacyClaim) else None,
             accounted=accounted.epsilon,
@@ -367,7 +365,7 @@ class Work:
             exact_fields=accounted.exact_fields,
             verdict=verdict,
             reason=reason,
-            warnings=warnings_of(transcript, self.case.entry.privacy, smallest),
+            warnings=warnings_of(transcript, self.job.entry.privacy, smallest),
         )
 
 
@@ -378,8 +376,8 @@ def _communication(outcome: Outcome) -> dict[str, float]:
 
 def _naming(context: AuditContext, *labels: str) -> AuditContext:
     """The context of one audit, whose pictures are named after it."""
-    own = replace(context.workplace, prefix=(*context.workplace.prefix, *labels))
-    return replace(context, workplace=own)
+    own = replace(context.io, prefix=(*context.io.prefix, *labels))
+    return replace(context, io=own)
 
 
 def _goes_on(attack: Component[Attack]) -> bool:

@@ -7,6 +7,7 @@ sees; which attacks the plan names decides only on whether they were run.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
 
 from fedassay.contracts.attack import Attack
 from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts
@@ -14,7 +15,7 @@ from fedassay.contracts.registry import attack_facts, every_audit
 from fedassay.data.roles import Role
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import View
-from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
+from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Component
 from fedassay.records.facts import Obstacle
@@ -22,7 +23,8 @@ from fedassay.records.record import Coverage, Finding
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import entries
 
-_ROLES: tuple[Role, ...] = ("private", "attacker", "control", "test")
+_ROLES: tuple[Role, ...] = ("private", "attacker", "control")
+_KEYS: tuple[Role | Literal["clients"], ...] = (*_ROLES, "test", "clients")
 
 
 def seen_kinds(view: View) -> frozenset[str]:
@@ -151,7 +153,7 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
         return _records_missing(obstacle, another)
     positive, negative = finding.controls.positive, finding.controls.negative
     private, attacker, control = (
-        f"data.split.{role}" if another is None else another.share(role) for role in _ROLES[:3]
+        f"data.split.{role}" if another is None else another.key(role) for role in _ROLES
     )
     if positive is None or negative is None:
         return f"more records for its controls ({control}; {attacker})"
@@ -171,13 +173,12 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
 
 def _records_missing(obstacle: Obstacle, another: NextRun | None) -> str:
     """So many more records of a role, or clients, with their key in the plan."""
-    role = next((role for role in _ROLES if role == obstacle.role), None)
-    if obstacle.role == "clients":
-        what, where = "clients", "clients.count"
-    else:
-        what, where = f"records of the {obstacle.role} role", f"data.split.{obstacle.role}"
-    if another is not None and (role is not None or obstacle.role == "clients"):
-        where = another.clients() if role is None else another.share(role)
+    of_clients = obstacle.role == "clients"
+    what = "clients" if of_clients else f"records of the {obstacle.role} role"
+    where = "clients.count" if of_clients else f"data.split.{obstacle.role}"
+    role = next((known for known in _KEYS if known == obstacle.role), None)
+    if another is not None and role is not None:
+        where = another.key(role)
     if obstacle.held is None or obstacle.needed is None:
         return f"more {what} ({where})"
     return f"{obstacle.needed - obstacle.held:,} more {what} ({where})"

@@ -21,14 +21,16 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection, Pipe
+from functools import partial
+from multiprocessing.connection import Connection
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.execution.apart import OPEN, forked, stir
+from fedassay.execution.apart import stir
+from fedassay.execution.forks import in_child, prepare, reply, server
 from fedassay.recorders.plain import as_array
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
@@ -57,15 +59,7 @@ class Fresh:
         if not hasattr(os, "fork"):
             raise NotRunError("this system cannot fork")
         self._told: list[Array] = []
-        self._here, there = Pipe()
-        self._process = forked()
-        if not self._process:
-            for connection in (self._here, *OPEN):
-                connection.close()
-            os.setsid()
-            _serve(there, fn)
-        there.close()
-        OPEN.add(self._here)
+        self._here, self._process = server(lambda there: _serve(there, fn))
         self.patience = _PATIENCE
 
     def __enter__(self) -> Fresh:
@@ -93,6 +87,7 @@ class Fresh:
 
         Raises:
             NotRunError: The process ended, or took far longer than the first call did.
+            MemoryError: A process was killed twice.
             Exception: What the function raised.
         """
         self._here.send(([self._place(data) for data in calls], coins))
@@ -121,51 +116,28 @@ class Fresh:
         return len(self._told) - 1
 
 
-def _serve(asked: Connection, fn: Callable[[Array], Mapping[str, Any]]) -> None:
+def _serve(asked: Connection, fn: Callable[[Array], Mapping[str, Any]]) -> NoReturn:
     """Fork a process for every question, until nobody asks any more."""
-    import torch
-
-    # The threads of a parallel region do not survive a fork: with one there is no such region.
-    torch.set_num_threads(1)
+    # One that hangs in a call is ended with what it forked.
+    os.setsid()
     known: list[Array] = []
     status = 0
     try:
         found = list(generators_of(fn))
-        gc.disable()
-        gc.freeze()
+        prepare()
         while (question := asked.recv()) is not None:
             if isinstance(question, np.ndarray):
                 known.append(question)
                 continue
             calls, coins = question
-            asked.send_bytes(_alone(fn, [known[place] for place in calls], coins, found))
+            make = partial(_answered, fn, [known[place] for place in calls], coins, found)
+            asked.send_bytes(reply(partial(in_child, make)))
     except (EOFError, OSError):
         pass
     except BaseException:  # noqa: BLE001
         status = 1
     finally:
         os._exit(status)
-
-
-def _alone(
-    fn: Callable[[Array], Mapping[str, Any]], calls: Sequence[Array], coins: int | None, found: Sequence[object]
-) -> bytes:
-    here, there = Pipe(duplex=False)
-    process = forked()
-    if not process:
-        try:
-            here.close()
-            there.send_bytes(_answered(fn, calls, coins, found))
-        finally:
-            os._exit(0)
-    there.close()
-    try:
-        return here.recv_bytes()
-    except EOFError:
-        return pickle.dumps(NotRunError("the process that was forked for it died"))
-    finally:
-        here.close()
-        os.waitpid(process, 0)
 
 
 def _answered(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedassay.contracts.attack import Attack
 from fedassay.contracts.registry import judges_the_claim
-from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
+from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Component
 from fedassay.records.record import Finding, Verdict

@@ -18,12 +18,12 @@ from fedassay.execution import engines, runfolder
 from fedassay.execution.apart import Apart, can_be_apart
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of, key_of_digests, refuse_unlike
-from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import SimulatedSource, case_of_plan, similarity_of
+from fedassay.execution.cell_job import CellJob, Place
 from fedassay.execution.prepare import Prepared, prepare
+from fedassay.execution.run_output import output_folder, write_run
 from fedassay.execution.runfolder import FinishedCell
-from fedassay.execution.workplace import workplace, write_run
+from fedassay.execution.simulated_source import SimulatedSource, job_of_plan, similarity_of
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
 from fedassay.privacy.units import require_persons
@@ -64,7 +64,7 @@ def run_scenario(scenario: Scenario, output: Path | None, options: RunOptions) -
     _refuse_with_redact(options)
     started = datetime.now(UTC)
     folder = output or Path("runs") / f"{scenario.plan.name}-{started:%Y%m%dT%H%M%SZ}"
-    with threads_limited(scenario.plan.resources.threads), workplace(folder, options.redact) as work:
+    with threads_limited(scenario.plan.resources.threads), output_folder(folder, options.redact) as work:
         return folder, _run(scenario, folder, work, options, started)
 
 
@@ -250,10 +250,10 @@ def _needs_worker(scenario: Scenario) -> bool:
 
 def _case(
     scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None, apart: Apart | None = None
-) -> Case:
+) -> CellJob:
     cell = next(cell for cell in scenario.cells if cell.key == key)
     prepared = _prepared(scenario.plan, scenario.base, cell.seed, place.device, place.progress, threads)
-    return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place, secret, apart)
+    return job_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place, secret, apart)
 
 
 @lru_cache(maxsize=4)

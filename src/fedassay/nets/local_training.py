@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.loop import train_with_noise
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
 from fedassay.nets.dp_sgd.units import of_persons, side_by_side
@@ -83,7 +83,7 @@ def train_privately(
     *,
     private: PrivateSteps,
     rate: float,
-    door: TrainingDoor,
+    mechanism: TrainingMechanism,
     draw: Draw | None = None,
     optimizer: Optimizer | None = None,
     pull: float = 0.0,
@@ -94,7 +94,7 @@ def train_privately(
     Records are sampled independently (Poisson), empty batches included: they release noise alone. With
     `persons`, (U, m), the places of each person's records (see `fedassay.nets.dp_sgd.units`), persons are.
     Other arguments as in `train`, but AdamW without decay where no optimiser is given; nothing is drawn but from
-    the streams of `door`.
+    the streams of `mechanism`.
 
     Raises:
         RuntimeError: The records' gradients are not what they are alone.
@@ -104,7 +104,7 @@ def train_privately(
         inputs, labels = side_by_side(inputs, labels, persons)
         objective = of_persons(objective, persons.shape[1])
     updates = Updates.by(optimizer, rate, pull)
-    train_with_noise(Training(module, inputs, labels, objective, private, updates, door))
+    train_with_noise(Training(module, inputs, labels, objective, private, updates, mechanism))
 
 
 def record_objective(loss: RecordLoss, draw: Draw | None = None) -> Objective:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedassay.data.candidates import ALLOWED, KEY
 from fedassay.plan.schema import Plan
 from fedassay.support import limits
 from fedassay.support.errors import DataError
@@ -39,14 +40,11 @@ def check_files(plan: Plan, base: Path) -> None:
 
 def _check_gallery(path: str, base: Path) -> None:
     """Candidates are a folder or an archive; what is in it is read with the data (`fedassay.data.candidates`)."""
-    found = find(path, base, "knowledge.gallery")
+    found = find(path, base, KEY)
     if found.is_dir():
         return
     if found.suffix != ".npz":
-        raise DataError(
-            f"knowledge.gallery: {found.name} given; allowed: a folder with a folder of images for each class, "
-            "or an .npz of images x and labels y"
-        )
+        raise DataError(f"{KEY}: {found.name} given; allowed: {ALLOWED}")
     regular_size(found, limits.ARRAY_BYTES)
 
 

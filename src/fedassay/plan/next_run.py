@@ -92,15 +92,13 @@ class NextRun:
         """What an attack needs and the plan does not give, in words."""
         return [ATTACK_NEED_WORDS[need] for need in facts.needs if not meets(need, self.scenario.plan)]
 
-    def share(self, role: Role) -> str:
-        """A role's key in the plan, with its present value."""
+    def key(self, role: Role | Literal["clients"]) -> str:
+        """The key of a role's share, or of the number of clients, with its present value."""
+        if role == "clients":
+            return f"clients.count, now {self.scenario.plan.clients.count:,}"
         share = getattr(self.scenario.plan.data.split, role)
         count = "" if self.sizes is None else f", {getattr(self.sizes, role):,} records"
         return f"data.split.{role}, now {'a tenth of the other shares' if share is None else f'{share:g}'}{count}"
-
-    def clients(self) -> str:
-        """The key of the number of clients, with its present value."""
-        return f"clients.count, now {self.scenario.plan.clients.count:,}"
 
     def remedy(self, obstacle: Obstacle | None) -> Remedy | None:
         """The change of the plan that gives an audit the records that it lacks; None where none is known to.

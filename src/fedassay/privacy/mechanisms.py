@@ -4,7 +4,7 @@ Each mechanism clips, computes the exact statistic, and adds noise; nothing else
 inside, never assumed. `size` asks for that many independent releases of the same data set in
 one call (leading axes of every array returned): methods leave it out, the observed bound asks
 for 10^5, and both go through the very same code. They differ in the `NoiseSource`: methods pass
-the door of their release (`MethodInput.door`), experiments pass `FreeNoise`. What is returned is
+the noise mechanism of their release (`MethodInput.mechanism`), experiments pass `FreeNoise`. What is returned is
 the unprocessed release, to which the noise scales and the accounting belong; post-processing is
 in `fedassay.privacy.postprocess`.
 

@@ -59,9 +59,9 @@ class SecureSum:
             f"2^{int(math.log2(self.grid))}, which the sensitivity includes"
         )
 
-    def shares(self, door: NoiseSource) -> NoiseSource:
+    def shares(self, mechanism: NoiseSource) -> NoiseSource:
         """Where a client's mechanism takes its noise from: it asks for `scale` and gets its share."""
-        return _Shares(self, door)
+        return _Shares(self, mechanism)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Shares:
     """A `NoiseSource` that makes one client's shares of noised sums."""
 
     of: SecureSum
-    door: NoiseSource
+    mechanism: NoiseSource
 
     def add(
         self,
@@ -83,10 +83,10 @@ class _Shares:
     ) -> Floats:
         """See `NoiseSource`; what carries no noise (scale 0) is left as it is."""
         if not scale:
-            return self.door.add(part, exact, scale, layout=layout, grid=grid, size=size)
+            return self.mechanism.add(part, exact, scale, layout=layout, grid=grid, size=size)
         limit = 2.0**52 * self.of.grid / self.of.clients
         share = scale / math.sqrt(self.of.clients)
-        return self.door.add(
+        return self.mechanism.add(
             part, np.clip(exact, -limit, limit), share, layout=layout, grid=self.of.grid, size=size
         )
 

@@ -1,10 +1,10 @@
 """The tape of a run: what every noise mechanism took in, drew and gave out.
 
-Every noise that protects a message goes through one door (`Door`), which returns outputs only and writes down its
-key, what went in, the scale and what came out. An audit then asks of the real run of the real method: was the
-noise added, is the sensitivity what was declared, and does everything else follow from the outputs alone. The
-third question is asked by replaying: the method runs again on other records, and every door gives out what it gave
-out before. A transcript that changes then depends on records in a way that no mechanism covers.
+Every noise that protects a message comes from one class (`NoiseMechanism`), which returns outputs only and writes
+down its key, what went in, the scale and what came out. An audit then asks of the real run of the real method: was
+the noise added, is the sensitivity what was declared, and does everything else follow from the outputs alone. The
+third question is asked by replaying: the method runs again on other records, and every mechanism gives out what it
+gave out before. A transcript that changes then depends on records in a way that no mechanism covers.
 
 Theorem behind it. Let R (hidden coins included) be independent of data and noise. If for all neighbours D, D' and
 all (R, outputs so far) the keys, number and parameters of the mechanisms depend only on public R and earlier
@@ -106,7 +106,7 @@ class Draw:
 
 
 @dataclass(frozen=True, eq=False)
-class Sealed:
+class ExternalMechanism:
     """One output of somebody else's mechanism, whose noise cannot be drawn again.
 
     It is recorded and replayed like a draw. Whether its noise is what it says is tested on known inputs, for which
@@ -136,7 +136,7 @@ class Sealed:
         return self.out.shape
 
 
-Entry = Draw | Sealed
+TapeEntry = Draw | ExternalMechanism
 
 
 class Enough(BaseException):
@@ -166,7 +166,7 @@ class Tape:
         brief: In a replay: stop the run (`Enough`) when all draws and trainings of the first have been made again.
     """
 
-    draws: dict[Key, Entry] = field(default_factory=dict)
+    draws: dict[Key, TapeEntry] = field(default_factory=dict)
     faults: list[TapeFault] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
     answers: Tape | None = None
@@ -179,8 +179,8 @@ class Tape:
         """Keep what is wrong with the draw or the training of a key."""
         self.faults.append(TapeFault(key.field, f"{key}: {words}"))
 
-    def write(self, entry: Entry, root: Seeds | None = None) -> Floats:
-        """Keep an entry; returns what the door gives out: its output, or the first run's in a replay."""
+    def write(self, entry: TapeEntry, root: Seeds | None = None) -> Floats:
+        """Keep an entry; returns what the mechanism gives out: its output, or the first run's in a replay."""
         if entry.key in self.draws:
             self.fault(entry.key, "noise was drawn twice under one key")
         if root is not None:
@@ -206,8 +206,8 @@ class Tape:
         if first.draws.keys() <= self.draws.keys() and first.trainings.keys() <= self.trainings.keys():
             raise Enough
 
-    def _answer(self, entry: Entry) -> Floats:
-        """What the door gives out: in a replay the first run's output, where it has one."""
+    def _answer(self, entry: TapeEntry) -> Floats:
+        """What the mechanism gives out: in a replay the first run's output, where it has one."""
         if self.answers is None:
             return entry.out
         first = self.answers.draws.get(entry.key)
@@ -232,9 +232,9 @@ class Tape:
                 self.fault(key, "trained by the first run alone")
 
 
-def _parameters(entry: Entry) -> str:
+def _parameters(entry: TapeEntry) -> str:
     """What of an entry may not depend on records, in words."""
-    if isinstance(entry, Sealed):
+    if isinstance(entry, ExternalMechanism):
         return (
             f"{entry.library} at epsilon {entry.pure_epsilon!r} within {entry.bounds} gives out numbers of shape "
             f"{entry.shape}"
@@ -278,8 +278,8 @@ def running_tape() -> Tape | None:
     return _TAPE.get()
 
 
-def _written(entry: Entry, root: Seeds | None = None) -> Floats:
-    """What a door gives out, read-only, with a line on the running tape if there is one."""
+def _written(entry: TapeEntry, root: Seeds | None = None) -> Floats:
+    """What a mechanism gives out, read-only, with a line on the running tape if there is one."""
     entry.out.flags.writeable = False
     tape = _TAPE.get()
     return entry.out if tape is None else tape.write(entry, root)
@@ -345,8 +345,8 @@ class FreeNoise:
 
 
 @dataclass(frozen=True)
-class Door:
-    """The door of one release: noise from the stream of each key, and a line on the tape.
+class NoiseMechanism:
+    """The noise mechanism of one release: noise from the stream of each key, and a line on the tape.
 
     Attributes:
         root: Root of the noise streams of a run, with a digest of data and parameters in it:
@@ -357,11 +357,11 @@ class Door:
     root: Seeds
     key: Key
 
-    def at(self, *, cell: str | None = None, step: int | None = None) -> Door:
-        """The door of one cell or step of this release."""
+    def at(self, *, cell: str | None = None, step: int | None = None) -> NoiseMechanism:
+        """The noise mechanism of one cell or step of this release."""
         own = self.key
         key = replace(own, cell=own.cell if cell is None else cell, step=own.step if step is None else step)
-        return Door(self.root, key)
+        return NoiseMechanism(self.root, key)
 
     def add(
         self,
@@ -375,7 +375,7 @@ class Door:
     ) -> Floats:
         """See `NoiseSource`; the output is read-only. `size` must be empty: a method releases once."""
         if size:
-            raise ValueError("a door releases once; experiments that release again take FreeNoise")
+            raise ValueError("a mechanism releases once; experiments that release again take FreeNoise")
         key = replace(self.key, part=part)
         value = on_grid(np.array(exact, dtype=np.float64), grid)
         out = value
@@ -405,4 +405,6 @@ class Door:
         """
         out = np.array(mechanism(values), dtype=np.float64)
         given = np.array(values, dtype=np.float64)
-        return _written(Sealed(replace(self.key, part=part), library, pure_epsilon, bounds, out, mechanism, given))
+        return _written(
+            ExternalMechanism(replace(self.key, part=part), library, pure_epsilon, bounds, out, mechanism, given)
+        )

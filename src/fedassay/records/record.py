@@ -370,7 +370,15 @@ Plain = Annotated[Any, PlainSerializer(finite_json)]
 
 
 _MAPPINGS = (
-    *("data", "clients", "backbone", "similarity", "privacy", "threat", "knowledge", "resources", "transcript"),
+    "data",
+    "clients",
+    "backbone",
+    "similarity",
+    "privacy",
+    "threat",
+    "knowledge",
+    "resources",
+    "transcript",
 )
 """Sections of a plan with keys of their own."""
 _NESTED: dict[str, tuple[str, ...]] = {

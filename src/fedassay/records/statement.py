@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from fedassay import __version__
 from fedassay.records import manifest
 from fedassay.records.basis import data_digest, plan_digest
 from fedassay.records.digests import digests
@@ -29,6 +28,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.reading import check_json, read_json, read_regular
 from fedassay.support.text import plain_json
 from fedassay.support.types import Frozen
+from fedassay.support.version import __version__
 
 STATEMENT = "statement.json"
 ENVELOPE = "statement.dsse.json"

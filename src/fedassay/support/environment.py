@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedassay import __version__
 from fedassay.support.devices import gpu_name
 from fedassay.support.numerics import installed_version
 from fedassay.support.text import encodable
+from fedassay.support.version import __version__
 
 _PACKAGES = (
     "numpy",

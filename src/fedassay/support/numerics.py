@@ -18,8 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedassay import __version__
 from fedassay.support.devices import gpu_facts, is_gpu
+from fedassay.support.version import __version__
 
 _LIBRARIES = ("numpy", "scipy", "torch", "torchvision", "scikit-learn")
 _SWITCHES = (

@@ -46,7 +46,7 @@ _sizes: dict[tuple[str, str], object] = {}
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegistryEntry:
     """A registered name.
 
     Attributes:
@@ -103,17 +103,19 @@ def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T
     return keep
 
 
-def entries(kind: Kind) -> dict[str, Entry]:
+def entries(kind: Kind) -> dict[str, RegistryEntry]:
     """Every registered name of a kind, in alphabetical order, without importing any of them."""
     found = {entry.name: entry for entry in _scan(kind)}
     for point in _points():
         own, _, name = point.name.partition(".")
         if own == kind:
-            found.setdefault(name, Entry(kind, name, point.module, f"from {point.module}", _package(point)))
+            found.setdefault(
+                name, RegistryEntry(kind, name, point.module, f"from {point.module}", _package(point))
+            )
     for (other, name), component in _registered.items():
         if other == kind and name not in found:
             doc = (component.__doc__ or "").strip().partition("\n")[0]
-            found[name] = Entry(kind, name, component.__module__, doc)
+            found[name] = RegistryEntry(kind, name, component.__module__, doc)
     return dict(sorted(found.items()))
 
 
@@ -180,7 +182,7 @@ def _package(point: EntryPoint) -> str:
 
 
 @cache
-def _scan(kind: Kind) -> tuple[Entry, ...]:
+def _scan(kind: Kind) -> tuple[RegistryEntry, ...]:
     """Read the decorators in a room's source files."""
     folder = Path(__file__).parents[1] / _PLACES[kind]
     package = f"fedassay.{_PLACES[kind]}"
@@ -197,7 +199,7 @@ def _scan(kind: Kind) -> tuple[Entry, ...]:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
                 summary = (ast.get_docstring(node) or "").partition("\n")[0]
                 found += [
-                    Entry(kind, name, module, summary, facts=_facts_of(node, tree), source=cited)
+                    RegistryEntry(kind, name, module, summary, facts=_facts_of(node, tree), source=cited)
                     for name in (_name_of(item, kind) for item in node.decorator_list)
                     if name is not None
                 ]

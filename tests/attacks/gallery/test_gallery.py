@@ -21,6 +21,7 @@ from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.closed_forms.afl import AFL
 from fedassay.methods.closed_forms.fed3r import Fed3R
 from fedassay.methods.closed_forms.fedcof import FedCOF
@@ -29,7 +30,6 @@ from fedassay.methods.closed_forms.gh_ofl import GHOFL
 from fedassay.methods.closed_forms.one_shot_ridge import OneShotRidge
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds

@@ -18,9 +18,9 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.transcript import SERVER, Transcript
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.execution.captured import AuditOptions, audit_transcript
+from fedassay.methods.baselines.fedavg import FedAvg
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedsgd.method import FedSGD
-from fedassay.methods.rivals.fedavg import FedAvg
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.support.errors import NothingToReadError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

@@ -24,11 +24,11 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import MessageField
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.baselines.fedavg import FedAvg
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.fedavg import FedAvg
-from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.tape.answers import QUESTIONS, Answer
-from fedassay.audits.claim.tape.questions import Asked, name_of
+from fedassay.audits.claim.tape.questions import TapeAnswers, name_of
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
@@ -27,7 +27,7 @@ from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import lookup
 
-PASSED = Asked(tuple(Answer(question, "passed", "asked elsewhere") for question in QUESTIONS))
+PASSED = TapeAnswers(tuple(Answer(question, "passed", "asked elsewhere") for question in QUESTIONS))
 DELTA = 1e-5
 SQRT3 = math.sqrt(3)
 MakeTask = Callable[..., MethodInput]
@@ -76,8 +76,8 @@ def judge(make_task: MakeTask, make_context: MakeContext) -> Callable[..., Findi
         out: Outcome, *, bounds: int = 2, reruns: int = 20_000, seed: int = 0, **parameters: object
     ) -> Finding:
         task = make_task(epsilon=1.0, seed=seed)
-        audit = DpClaimAudit.model_validate({"reruns": reruns, **parameters})
-        # These tests are of the ledger and of measured runs: nothing here was drawn through the door.
+        audit = DpClaimAudit.model_validate({"mechanism_trials": reruns, **parameters})
+        # These tests are of the ledger and of measured runs: nothing here was drawn from the noise mechanism.
         claim = out.transcript.claim
         shared = {name_of("cell", claim): PASSED} if isinstance(claim, PrivacyClaim) else {}
         (finding,) = audit.assess(None, make_context(task, outcome=out, bounds=bounds, shared=shared))
@@ -324,7 +324,7 @@ def test_every_shipped_mechanism_holds_its_own_claim(
     make_task: MakeTask, make_context: MakeContext, name: str
 ) -> None:
     task = make_task(epsilon=10.0, adjacency=SAME)
-    (found,) = DpClaimAudit(reruns=20_000).assess(None, make_context(task, CASES[name], bounds=100))
+    (found,) = DpClaimAudit(mechanism_trials=20_000).assess(None, make_context(task, CASES[name], bounds=100))
     assert found.verdict == "sound", found.reason
     assert passed(found)
     # DP-EM is observed on the first of its steps only.
@@ -337,7 +337,7 @@ def test_fedpft_s_exact_counts_are_caught(
     make_task: MakeTask, make_context: MakeContext, mechanism: str, adjacency: Adjacency
 ) -> None:
     method = FedPFT.model_validate({"components": 1, "mechanism": mechanism})
-    (found,) = DpClaimAudit(reruns=5000).assess(
+    (found,) = DpClaimAudit(mechanism_trials=5000).assess(
         None, make_context(make_task(epsilon=1.0, adjacency=adjacency), method)
     )
     assert found.verdict == "unsound"
@@ -364,7 +364,7 @@ def test_fedpft_paper_at_50_is_unsupported(make_task: MakeTask, make_context: Ma
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
 def test_parameters_out_of_range_are_refused(epsilon: float) -> None:
     with pytest.raises(ValueError, match="greater than or equal to 100"):
-        DpClaimAudit(reruns=99)
+        DpClaimAudit(mechanism_trials=99)
     with pytest.raises(ValueError, match="at least 1 item"):
         DpClaimAudit(estimators=())
     with pytest.raises(ValueError, match="epsilon"):

@@ -86,7 +86,7 @@ def judge(make_task: MakeTask, make_context: MakeContext) -> Callable[..., Findi
         clients: int = 3,
     ) -> Finding:
         task = make_task(clients=clients, records=20 * clients, epsilon=epsilon, adjacency=adjacency, seed=seed)
-        (finding,) = DpClaimAudit(mode="rerun", runs=runs).assess(None, make_context(task, method))
+        (finding,) = DpClaimAudit(mode="rerun", method_runs=runs).assess(None, make_context(task, method))
         return finding
 
     return assess
@@ -115,7 +115,7 @@ def test_too_little_noise_is_disproved(judge: Callable[..., Finding], adjacency:
 def test_enough_noise_is_not_refuted_and_the_reach_is_told(judge: Callable[..., Finding]) -> None:
     found = judge(Sums(sigma=ENOUGH))
     assert found.verdict == "unsupported", found.reason
-    assert "was not drawn through the door" in found.reason
+    assert "was not drawn from task.mechanism" in found.reason
     assert observed(found) <= 0.5
     assert "200 runs a side can show at most" in found.reason
     assert found.controls.positive is not None
@@ -157,7 +157,7 @@ def test_what_cannot_be_rerun_is_not_observed(
 
 
 def test_auto_reruns_only_where_no_statistic_is_named(make_task: MakeTask, make_context: MakeContext) -> None:
-    audit = DpClaimAudit(mode="auto", runs=40, reruns=1000)
+    audit = DpClaimAudit(mode="auto", method_runs=40, mechanism_trials=1000)
     (whole,) = audit.assess(None, make_context(make_task(records=60, epsilon=0.5), Sums(sigma=ENOUGH)))
     assert whole.source is not None
     assert "at client/" in whole.source

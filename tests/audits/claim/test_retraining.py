@@ -33,7 +33,7 @@ def _fedlog(**params: object) -> FedLog:
 def judge(make_task: MakeTask, make_context: MakeContext) -> Callable[..., Finding]:
     def assess(method: FedLog, *, epsilon: float = 5.0, records: int = 257) -> Finding:
         context = make_context(make_task(clients=2, records=records, epsilon=epsilon), method)
-        (finding,) = DpClaimAudit(reruns=20_000).assess(None, context)
+        (finding,) = DpClaimAudit(mechanism_trials=20_000).assess(None, context)
         return finding
 
     return assess
@@ -77,7 +77,7 @@ def test_under_replace_one_the_minibatches_stay_and_less_is_found(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
     task = make_task(epsilon=5.0, adjacency="replace_one")
-    (found,) = DpClaimAudit(reruns=20_000).assess(None, make_context(task, _fedlog(rounds=2)))
+    (found,) = DpClaimAudit(mechanism_trials=20_000).assess(None, make_context(task, _fedlog(rounds=2)))
     assert found.verdict == "unsound", found.reason
     said = re.search(r"by ([\d.]+); its noise is calibrated to ([\d.]+)", " ".join(found.assumptions))
     assert said is not None
@@ -119,7 +119,7 @@ def test_the_experiment_is_what_the_method_does(make_task: MakeTask, make_contex
     experiment = retrained.experiment(1, outlier.without, outlier.within)
 
     def sent(records: Records, seed: int) -> np.ndarray:
-        outcome = context.rerun([first.take(np.zeros(0, np.int64)), records], Seeds(seed))
+        outcome = context.run_on([first.take(np.zeros(0, np.int64)), records], Seeds(seed))
         released = what_leaves(outcome, "client/1")
         return np.concatenate([released["0/counts"], released["0/sums"]])
 

@@ -27,7 +27,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.nets.dp_sgd import loop
 from fedassay.nets.dp_sgd.canaries import train_on_canaries
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.privacy.gaussian import mu_of
@@ -79,21 +79,23 @@ def test_canaries_of_the_shipped_loop_are_those_of_the_declared_law() -> None:
 def test_a_canary_moves_its_own_entry_by_the_norm_and_no_other() -> None:
     seen: list[np.ndarray] = []
     private = replace(PRIVATE, noise_multiplier=0.0, sampling_rate=1.0, steps=3)
-    door = TrainingDoor(Seeds(0), Seeds(1), Key("canaries", 0, "head"))
+    mechanism = TrainingMechanism(Seeds(0), Seeds(1), Key("canaries", 0, "head"))
     signs = np.array([1, 0, -1] * 8, dtype=np.int64)
-    train_on_canaries(signs, private, Updates(1e-2), door, lambda sums: seen.append(np.array(sums)))
+    train_on_canaries(signs, private, Updates(1e-2), mechanism, lambda sums: seen.append(np.array(sums)))
     assert len(seen) == 3
     for sums in seen:
         np.testing.assert_allclose(sums, signs, atol=1e-5)
 
 
 def _half_of_the_noise(patch: Patch) -> None:
-    real = TrainingDoor.noised
-    patch.setattr(TrainingDoor, "noised", lambda self, step, sums, size: real(self, step, sums, size / 2))
+    real = TrainingMechanism.noised
+    patch.setattr(TrainingMechanism, "noised", lambda self, step, sums, size: real(self, step, sums, size / 2))
 
 
 def _no_noise(patch: Patch) -> None:
-    patch.setattr(TrainingDoor, "noised", lambda self, step, sums, size: {n: s.double() for n, s in sums.items()})
+    patch.setattr(
+        TrainingMechanism, "noised", lambda self, step, sums, size: {n: s.double() for n, s in sums.items()}
+    )
 
 
 def _not_clipped(patch: Patch) -> None:
@@ -117,27 +119,27 @@ def _clipped_as_a_batch(patch: Patch) -> None:
 
 
 def _everybody_in_every_step(patch: Patch) -> None:
-    patch.setattr(TrainingDoor, "sampled", lambda self, step, records, rate: np.arange(records))
+    patch.setattr(TrainingMechanism, "sampled", lambda self, step, records, rate: np.arange(records))
 
 
 def _the_same_sample_in_every_step(patch: Patch) -> None:
-    real = TrainingDoor.sampled
-    patch.setattr(TrainingDoor, "sampled", lambda self, step, records, rate: real(self, 0, records, rate))
+    real = TrainingMechanism.sampled
+    patch.setattr(TrainingMechanism, "sampled", lambda self, step, records, rate: real(self, 0, records, rate))
 
 
 def _the_same_noise_in_every_step(patch: Patch) -> None:
-    real = TrainingDoor.noised
-    patch.setattr(TrainingDoor, "noised", lambda self, step, sums, size: real(self, 0, sums, size))
+    real = TrainingMechanism.noised
+    patch.setattr(TrainingMechanism, "noised", lambda self, step, sums, size: real(self, 0, sums, size))
 
 
 def _one_noise_for_all_entries(patch: Patch) -> None:
-    real = TrainingDoor.noised
+    real = TrainingMechanism.noised
 
-    def noised(self: TrainingDoor, step: int, sums: dict[str, Tensor], size: float) -> dict[str, Tensor]:
+    def noised(self: TrainingMechanism, step: int, sums: dict[str, Tensor], size: float) -> dict[str, Tensor]:
         noise = real(self, step, {name: torch.zeros(()) for name in sums}, size)
         return {name: each + noise[name] for name, each in sums.items()}
 
-    patch.setattr(TrainingDoor, "noised", noised)
+    patch.setattr(TrainingMechanism, "noised", noised)
 
 
 def _steps_tripled(patch: Patch) -> None:
@@ -233,8 +235,8 @@ def test_guesses_on_all_canaries_say_nothing_of_coins_drawn_anew(shift: float) -
     rng = np.random.default_rng(3)
     for _ in range(20):
         scores, _ = _of_law(400, 4.0, int(rng.integers(1000)), noise=0.0 if shift else None)
-        coins = rng.random(400) < 0.5
-        assert abs(float((scores.parted() == coins).mean()) - 0.5) < 4 * 0.5 / 20
+        included = rng.random(400) < 0.5
+        assert abs(float((scores.parted() == included).mean()) - 0.5) < 4 * 0.5 / 20
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def test_fedlogs_released_code_is_refuted_in_two_thousand_releases(
 ) -> None:
     task = make_task(epsilon=epsilon, adjacency="add_remove", clients=2, records=60)
     method = FedLog(rounds=10, local_epochs=1, width=6, mechanism="released_code")
-    audit = DpClaimAudit(sequential=True, reruns=10_000)
+    audit = DpClaimAudit(sequential=True, mechanism_trials=10_000)
     (found,) = audit.assess(None, make_context(task, method, bounds=50))
     assert found.verdict == "unsound", found.reason
     assert "refuted after" in found.reason
@@ -39,7 +39,7 @@ def test_a_whole_mechanism_is_sound_and_spends_its_releases(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
     context = make_context(make_task(epsilon=1.0, adjacency="add_remove"), FedCGS(), bounds=200)
-    (found,) = DpClaimAudit(sequential=True, reruns=8000).assess(None, context)
+    (found,) = DpClaimAudit(sequential=True, mechanism_trials=8000).assess(None, context)
     assert found.verdict == "sound", found.reason
     assert "not refuted by 16,000 releases" in found.reason
     assert found.limit is not None

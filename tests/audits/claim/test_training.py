@@ -21,7 +21,7 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.methods.shared import local_heads, local_networks
 from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.nets.local_training import train_privately
@@ -66,16 +66,16 @@ def test_a_training_that_does_what_it_declares_is_sound(
 
 def _noise(share: float) -> Callable[[pytest.MonkeyPatch], None]:
     def fault(monkeypatch: pytest.MonkeyPatch) -> None:
-        real = TrainingDoor.noised
+        real = TrainingMechanism.noised
         monkeypatch.setattr(
-            TrainingDoor, "noised", lambda self, step, sums, size: real(self, step, sums, share * size)
+            TrainingMechanism, "noised", lambda self, step, sums, size: real(self, step, sums, share * size)
         )
 
     return fault
 
 
 def _without_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TrainingDoor, "sampled", lambda self, step, records, rate: np.arange(records))
+    monkeypatch.setattr(TrainingMechanism, "sampled", lambda self, step, records, rate: np.arange(records))
 
 
 def _without_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_release_that_declares_other_noise_than_the_training_is_unsound(
 def test_noise_of_another_generator_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing can be computed again, the noise over its declared deviation is left."""
     private = PrivateSteps(1.0, 0.2, 10, 2.0, 20.0)
-    door = TrainingDoor(Seeds(0), Seeds(1), Key("client/0", 0, "parameters"))
+    mechanism = TrainingMechanism(Seeds(0), Seeds(1), Key("client/0", 0, "parameters"))
     empty = Transcript("x", 2, (), NoClaim())
     given = (torch.zeros(100, 50), torch.zeros(100, dtype=torch.int64))
     shares = []
@@ -157,7 +157,7 @@ def test_noise_of_another_generator_is_measured(monkeypatch: pytest.MonkeyPatch)
         with taped() as tape:
             train_privately(
                 nn.Linear(50, 10), *given, _loss, private=private, rate=1e-3,
-                door=replace(door, noise=Seeds(seed)),
+                mechanism=replace(mechanism, noise=Seeds(seed)),
             )  # fmt: skip
         facts = training_facts(tape, empty)
         assert facts is not None
@@ -174,7 +174,7 @@ def _loss(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def test_steps_that_nobody_saw_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = TrainingDoor(Seeds(0), Seeds(1), Key("client/0", 0, "parameters"))
+    mechanism = TrainingMechanism(Seeds(0), Seeds(1), Key("client/0", 0, "parameters"))
     with taped() as tape:
         train_privately(
             nn.Linear(50, 10),
@@ -183,7 +183,7 @@ def test_steps_that_nobody_saw_are_named(monkeypatch: pytest.MonkeyPatch) -> Non
             _loss,
             private=PrivateSteps(1.0, 0.2, 10, 2.0, 20.0),
             rate=1e-3,
-            door=door,
+            mechanism=mechanism,
         )
     (entry,) = trainings(tape).values()
     facts = replace(entry.facts, partial="its first steps were not seen")

@@ -9,12 +9,15 @@ import pytest
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.reruns import LEAST, observe_reruns, outliers_of
 from fedassay.audits.claim.tape.neighbours import fillings, labels_at, neighbours, unit_at
-from fedassay.audits.claim.tape.questions import Asked, ask
+from fedassay.audits.claim.tape.questions import TapeAnswers, ask
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER
 from fedassay.heads.gaussian import Statistics, statistics
+from fedassay.methods.baselines.average import Average
+from fedassay.methods.baselines.ensemble import EnsembleOfClients
+from fedassay.methods.baselines.fedavg_heads import FedAvgHeads
 from fedassay.methods.closed_forms.afl import AFL
 from fedassay.methods.closed_forms.fed3r import Fed3R
 from fedassay.methods.closed_forms.fedncm import FedNCM
@@ -25,9 +28,6 @@ from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.chain import FedPFTChain
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.average import Average
-from fedassay.methods.rivals.ensemble import EnsembleOfClients
-from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
 from fedassay.methods.rivals.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.heads import HeadTraining
@@ -68,7 +68,7 @@ def of_persons(make_task: Make) -> Make:
     return make
 
 
-def asked_of(context: AuditContext) -> Asked:
+def asked_of(context: AuditContext) -> TapeAnswers:
     return ask(context.outcome.transcript.claim, context.accounted, context)  # type: ignore[arg-type]
 
 
@@ -140,7 +140,7 @@ def test_the_observed_bound_is_near_what_is_accounted(
     of_persons: Make, make_context: Context, name: str, unit: str
 ) -> None:
     context = make_context(of_persons(unit), WHOLE[name])
-    (finding,) = DpClaimAudit(reruns=40_000).assess(None, context)
+    (finding,) = DpClaimAudit(mechanism_trials=40_000).assess(None, context)
     assert finding.verdict == "sound", finding.reason
     assert f"one {unit}" in finding.assumptions[0]
     observed = finding.metrics["observed"].value
@@ -266,9 +266,9 @@ def test_a_client_there_or_not_is_rerun_within_its_claim(
 def test_a_client_that_is_given_away_is_told_by_reruns(of_persons: Make, make_context: Context, leak: str) -> None:
     context = make_context(of_persons("client", adjacency="add_remove", epsilon=0.05), FedNCM())
     claim = context.outcome.transcript.claim
-    again = context.rerun
+    again = context.run_on
     if leak == "no noise":
-        again = make_context(of_persons("client", adjacency="add_remove", epsilon=np.inf), FedNCM()).rerun
+        again = make_context(of_persons("client", adjacency="add_remove", epsilon=np.inf), FedNCM()).run_on
 
     def without_the_empty(clients: Sequence[Records], seeds: Seeds) -> Outcome:
         outcome = again(clients, seeds)
@@ -276,7 +276,7 @@ def test_a_client_that_is_given_away_is_told_by_reruns(of_persons: Make, make_co
         sent = tuple(each for each in outcome.transcript.messages if leak == "no noise" or each.sender in there)
         return replace(outcome, transcript=replace(outcome.transcript, messages=sent))
 
-    seen = observe_reruns(replace(context, rerun=without_the_empty), claim, runs=60, seeds=Seeds(0))  # type: ignore[arg-type]
+    seen = observe_reruns(replace(context, run_on=without_the_empty), claim, runs=60, seeds=Seeds(0))  # type: ignore[arg-type]
     assert seen.bounds.judged > claim.epsilon  # type: ignore[union-attr]
 
 

@@ -58,7 +58,7 @@ def test_metrics_of_nothing_are_missing_with_a_reason() -> None:
         np.ones((1, 2)),
     )
     judged = judge(none, np.random.default_rng(0), tests=1)
-    assert not judged.test.beats
+    assert not judged.test.rejects
     assert not judged.caught
     ours, baseline = metrics(none)
     assert ours["relative_error"].value is None
@@ -74,8 +74,8 @@ def test_class_means_do_not_beat_themselves() -> None:
     means = np.stack([features[labels == label].mean(axis=0) for label in (0, 1)])
     found = match(means[labels], labels, [(np.arange(40), features, labels)], means)
     judged = judge(found, rng, tests=1)
-    assert not judged.test.beats
-    assert not judged.worse
+    assert not judged.test.rejects
+    assert not judged.below_baseline
 
 
 class _Nearest:
@@ -118,12 +118,12 @@ def test_strangers_that_are_alike_do_not_cast_doubt_on_exact_copies() -> None:
         matched = match(vectors, labels, [(np.arange(40), truth, labels)], means)
         return judge(matched, np.random.default_rng(0), tests=5)
 
-    exact, strangers = recovery(features, features), recovery(features, fresh)
-    assert strangers.test.beats
-    assert not exact.flags(strangers)
+    exact, non_members = recovery(features, features), recovery(features, fresh)
+    assert non_members.test.rejects
+    assert not exact.flags(non_members)
     near = recovery(features + rng.normal(0, 0.02, features.shape), features)
     assert near.matched.exact == 0
-    assert near.flags(strangers)
+    assert near.flags(non_members)
     fresh[0] = features[0]
     assert exact.flags(recovery(features, fresh))
 
@@ -150,7 +150,7 @@ def test_vectors_of_one_person_are_no_trials_of_their_own(known: bool) -> None:
         whose = [persons[[row]] for row in range(120)] if known else None
         judged = judge(match(vectors, labels, truth, means, whose), rng, tests=1)
         assert len(judged.matched.by_person(judged.matched.errors)) == (12 if known else 120)
-        rejected += judged.test.beats
+        rejected += judged.test.rejects
     # At 5 % a hundred tests reject 11 times or fewer but for one time in a hundred; by records far oftener.
     assert (rejected <= 11) == known, rejected
 

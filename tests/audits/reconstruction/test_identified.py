@@ -50,8 +50,8 @@ def test_what_is_no_records_feature_stays_a_set(make_task: MakeTask) -> None:
     assert identified(means, task.clients, 20) is means
     few, _ = _recovered(task, "gram_factorization", None, 1e-4)
     assert identified(few, task.clients, 61) is few
-    stranger, _ = _recovered(task, "gram_factorization", "somebody else", 1e-4)
-    assert identified(stranger, task.clients, 20) is stranger
+    non_member, _ = _recovered(task, "gram_factorization", "somebody else", 1e-4)
+    assert identified(non_member, task.clients, 20) is non_member
 
 
 def test_a_record_keeps_its_closest_vector(make_task: MakeTask) -> None:

@@ -15,8 +15,8 @@ from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.heads.linear import FeatureModel, LinearHead
+from fedassay.methods.baselines.centralized import Centralized
 from fedassay.methods.fedcgs.method import FedCGS
-from fedassay.methods.rivals.centralized import Centralized
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.reruns import llr_scores

@@ -50,7 +50,7 @@ def _bytes(outcome: Outcome) -> list[bytes]:
 
 def test_it_learns_what_averaging_cannot(make_task: MakeTask) -> None:
     """Five clients with two classes each."""
-    from fedassay.methods.rivals.fedavg import FedAvg
+    from fedassay.methods.baselines.fedavg import FedAvg
 
     task = make_task(clients=1, records=300)
     own = task.clients[0]

@@ -21,6 +21,7 @@ from fedassay.exchange.ledger import account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import map_head
+from fedassay.methods.baselines.fedavg import FedAvg
 from fedassay.methods.fedlog.bodies import Shared, body_loss, dropping
 from fedassay.methods.fedlog.messages import as_sent, upload
 from fedassay.methods.fedlog.method import FedLog
@@ -33,10 +34,9 @@ from fedassay.methods.fedlog.private import (
     class_means,
     protection,
 )
-from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.rounds import summary
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores
@@ -462,8 +462,14 @@ def test_a_public_seed_fixes_everything_but_the_noise(make_task: MakeTask, seed:
 def test_dp_sgd_never_draws_from_the_public_seed(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
-    def spy(*_: object, door: TrainingDoor, **__: object) -> None:
-        drawn.append((door.noise.integer("root"), door.coins.integer("root"), door.key))
+    def spy(*_: object, mechanism: TrainingMechanism, **__: object) -> None:
+        drawn.append(
+            (
+                mechanism.noise.integer("root"),
+                mechanism.hidden_randomness.integer("root"),
+                mechanism.key,
+            )
+        )
 
     monkeypatch.setattr("fedassay.methods.shared.local_networks.train_privately", spy)
     for run in (0, 1):

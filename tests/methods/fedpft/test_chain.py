@@ -12,9 +12,9 @@ import pytest
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import SERVER
+from fedassay.methods.baselines.centralized import Centralized
 from fedassay.methods.fedpft.chain import FedPFTChain
 from fedassay.methods.fedpft.messages import sample_message
-from fedassay.methods.rivals.centralized import Centralized
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.support.errors import DataError, PlanError
 

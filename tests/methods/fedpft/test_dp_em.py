@@ -15,7 +15,7 @@ from fedassay.mixtures import Family, unpack_lower
 from fedassay.mixtures.bounded import bounded_moments, project_simplex
 from fedassay.privacy.mechanisms import clip_features
 from fedassay.privacy.sensitivities import responsibility_sums
-from fedassay.privacy.tape import Door, Key
+from fedassay.privacy.tape import Key, NoiseMechanism
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.seeds import Seeds
 
@@ -67,12 +67,15 @@ def _clusters(n: int) -> np.ndarray:
 
 
 class _Streams(TypedDict):
-    noise: Door
+    noise: NoiseMechanism
     start: np.random.Generator
 
 
 def _streams(seed: int) -> _Streams:
-    return {"noise": Door(Seeds(seed), Key("client/0", 0, "mixtures")), "start": np.random.default_rng(seed)}
+    return {
+        "noise": NoiseMechanism(Seeds(seed), Key("client/0", 0, "mixtures")),
+        "start": np.random.default_rng(seed),
+    }
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -15,9 +15,9 @@ from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.exchange.transcript import Message
+from fedassay.methods.baselines.centralized import Centralized
 from fedassay.methods.fedpft.messages import synthesise
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.methods.rivals.centralized import Centralized
 from fedassay.mixtures import Family, parameters_sent
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.paper_formulas import fedpft_remark_b3_sigma, fedpft_theorem_4_1_sigma

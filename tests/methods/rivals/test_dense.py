@@ -12,8 +12,8 @@ import pytest
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
+from fedassay.methods.baselines.ensemble import EnsembleOfClients
 from fedassay.methods.rivals.dense import Dense
-from fedassay.methods.rivals.ensemble import EnsembleOfClients
 from fedassay.nets.generator import build_generator
 from fedassay.support.errors import DataError
 

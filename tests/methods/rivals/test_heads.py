@@ -12,8 +12,8 @@ import pytest
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
-from fedassay.methods.rivals.average import Average
-from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
+from fedassay.methods.baselines.average import Average
+from fedassay.methods.baselines.fedavg_heads import FedAvgHeads
 from fedassay.methods.rivals.fedbe import FedBE
 from fedassay.methods.rivals.fedkt import FedKT, agreed
 from fedassay.support.errors import DataError, PlanError

@@ -13,9 +13,9 @@ import torch
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.heads.linear import train_head
-from fedassay.methods.rivals.average import Average
-from fedassay.methods.rivals.centralized import Centralized
-from fedassay.methods.rivals.ensemble import EnsembleOfClients
+from fedassay.methods.baselines.average import Average
+from fedassay.methods.baselines.centralized import Centralized
+from fedassay.methods.baselines.ensemble import EnsembleOfClients
 from fedassay.methods.rivals.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.nets.dp_sgd.clipped_sums import record_gradients

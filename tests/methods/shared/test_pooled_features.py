@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedassay.contracts.method import MethodInput, Outcome
-from fedassay.methods.rivals.centralized import Centralized
-from fedassay.methods.rivals.raw_features import RawFeatures
+from fedassay.methods.baselines.centralized import Centralized
+from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.support.errors import DataError
 

@@ -18,12 +18,12 @@ from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_ra
 from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd import record_factors
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, RecordStreams, trained
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.generators import (
     PrivateTraining,
     denoising_objective,
     train_generator_privately,
 )
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import trainings
@@ -39,7 +39,7 @@ from fedassay.support.seeds import Seeds
 TINY = replace(GENERATORS["tiny"], width=32, blocks=2, embedding=16)
 # Two levels, the second with attention, whose output is channels-last.
 UNET = replace(GENERATORS["small"], width=8, multipliers=(1, 2), attention_levels=(1,), prediction="sample")
-DOOR = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
+MECHANISM = TrainingMechanism(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
 STEPS = PrivateSteps(noise_multiplier=1.0, sampling_rate=0.5, steps=4, norm=1.0, batch=8.0)
 
 
@@ -118,7 +118,7 @@ def test_a_run_whose_layers_lose_gradients_is_refused(monkeypatch: pytest.Monkey
     """In the second step at the latest: in the first one, the last layer is zero and hides the others."""
     images, labels = _records(6)
     training = PrivateTraining(replace(STEPS, sampling_rate=1.0, steps=2))
-    train_generator_privately(images, labels, 3, UNET, training, seed=0, door=DOOR)
+    train_generator_privately(images, labels, 3, UNET, training, seed=0, mechanism=MECHANISM)
     windows = record_factors._windows
 
     def lost(layer: nn.Conv2d, given: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def test_a_run_whose_layers_lose_gradients_is_refused(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(record_factors, "_windows", lost)
     with pytest.raises(RuntimeError, match="do not add up"):
-        train_generator_privately(images, labels, 3, UNET, training, seed=0, door=DOOR)
+        train_generator_privately(images, labels, 3, UNET, training, seed=0, mechanism=MECHANISM)
 
 
 def _sums(network: nn.Module, count: int, norm: float, together: int = 64) -> dict[str, Tensor]:
@@ -176,7 +176,9 @@ def test_empty_batches_release_noise_alone(preset: Preset) -> None:
     """A client without records moves every weight all the same, by steps of Adam's size."""
     images, labels = _records(0)
     started = build_network(preset, (8, 8, 1), 3, seed=0)
-    model = train_generator_privately(images, labels, 3, preset, PrivateTraining(STEPS), seed=0, door=DOOR)
+    model = train_generator_privately(
+        images, labels, 3, preset, PrivateTraining(STEPS), seed=0, mechanism=MECHANISM
+    )
     moved = [np.abs(model.weights[name] - p.detach().numpy()).max() for name, p in started.named_parameters()]
     assert all(0 < each < 10 * STEPS.steps * preset.learning_rate for each in moved)
 
@@ -192,7 +194,7 @@ def test_noise_and_divisor_have_their_size(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
     images, labels = _records(0)
     steps = PrivateSteps(noise_multiplier=3.0, sampling_rate=0.5, steps=2, norm=2.0, batch=10.0)
-    train_generator_privately(images, labels, 3, TINY, PrivateTraining(steps), seed=0, door=DOOR)
+    train_generator_privately(images, labels, 3, TINY, PrivateTraining(steps), seed=0, mechanism=MECHANISM)
     assert len(seen) == 2
     assert seen[0].std().item() == pytest.approx(0.6, rel=0.03)
     assert abs(torch.corrcoef(torch.stack(seen))[0, 1].item()) < 0.05
@@ -235,7 +237,9 @@ def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(ClippedSums, "__call__", spy)
     images, labels = _records(200)
     steps = replace(STEPS, sampling_rate=0.1, steps=300)
-    train_generator_privately(images, labels, 3, replace(TINY, width=8), PrivateTraining(steps), seed=0, door=DOOR)
+    train_generator_privately(
+        images, labels, 3, replace(TINY, width=8), PrivateTraining(steps), seed=0, mechanism=MECHANISM
+    )
     # Binomial(200, 0.1): mean 20, variance 18; a fixed batch size would have none.
     assert np.mean(sizes) == pytest.approx(20, abs=1)
     assert np.var(sizes) == pytest.approx(18, rel=0.3)
@@ -254,7 +258,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     training = PrivateTraining(replace(STEPS, steps=9), draws=2, average=average, optimizer=optimizer)
     monkeypatch.setattr(private_training, "_KEPT_EVERY", 4)
     with taped() as first:
-        whole = train_generator_privately(images, labels, 3, TINY, training, seed=0, door=DOOR)
+        whole = train_generator_privately(images, labels, 3, TINY, training, seed=0, mechanism=MECHANISM)
 
     def stop(done: int, total: int) -> None:
         if done == 7:
@@ -263,12 +267,12 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     path = tmp_path / "training.safetensors"
     given = (images, labels, 3, TINY, training)
     with pytest.raises(KeyboardInterrupt), taped() if watched else nullcontext():
-        train_generator_privately(*given, seed=0, door=DOOR, progress=stop, checkpoint=path)
+        train_generator_privately(*given, seed=0, mechanism=MECHANISM, progress=stop, checkpoint=path)
     assert path.exists()
     seen: list[int] = []
     with taped() as second:
         resumed = train_generator_privately(
-            *given, seed=0, door=DOOR, progress=lambda done, _: seen.append(done), checkpoint=path
+            *given, seed=0, mechanism=MECHANISM, progress=lambda done, _: seen.append(done), checkpoint=path
         )
     assert seen[0] == 5
     assert all(np.array_equal(resumed.weights[name], value) for name, value in whole.weights.items())
@@ -290,9 +294,9 @@ def test_other_streams_do_not_go_on_with_a_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "training.safetensors"
     for seed in (0, 1):
         seen: list[int] = []
-        door = replace(DOOR, noise=Seeds(seed))
+        mechanism = replace(MECHANISM, noise=Seeds(seed))
         train_generator_privately(
-            images, labels, 3, TINY, PrivateTraining(STEPS), seed=0, door=door,
+            images, labels, 3, TINY, PrivateTraining(STEPS), seed=0, mechanism=mechanism,
             progress=lambda done, _, seen=seen: seen.append(done), checkpoint=path,
         )  # fmt: skip
         assert seen == [1, 2, 3, 4]

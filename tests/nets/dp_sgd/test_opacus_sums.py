@@ -18,8 +18,8 @@ from fedassay.nets.bodies import BodyName, BodySpec, build_body
 from fedassay.nets.cvae import CVAEKind, build_cvae, one_hot
 from fedassay.nets.denoising import to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, RecordStreams
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, denoising_objective
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps
 from fedassay.nets.generators import GENERATORS
@@ -161,8 +161,10 @@ def test_a_training_ends_the_same_under_either_engine() -> None:
     weights = []
     for engine in get_args(Engine):
         network, inputs, _ = NETWORKS["body mlp"]()
-        door = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters"))
+        mechanism = TrainingMechanism(
+            Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters")
+        )
         steps = PrivateSteps(1.0, 0.5, 5, 1.0, 2.0, engine)
-        train_privately(network, inputs, LABELS, _loss, private=steps, rate=1e-3, door=door)
+        train_privately(network, inputs, LABELS, _loss, private=steps, rate=1e-3, mechanism=mechanism)
         weights.append(torch.cat([each.detach().flatten() for each in network.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-3, atol=1e-4)

@@ -16,7 +16,7 @@ from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd import tape as training_tape
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record_gradients
-from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
@@ -26,7 +26,7 @@ from fedassay.privacy.tape import Key, Tape, taped
 from fedassay.support.seeds import Seeds
 
 STEPS = PrivateSteps(noise_multiplier=1.0, sampling_rate=0.3, steps=30, norm=0.5, batch=15.0)
-DOOR = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters"))
+MECHANISM = TrainingMechanism(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters"))
 
 Patch = pytest.MonkeyPatch
 
@@ -51,13 +51,13 @@ def _train(
     network: nn.Module | None = None,
     answers: Tape | None = None,
     private: PrivateSteps = STEPS,
-    door: TrainingDoor = DOOR,
+    mechanism: TrainingMechanism = MECHANISM,
     loss: Callable[[Tensor, Tensor], Tensor] = _loss,
 ) -> tuple[TrainingEntry, Tape, nn.Module]:
     images, labels = given or _records()
     module = network or _network()
     with taped(answers) as tape:
-        train_privately(module, images, labels, loss, private=private, rate=1e-2, door=door)
+        train_privately(module, images, labels, loss, private=private, rate=1e-2, mechanism=mechanism)
     (entry,) = trainings(tape).values()
     return entry, tape, module
 
@@ -77,7 +77,7 @@ def test_an_honest_training_has_no_failures() -> None:
 def test_nobody_watching_changes_no_bit() -> None:
     _, _, watched = _train()
     alone = _network()
-    train_privately(alone, *_records(), _loss, private=STEPS, rate=1e-2, door=DOOR)
+    train_privately(alone, *_records(), _loss, private=STEPS, rate=1e-2, mechanism=MECHANISM)
     for one, other in zip(watched.parameters(), alone.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -100,28 +100,28 @@ def test_tested_steps_are_spread_and_fixed(steps: int) -> None:
 
 def _scaled_noise(share: float, only: Callable[[int, str], bool] = lambda *_: True) -> Callable[[Patch], None]:
     def fault(patch: Patch) -> None:
-        real = TrainingDoor._noised
+        real = TrainingMechanism._noised
 
-        def noised(self: TrainingDoor, name: str, step: int, exact: Tensor, deviation: float) -> Tensor:
+        def noised(self: TrainingMechanism, name: str, step: int, exact: Tensor, deviation: float) -> Tensor:
             return real(self, name, step, exact, deviation * (share if only(step, name) else 1.0))
 
-        patch.setattr(TrainingDoor, "_noised", noised)
+        patch.setattr(TrainingMechanism, "_noised", noised)
 
     return fault
 
 
 def _noise_of_step(which: Callable[[int], int]) -> Callable[[Patch], None]:
     def fault(patch: Patch) -> None:
-        real = TrainingDoor.noised
-        patch.setattr(TrainingDoor, "noised", lambda self, step, *rest: real(self, which(step), *rest))
+        real = TrainingMechanism.noised
+        patch.setattr(TrainingMechanism, "noised", lambda self, step, *rest: real(self, which(step), *rest))
 
     return fault
 
 
 def _noise_of_a_public_seed(patch: Patch) -> None:
-    real = TrainingDoor.noised
-    public = replace(DOOR, noise=Seeds(7))
-    patch.setattr(TrainingDoor, "noised", lambda self, *rest: real(public, *rest))
+    real = TrainingMechanism.noised
+    public = replace(MECHANISM, noise=Seeds(7))
+    patch.setattr(TrainingMechanism, "noised", lambda self, *rest: real(public, *rest))
 
 
 def _sums(
@@ -170,14 +170,14 @@ def _one_record_spared(
     return {name: torch.einsum("n,n...->...", scales, each) for name, each in found.items()}
 
 
-def _sampled(choose: Callable[[TrainingDoor, int, int, float], np.ndarray]) -> Callable[[Patch], None]:
+def _sampled(choose: Callable[[TrainingMechanism, int, int, float], np.ndarray]) -> Callable[[Patch], None]:
     def fault(patch: Patch) -> None:
-        patch.setattr(TrainingDoor, "sampled", choose)
+        patch.setattr(TrainingMechanism, "sampled", choose)
 
     return fault
 
 
-_SAMPLED = TrainingDoor.sampled
+_SAMPLED = TrainingMechanism.sampled
 
 
 def _steps(change: Callable[[PrivateSteps], PrivateSteps]) -> Callable[[Patch], None]:
@@ -196,7 +196,7 @@ def _realised_divisor(patch: Patch) -> None:
     real = private_training._take_step
 
     def step(number: int, training: Any, *rest: Any, **named: Any) -> bool:
-        size = len(training.door.sampled(number, len(training.labels), training.private.sampling_rate))
+        size = len(training.mechanism.sampled(number, len(training.labels), training.private.sampling_rate))
         private = replace(training.private, batch=float(max(1, size)))
         return real(number, replace(training, private=private), *rest, **named)
 
@@ -245,16 +245,16 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "clipping by layer": (_sums(_layers_clipped), "is not that of the records of the batch"),
     "one record is not clipped": (_sums(_one_record_spared), "is not that of the records of the batch"),
     "the same subset in every step": (
-        _sampled(lambda door, _, n, rate: _SAMPLED(door, 0, n, rate)),
+        _sampled(lambda mechanism, _, n, rate: _SAMPLED(mechanism, 0, n, rate)),
         "step 2: 11 records were taken where the coins",
     ),
-    "every record in every step": (_sampled(lambda door, _, n, rate: np.arange(n)), "50 records were taken"),
+    "every record in every step": (_sampled(lambda mechanism, _, n, rate: np.arange(n)), "50 records were taken"),
     "a record in every step": (
-        _sampled(lambda door, step, n, rate: np.union1d(_SAMPLED(door, step, n, rate), [4])),
+        _sampled(lambda mechanism, step, n, rate: np.union1d(_SAMPLED(mechanism, step, n, rate), [4])),
         "records were taken where the coins",
     ),
     "twice the rate": (
-        _sampled(lambda door, step, n, rate: _SAMPLED(door, step, n, 2 * rate)),
+        _sampled(lambda mechanism, step, n, rate: _SAMPLED(mechanism, step, n, 2 * rate)),
         "where the coins at the declared sampling rate 0.3 choose",
     ),
     "more steps": (_steps(lambda own: replace(own, steps=31)), "step 31 was taken where 30 were declared"),
@@ -306,7 +306,7 @@ class _Mixing(nn.Module):
 def test_layers_that_mix_records_are_refused_and_found(share: float, says: str, monkeypatch: Patch) -> None:
     torch.manual_seed(0)
     with pytest.raises(RuntimeError, match="mix records"):
-        train_privately(_Mixing(share), *_records(), _loss, private=STEPS, rate=1e-2, door=DOOR)
+        train_privately(_Mixing(share), *_records(), _loss, private=STEPS, rate=1e-2, mechanism=MECHANISM)
     monkeypatch.setattr(RecordGradients, "check", lambda *_: None)
     entry, _, _ = _train(network=_Mixing(share))
     assert any(says in words for words in entry.facts.failures), entry.facts.failures
@@ -315,8 +315,8 @@ def test_layers_that_mix_records_are_refused_and_found(share: float, says: str, 
 def test_a_replay_on_other_records_gives_the_same_weights_without_a_step(monkeypatch: Patch) -> None:
     first, tape, module = _train()
     monkeypatch.setattr(private_training, "_take_steps", _forbidden)
-    other = replace(DOOR, noise=Seeds(5), coins=Seeds(6))
-    second, again, same = _train(_records(20, seed=3), answers=tape, door=other)
+    other = replace(MECHANISM, noise=Seeds(5), hidden_randomness=Seeds(6))
+    second, again, same = _train(_records(20, seed=3), answers=tape, mechanism=other)
     assert (again.faults, tape.faults) == ([], [])
     assert not same.training
     for one, two in zip(module.parameters(), same.parameters(), strict=True):
@@ -334,7 +334,10 @@ def _forbidden(*_: object) -> None:
         ({"private": replace(STEPS, steps=31)}, "on other records it declares"),
         ({"private": replace(STEPS, batch=14.0)}, "on other records it declares"),
         ({"network": _network(seed=1)}, "starts from other weights"),
-        ({"door": replace(DOOR, key=Key("client/1", 0, "parameters"))}, "trained no such network under this key"),
+        (
+            {"mechanism": replace(MECHANISM, key=Key("client/1", 0, "parameters"))},
+            "trained no such network under this key",
+        ),
         ({"network": build_body(BodySpec(name="linear"), (6, 6, 1), 5, 0)}, "trained no such network"),
     ],
 )
@@ -354,7 +357,7 @@ def test_a_training_that_a_replay_leaves_out_is_a_fault() -> None:
 def test_one_key_for_two_trainings_is_a_fault() -> None:
     with taped() as tape:
         for _ in range(2):
-            train_privately(_network(), *_records(), _loss, private=STEPS, rate=1e-2, door=DOOR)
+            train_privately(_network(), *_records(), _loss, private=STEPS, rate=1e-2, mechanism=MECHANISM)
     assert any("two networks were trained privately under one key" in fault.words for fault in tape.faults)
 
 

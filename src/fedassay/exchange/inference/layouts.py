@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.inference.sheets import Sheet
-from fedassay.mixtures.packed import side_of_triangle
+from fedassay.mixtures.packed import side_of_triangle, unpack_lower
 
 Array = NDArray[Any]
 Order = Literal["rows", "columns", "upper", "labels"]
@@ -203,11 +203,10 @@ def is_upper(values: Array, unit: float) -> bool:
 
 def _semidefinite(packed: Array, unit: float) -> bool:
     width = side_of_triangle(packed.shape[-1])
-    whole = np.zeros((*packed.shape[:-1], width, width))
-    rows, columns = np.tril_indices(width)
-    whole[..., rows, columns] = packed
-    whole[..., columns, rows] = packed
-    if width > _WIDEST or not is_matrix(whole, unit):
+    if width > _WIDEST:
+        return False
+    whole = unpack_lower(packed)
+    if not is_matrix(whole, unit):
         return False
     near = 16 * max(unit, 1e-7) * np.abs(whole).max(axis=(-1, -2))
     return bool((np.linalg.eigvalsh(whole)[..., 0] >= -near * width).all())

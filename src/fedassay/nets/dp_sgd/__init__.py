@@ -1,1 +1,1 @@
-"""DP-SGD: one loop and one door for all private training, and what is watched while its steps are taken."""
+"""DP-SGD: one loop and one noise mechanism for all private training, with a watch on its steps."""

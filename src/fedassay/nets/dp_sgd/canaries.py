@@ -3,8 +3,8 @@
 A canary of a linear head has one feature and a loss that is linear in one output, so that its gradient is one
 entry of the weights, long enough to be clipped, whatever the weights are. Canaries of unlike entries never meet.
 They go through the one loop of private training (`fedassay.nets.dp_sgd.loop`) with its clipping, coins, noise and
-optimiser, and whoever stands at its door sees the noised sum of every step: the adversary that differential
-privacy speaks of (Nasr et al., "Tight Auditing of Differentially Private Machine Learning", 2023).
+optimiser, and whoever stands at its noise mechanism sees the noised sum of every step: the adversary that
+differential privacy speaks of (Nasr et al., "Tight Auditing of Differentially Private Machine Learning", 2023).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.loop import train_with_noise
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
 from fedassay.nets.dp_sgd.updates import Updates
@@ -36,20 +36,20 @@ _HEAD = "weight"
 
 
 @dataclass(frozen=True)
-class _WatchedDoor(TrainingDoor):
-    """A door whose noised sums are seen."""
+class _WatchedMechanism(TrainingMechanism):
+    """A noise mechanism whose noised sums are seen."""
 
     seen: Callable[[Mapping[str, Tensor]], None]
 
     def noised(self, step: int, sums: Mapping[str, Tensor], deviation: float) -> dict[str, Tensor]:
-        """See `TrainingDoor.noised`."""
+        """See `TrainingMechanism.noised`."""
         out = super().noised(step, sums, deviation)
         self.seen(out)
         return out
 
 
 def train_on_canaries(
-    signs: NDArray[np.int64], private: PrivateSteps, updates: Updates, door: TrainingDoor, see: See
+    signs: NDArray[np.int64], private: PrivateSteps, updates: Updates, mechanism: TrainingMechanism, see: See
 ) -> None:
     """Train a linear head privately on canaries alone.
 
@@ -57,7 +57,7 @@ def train_on_canaries(
         signs: Of each canary, (m,): 1 or -1, its gradient along its direction or against it; 0: it stays out.
         private: The steps.
         updates: The optimiser.
-        door: Streams of the coins and of the noise.
+        mechanism: Streams of the coins and of the noise.
         see: Is shown every step.
     """
     count = len(signs)
@@ -80,7 +80,7 @@ def train_on_canaries(
             Objective(partial(_rows, features, _LONG * private.norm), _losses),
             private,
             updates,
-            _WatchedDoor(door.noise, door.coins, door.key, seen),
+            _WatchedMechanism(mechanism.noise, mechanism.hidden_randomness, mechanism.key, seen),
         )
     )
 

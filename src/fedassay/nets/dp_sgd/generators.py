@@ -18,8 +18,8 @@ from torch.nn import functional
 
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.loop import train_with_noise
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
 from fedassay.nets.dp_sgd.units import of_persons, side_by_side
@@ -62,7 +62,7 @@ def train_generator_privately(
     training: PrivateTraining,
     *,
     seed: int,
-    door: TrainingDoor,
+    mechanism: TrainingMechanism,
     device: str = "cpu",
     progress: Advance = no_progress,
     checkpoint: Path | None = None,
@@ -77,7 +77,7 @@ def train_generator_privately(
         preset: One of `GENERATORS`, with or without changes; its steps, batch and optimiser play no part.
         training: See `PrivateTraining`.
         seed: Of initialisation, which is public.
-        door: Streams of sampling and noise.
+        mechanism: Streams of sampling and noise.
         device: Where to compute.
         progress: Called with (steps done, steps in all).
         checkpoint: A file for the state of the run, written now and then, from which the same run goes on.
@@ -94,7 +94,7 @@ def train_generator_privately(
         of = np.zeros(0, np.int64) if persons is None else persons
         data = digest_arrays({"images": images, "labels": labels, "of": of})
         # Streams of another root would not go on where these end.
-        roots = (door.noise.integer("resumed"), door.coins.integer("resumed"), door.key)
+        roots = (mechanism.noise.integer("resumed"), mechanism.hidden_randomness.integer("resumed"), mechanism.key)
         fingerprint = repr((data, sorted(asdict(preset).items()), training, seed, roots))
     classes_of = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     inputs, targets = resident([to_model_range(torch.from_numpy(images)), classes_of], device)
@@ -110,7 +110,7 @@ def train_generator_privately(
             objective,
             training.steps,
             replace(Updates.by(training.optimizer, preset.learning_rate), average=training.average),
-            door,
+            mechanism,
         ),
         known=True,
         progress=progress,

@@ -106,11 +106,11 @@ def _take_step(
     check: bool,
 ) -> bool:
     """One step; whether it has checked the gradients of a batch in which records could be mixed."""
-    private, door = training.private, training.door
-    chosen = door.sampled(step, len(training.labels), private.sampling_rate)
+    private, mechanism = training.private, training.mechanism
+    chosen = mechanism.sampled(step, len(training.labels), private.sampling_rate)
     rows = torch.from_numpy(chosen).to(training.labels.device)
-    sums = clip(training.inputs[rows], training.labels[rows], door.streams(step, chosen), check=check)
-    noised = door.noised(step, sums, private.noise_multiplier * private.norm)
+    sums = clip(training.inputs[rows], training.labels[rows], mechanism.streams(step, chosen), check=check)
+    noised = mechanism.noised(step, sums, private.noise_multiplier * private.norm)
     for name, parameter in state.parameters.items():
         parameter.grad = (noised[name] / private.batch).to(parameter.dtype)
     state.optimizer.step()

@@ -1,7 +1,8 @@
 """The weights that follow from noised sums alone: a second optimiser that sees nothing else.
 
-It starts from the same public weights and is fed with what the door gave out, over the declared batch size.
-Whatever else moves the trained weights (a step on records after the last one, another divisor) leaves it behind.
+It starts from the same public weights and is fed with what the noise mechanism gave out, over the declared batch
+size. Whatever else moves the trained weights (a step on records after the last one, another divisor) leaves it
+behind.
 """
 
 from __future__ import annotations

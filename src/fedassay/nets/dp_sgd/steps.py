@@ -8,7 +8,7 @@ from typing import Literal
 
 Engine = Literal["fast", "opacus"]
 """What adds up the clipped gradients: `fedassay.nets.dp_sgd.record_gradients`, or Opacus's hooks and optimiser.
-Both give the same sums; the door adds the noise to either."""
+Both give the same sums; the noise mechanism adds the noise to either."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, trained
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.facts import TrainingFacts
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.nets.dp_sgd.watch import TrainingWatch
@@ -39,7 +39,7 @@ class Training:
         objective: The loss.
         private: The declared steps.
         updates: The declared optimiser.
-        door: Its random streams and its key.
+        mechanism: Its random streams and its key.
     """
 
     network: nn.Module
@@ -48,7 +48,7 @@ class Training:
     objective: Objective
     private: PrivateSteps
     updates: Updates
-    door: TrainingDoor
+    mechanism: TrainingMechanism
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +71,10 @@ class Replay:
         Returns:
             Sums of clipped gradients by parameter name, float64, at the first run's weights of that step.
         """
-        own, door = self.training, self.training.door
+        own, mechanism = self.training, self.training.mechanism
         names = np.arange(len(own.labels)) if identities is None else np.asarray(identities)
         asked = int(names.max(initial=-1)) + 1
-        drawn = np.isin(names, door.sampled(step, asked, own.private.sampling_rate))
+        drawn = np.isin(names, mechanism.sampled(step, asked, own.private.sampling_rate))
         drawn[list(forced)] = True
         chosen = np.flatnonzero(drawn)
         rows = torch.from_numpy(chosen).to(own.labels.device)
@@ -84,7 +84,7 @@ class Replay:
         put_weights(own.network, self.kept[step])
         try:
             clip = ClippedSums(own.network, own.objective, own.private.norm, engine=own.private.engine)
-            found = clip(own.inputs[rows], own.labels[rows], door.streams(step, names[chosen]))
+            found = clip(own.inputs[rows], own.labels[rows], mechanism.streams(step, names[chosen]))
         finally:
             put_weights(own.network, before)
             own.network.train(mode)
@@ -148,7 +148,7 @@ def watch(training: Training, tape: Tape) -> TrainingWatch:
         training.objective,
         training.private,
         training.updates,
-        training.door,
+        training.mechanism,
         room=min(_ROOM, max(0, _ROOM_OF_TAPE - taken)),
     )
 
@@ -157,24 +157,24 @@ def write(
     training: Training, start: str, watching: TrainingWatch, released: Mapping[str, Tensor], tape: Tape
 ) -> None:
     """Put a training that has ended on the tape."""
-    key = training.door.key
+    key = training.mechanism.key
     if key in tape.trainings:
         tape.fault(key, "two networks were trained privately under one key")
-    if tape.root is not None and tape.root != training.door.noise:
+    if tape.root is not None and tape.root != training.mechanism.noise:
         tape.fault(key, "noised from another root than the draws before it")
-    tape.root = training.door.noise
+    tape.root = training.mechanism.noise
     facts, weights = watching.end(released)
     if facts.partial:
         tape.lacks.append(f"{key}: {facts.partial}")
     tape.trainings[key] = TrainingEntry(
-        key, training.private, training.updates, start, weights, facts, training.door.noise
+        key, training.private, training.updates, start, weights, facts, training.mechanism.noise
     )
 
 
 def replayed(training: Training, tape: Tape) -> dict[str, Tensor] | None:
     """The weights of the first run, in place of a training; None where there was no such training."""
     assert tape.answers is not None
-    key = training.door.key
+    key = training.mechanism.key
     first = trainings(tape.answers).get(key)
     shapes = {name: tuple(parameter.shape) for name, parameter in trained(training.network).items()}
     if first is None or {name: each.shape for name, each in first.weights.items()} != shapes:
@@ -189,7 +189,13 @@ def replayed(training: Training, tape: Tape) -> dict[str, Tensor] | None:
     if start != first.start:
         tape.fault(key, "the network starts from other weights on other records")
     tape.trainings[key] = TrainingEntry(
-        key, *asked, start, first.weights, first.facts, training.door.noise, Replay(training, first.facts.kept)
+        key,
+        *asked,
+        start,
+        first.weights,
+        first.facts,
+        training.mechanism.noise,
+        Replay(training, first.facts.kept),
     )
     tape.stop_after_last()
     device = training.labels.device

@@ -1,4 +1,4 @@
-"""How noised sums become weights: what follows a private training's door, all of it public."""
+"""How noised sums become weights: what follows a private training's noise mechanism, all of it public."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from fedassay.nets.checkpoint import TrainingState
 from fedassay.nets.dp_sgd.alone import Alone, each_alone, length_of, scaled_to
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, trained
-from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.facts import TrainingFacts
+from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.shadow import ShadowUpdates
 from fedassay.nets.dp_sgd.statistics import NoiseBlocks, sampling_p_values
 from fedassay.nets.dp_sgd.steps import PrivateSteps
@@ -59,7 +59,7 @@ class TrainingWatch:
         objective: The loss.
         private: The declared steps.
         updates: The declared optimiser.
-        door: Its streams.
+        mechanism: Its streams.
         room: Numbers that may be kept for weights at tested steps.
 
     Attributes:
@@ -74,12 +74,12 @@ class TrainingWatch:
         objective: Objective,
         private: PrivateSteps,
         updates: Updates,
-        door: TrainingDoor,
+        mechanism: TrainingMechanism,
         *,
         room: int,
     ) -> None:
         self._network, self._objective = network, objective
-        self._private, self._door = private, door
+        self._private, self._mechanism = private, mechanism
         self._failures: dict[str, tuple[int, str]] = {}
         self._counts = np.zeros(records, dtype=np.int64)
         self._sizes: list[int] = []
@@ -128,18 +128,18 @@ class TrainingWatch:
             step: Its number.
             chosen: Places of the records in it.
             sums: Of their clipped gradients.
-            noised: What the door gave out for these.
+            noised: What the noise mechanism gave out for these.
         """
         self._sizes.append(len(chosen))
         self._counts[chosen] += 1
         if step >= self._private.steps:
             self._fail("steps", f"step {step + 1} was taken where {self._private.steps} were declared")
-        coins = self._coins(step)
-        if not np.array_equal(chosen, coins):
+        expected = self._coins(step)
+        if not np.array_equal(chosen, expected):
             self._fail(
                 "coins",
                 f"step {step + 1}: {len(chosen)} records were taken where the coins at the declared sampling rate "
-                f"{self._private.sampling_rate:.4g} choose {len(coins)} (not the same ones)",
+                f"{self._private.sampling_rate:.4g} choose {len(expected)} (not the same ones)",
             )
         self._hold_sums(step, len(chosen), sums)
         self._hold_noise(step, sums, noised)
@@ -234,12 +234,16 @@ class TrainingWatch:
         self._failures[kind] = (count + 1, first)
 
     def _coins(self, step: int) -> NDArray[np.int64]:
-        """The records that come into a step, from their stream: not through the door's own code."""
-        drawn = self._door.coins.numpy("sampling", *self._door.key.path, step).random(len(self._counts))
+        """The records that come into a step, from their stream: not through the noise mechanism's own code."""
+        drawn = self._mechanism.hidden_randomness.numpy("sampling", *self._mechanism.key.path, step).random(
+            len(self._counts)
+        )
         return np.flatnonzero(drawn < self._private.sampling_rate)
 
     def _streams(self, step: int, positions: NDArray[np.int64]) -> RecordStreams:
-        return RecordStreams(self._door.coins.integer("draws", *self._door.key.path, step), positions)
+        return RecordStreams(
+            self._mechanism.hidden_randomness.integer("draws", *self._mechanism.key.path, step), positions
+        )
 
     def _hold_sums(self, step: int, count: int, sums: Mapping[str, Tensor]) -> None:
         norm = self._private.norm
@@ -269,7 +273,7 @@ class TrainingWatch:
             start += before.size
             # A stream's first numbers are the same however many are drawn.
             count = before.size if step in self.tested else min(before.size, _FIRST)
-            source = self._door.noise.numpy(*replace(self._door.key, part=name, step=step).path)
+            source = self._mechanism.noise.numpy(*replace(self._mechanism.key, part=name, step=step).path)
             expected = source.standard_normal(count) * deviation + before[:count].astype(np.float64)
             if not np.array_equal(expected, after[:count]):
                 size = float(np.sqrt(np.mean(noise * noise))) / (deviation or 1.0)

@@ -10,7 +10,7 @@ import pytest
 
 from fedassay.audits.claim.ledger_claim import accounted_for
 from fedassay.audits.claim.tape.measured import as_believed, unbelieved
-from fedassay.audits.claim.tape.questions import Asked, ask
+from fedassay.audits.claim.tape.questions import TapeAnswers, ask
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import PrivacyClaim, Release, exact
@@ -86,7 +86,7 @@ def _context(stranger: Stranger, make_task: MakeTask, make_context: MakeContext)
     return make_context(make_task(clients=3, records=60, epsilon=1.0, adjacency="replace_one"), stranger)
 
 
-def _asked(context: AuditContext) -> Asked:
+def _asked(context: AuditContext) -> TapeAnswers:
     claim = context.outcome.transcript.claim
     assert isinstance(claim, PrivacyClaim)
     return ask(claim, accounted_for(claim, context), context)

@@ -20,10 +20,10 @@ import fedassay.methods.fedcgs.method as fedcgs
 import fedassay.methods.fedlog.method as fedlog
 import fedassay.methods.fedpft.private as fedpft
 import fedassay.privacy.mechanisms as mechanisms
-import fedassay.privacy.tape as door
+import fedassay.privacy.tape as mechanism
 from fedassay.audits.claim.ledger_claim import accounted_for
 from fedassay.audits.claim.tape.answers import Answer
-from fedassay.audits.claim.tape.questions import Asked, ask
+from fedassay.audits.claim.tape.questions import TapeAnswers, ask
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import PrivacyClaim, derived, public
@@ -74,13 +74,13 @@ def _context(case: Case, make_task: MakeTask, make_context: MakeContext, method:
     return make_context(task, method or lookup("method", case.name)(**case.parameters))
 
 
-def _asked(context: AuditContext) -> Asked:
+def _asked(context: AuditContext) -> TapeAnswers:
     claim = context.outcome.transcript.claim
     assert isinstance(claim, PrivacyClaim)
     return ask(claim, accounted_for(claim, context), context)
 
 
-def _failed(asked: Asked) -> dict[str, Answer]:
+def _failed(asked: TapeAnswers) -> dict[str, Answer]:
     return {answer.question: answer for answer in asked.of("failed")}
 
 
@@ -101,14 +101,14 @@ def test_clients_of_one_record_can_be_asked(
     assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.answers
 
 
-def _half_at_the_door(patch: pytest.MonkeyPatch) -> None:
-    whole = door.scaled_noise
-    patch.setattr(door, "scaled_noise", lambda *given: whole(*given) / 2)
+def _half_in_the_mechanism(patch: pytest.MonkeyPatch) -> None:
+    whole = mechanism.scaled_noise
+    patch.setattr(mechanism, "scaled_noise", lambda *given: whole(*given) / 2)
 
 
 def _streams_forget_parts(patch: pytest.MonkeyPatch) -> None:
-    whole = door.Key.path.fget  # type: ignore[attr-defined]
-    patch.setattr(door.Key, "path", property(lambda key: whole(key)[:4]))
+    whole = mechanism.Key.path.fget  # type: ignore[attr-defined]
+    patch.setattr(mechanism.Key, "path", property(lambda key: whole(key)[:4]))
 
 
 def _one_root(patch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def _half_the_scale_of_sums(patch: pytest.MonkeyPatch) -> None:
 
 def _own_noise_of_a_fixed_seed(patch: pytest.MonkeyPatch) -> None:
     def own(exact: Any, sigmas: Any, noise: Any, **more: Any) -> Any:
-        return mechanisms.noised_sums(exact, sigmas, door.FreeNoise(np.random.default_rng(0)), **more)
+        return mechanisms.noised_sums(exact, sigmas, mechanism.FreeNoise(np.random.default_rng(0)), **more)
 
     patch.setattr(fedcgs, "noised_sums", own)
 
@@ -194,8 +194,8 @@ def _one_step_charged(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_noise_for_all_steps(patch: pytest.MonkeyPatch) -> None:
-    whole = door.Door.at
-    patch.setattr(door.Door, "at", lambda self, *, cell=None, step=None: whole(self, cell=cell))
+    whole = mechanism.NoiseMechanism.at
+    patch.setattr(mechanism.NoiseMechanism, "at", lambda self, *, cell=None, step=None: whole(self, cell=cell))
 
 
 def _fedlog_without_clip(patch: pytest.MonkeyPatch) -> None:
@@ -262,14 +262,14 @@ def _fails_on_some(message: Message, task: MethodInput) -> Message:
 
 
 FAULTS: dict[str, tuple[Case, Patch, str, str]] = {
-    "half of the noise at the door": (CGS, _half_at_the_door, "noise", "N"),
-    "half of the noise of DP-EM": (EM, _half_at_the_door, "noise", "class_counts"),
+    "half of the noise in the mechanism": (CGS, _half_in_the_mechanism, "noise", "N"),
+    "half of the noise of DP-EM": (EM, _half_in_the_mechanism, "noise", "class_counts"),
     "streams forget parts of their names": (CGS, _streams_forget_parts, "noise", ""),
     "one root for all runs": (CGS, _one_root, "noise", ""),
     "the root forgets the records": (PFT, _root_without_records, "noise", ""),
     "the root forgets the parameters": (CGS, _root_without_parameters, "noise", ""),
     "half of the scale of class sums": (CGS_SAME, _half_the_scale_of_sums, "noise", "A"),
-    "noise of a fixed seed, outside of the door": (CGS, _own_noise_of_a_fixed_seed, "noise", "N"),
+    "noise of a fixed seed, outside of the mechanism": (CGS, _own_noise_of_a_fixed_seed, "noise", "N"),
     "the same noise in every step": (EM, _one_noise_for_all_steps, "noise", ""),
     "no clip": (CGS, _no_clip, "sensitivity", ""),
     "no clip, same label": (CGS_SAME, _no_clip, "sensitivity", ""),
@@ -364,7 +364,7 @@ def test_noise_that_comes_from_elsewhere_is_not_asked(
 
     def message(self: Any, client: Any, task: MethodInput, transform: Any, noise: Any) -> Message:
         def own(exact: Any, sigmas: Any, _noise: Any, **more: Any) -> Any:
-            source = door.FreeNoise(task.noise.numpy("own", client.name))
+            source = mechanism.FreeNoise(task.noise.numpy("own", client.name))
             return mechanisms.noised_sums(exact, sigmas, source, **more)
 
         with monkeypatch.context() as inner:

@@ -1,0 +1,122 @@
+"""The smallest leak that a run of inverted images would have found, where none was.
+
+Silent trials are images that know nothing of the records that the audited ones are held against; leaking trials
+are those of the positive control, with their own records. Both bring their exchanges along: the test of a run that
+is put together is the audit's own, the mean of its images beside the means in every exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedassay.audits.inversion.truth import ImageMatch, Matrix, Pool, RecordMatch
+from fedassay.audits.stats.detection import ControlTrials, drawn_trials
+from fedassay.audits.stats.resampling import level_of
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints
+
+SHIFTS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0])
+"""Gains in dB of every image alike that are tried."""
+
+_EACH = 4
+"""Images of the negative control that are held against the records of every audited image."""
+
+
+@dataclass(frozen=True)
+class InvertedRuns:
+    """Runs of inverted images.
+
+    Attributes:
+        places: Images of the audited run.
+        silent: Images that know nothing of the records they are held against.
+        leaking: Images of the end-to-end positive control.
+        tests: Tests in the run.
+        draws: Exchanges at least.
+        seeds: Name the exchanges.
+    """
+
+    places: int
+    silent: RecordMatch
+    leaking: RecordMatch
+    tests: int
+    draws: int
+    seeds: Seeds
+
+    @cached_property
+    def sizes(self) -> tuple[int, ControlTrials, ControlTrials]:
+        """Places, and trials of both controls: of the negative one, those of one image hang together."""
+        units = np.unique(self.silent.vectors, axis=0, return_inverse=True)[1].ravel()
+        return self.places, units, len(self.leaking.sets)
+
+    @cached_property
+    def _silent(self) -> tuple[Matrix, Matrix]:
+        return self._trials(self.silent, "silent")
+
+    @cached_property
+    def _leaking(self) -> tuple[Matrix, Matrix]:
+        return self._trials(self.leaking, "leaking")
+
+    def _trials(self, matched: RecordMatch, name: str) -> tuple[Matrix, Matrix]:
+        """What each image adds to the mean, shape (k,), and what in every exchange, shape (k, exchanges)."""
+        count = max(self.draws, 100 * self.tests)
+        exchanged = matched.exchanged(self.seeds.numpy(name), count)
+        return matched.observed(), np.ascontiguousarray(exchanged.T)
+
+    def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
+        """Whether the test rejects where the first `count` images leak."""
+        return self._rejects(silent[count:], leaking[:count], 0.0)
+
+    def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
+        """Whether it rejects where every image of a silent run is closer to its record by so many dB."""
+        silent = drawn_trials(self.sizes[1], self.places, rng)
+        return self._rejects(silent, silent[:0], shift)
+
+    def _rejects(self, silent: Ints, leaking: Ints, shift: float) -> bool:
+        (quiet, quiet_exchanged), (loud, loud_exchanged) = self._silent, self._leaking
+        value = (quiet[silent].sum() + loud[leaking].sum()) / self.places + shift
+        exchanged = (_summed(quiet_exchanged, silent) + _summed(loud_exchanged, leaking)) / self.places
+        higher = int((exchanged >= value - 1e-9).sum())
+        return (1 + higher) / (1 + len(exchanged)) <= level_of(self.tests)
+
+
+def _summed(exchanged: Matrix, trials: Ints) -> Matrix:
+    """What these trials add in every exchange, shape (exchanges,); copies of a trial are exchanged by themselves.
+
+    Images of a run are different ones. Were a trial that is drawn twice exchanged as one, the mean would vary more
+    than that of as many images does. Exchanges are alike, so a copy takes those of its trial one further on.
+    """
+    copies = np.bincount(trials, minlength=len(exchanged))
+    total = np.zeros(exchanged.shape[1])
+    for number in range(int(copies.max(initial=0))):
+        # Row by row into one sum that stays in the processor's cache: faster than a copy of them all.
+        part = np.zeros_like(total)
+        for trial in np.flatnonzero(copies > number):
+            part += exchanged[trial]
+        total += np.roll(part, number)
+    return total
+
+
+def silent_trials(
+    negative: ImageMatch, sets: list[Ints], pool: Pool, rng: np.random.Generator, *, between: bool
+) -> RecordMatch:
+    """Images of records that nobody holds, held against the records of the audited images: of their class, if any.
+
+    Args:
+        negative: Images of the negative control.
+        sets: The records that each audited image may show.
+        pool: Private and fresh records.
+        rng: Draws images.
+        between: See `RecordMatch`.
+    """
+    labels = pool.labels[negative.records]
+    images: list[int] = []
+    held: list[Ints] = []
+    for part in sets:
+        alike = np.flatnonzero(np.isin(labels, pool.labels[part]))
+        usable = alike if len(alike) else np.arange(len(labels))
+        images += rng.choice(usable, _EACH).tolist()
+        held += [part] * _EACH
+    return RecordMatch(negative.images[images], negative.vectors[images], held, pool, between)

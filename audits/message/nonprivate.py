@@ -1,0 +1,328 @@
+"""End-to-end controls of attacks on messages: what the method's own run makes of control records.
+
+Four kinds of clients without privacy, for what makes a rule fire or a factorization possible: one record a class;
+as many records a class as mixtures have components; as many records of each class as an audited client; and the
+same client before and after one record a class joined. See `fedassay.audits.nonprivate_releases` for the run and
+its view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.evidence import ControlResult
+from fedassay.audits.features import encoder
+from fedassay.audits.message.controls import attacked, by_hand_view
+from fedassay.audits.message.truth import Recovery, class_means, judge, match, nothing
+from fedassay.audits.nonprivate_releases import (
+    NonPrivateRelease,
+    dealt_clients,
+    nonprivate_clients,
+    nonprivate_releases,
+)
+from fedassay.audits.simulation import control_seeds
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.data.records import Records, joined
+from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.release import Release, exact
+from fedassay.exchange.statistics import noise_of
+from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
+from fedassay.exchange.view import View
+from fedassay.support.errors import NotRunError
+from fedassay.support.types import Ints
+
+FAINT = 1e-6
+"""Noise on a field that an attack must see through, in units of its largest entry."""
+
+DROWNED = 10.0
+"""Noise on a field that nothing may be read from, in units of its largest entry."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the attack reads from a release of known records.
+
+    Attributes:
+        clients: Whose records they are, those without any left out.
+        exposure: The release; its view may have been changed since.
+        result: Of the attack.
+        end_to_end: Whether the method's own run made it.
+    """
+
+    clients: tuple[Records, ...]
+    exposure: NonPrivateRelease
+    result: AttackResult
+    end_to_end: bool = True
+
+    def truth(self, sender: str) -> Records | None:
+        """The records that a sender's message speaks of; None for one that holds none."""
+        if sender == AGGREGATE:
+            return joined(AGGREGATE, self.clients)
+        return next((client for client in self.clients if client.name == sender), None)
+
+
+def by_hand(
+    context: AttackedContext, records: Records, encode: Callable[[Records], NDArray[np.float64]], rule: str
+) -> Reading:
+    """Exact sums and second moment of known records, by no method; with counts, but for rules that seek them."""
+    counts = rule not in ("derivable_counts", "rank")
+    exposure = NonPrivateRelease(
+        (records,), context.outcome, by_hand_view(records, context, encode, counts=counts)
+    )
+    return replace(read(exposure, context), end_to_end=False)
+
+
+def read(exposure: NonPrivateRelease, context: AttackedContext, view: View | None = None) -> Reading:
+    """The attack on a release, or on another view of it."""
+    held = tuple(client for client in exposure.clients if len(client))
+    return Reading(held, exposure, attacked(context, exposure.view if view is None else view))
+
+
+def singletons(context: AttackedContext) -> tuple[Reading, ...]:
+    """Clients with one record a class.
+
+    Raises:
+        NotRunError: The control role is too small, or the method cannot be run.
+    """
+    return tuple(read(exposure, context) for exposure in nonprivate_releases(context, 2 * context.classes))
+
+
+def crowded(context: AttackedContext) -> tuple[Reading, ...]:
+    """A client with as many records of each class as the audited mixtures have components; none where that is one.
+
+    Raises:
+        NotRunError: See `singletons`.
+    """
+    parts = [message.of_kind("component_counts") for message in context.view.from_clients()]
+    most = max((int(each.max(initial=1)) for each in parts if each is not None), default=1)
+    if most == 1:
+        return ()
+    dealt = dealt_clients(context, most * context.classes)[:most]
+    group = joined("client/0", dealt)
+    return tuple(read(exposure, context) for exposure in nonprivate_clients(context, [group], "crowded"))
+
+
+def as_large(context: AuditContext, wanted: Records, number: int) -> Records:
+    """A control client with as many records of each class as an audited one, as far as the control role goes.
+
+    Where a class has too few control records, others stand in under its label: what is sent of them is of the
+    same form.
+    """
+    control = context.control
+    rng = control_seeds(context, "message", "as large", number).numpy()
+    order = rng.permutation(len(control))
+    left = np.ones(len(control), np.bool_)
+    rows: list[int] = []
+    labels: list[int] = []
+    missing: list[int] = []
+    for label, count in zip(*np.unique(wanted.labels, return_counts=True), strict=True):
+        own = order[control.labels[order] == label][:count]
+        left[own] = False
+        rows += own.tolist()
+        labels += [int(label)] * len(own)
+        missing += [int(label)] * int(count - len(own))
+    others = order[left[order]][: len(missing)]
+    chosen = control.take(np.array([*rows, *others], np.int64), f"client/{number}")
+    given = np.array([*labels, *missing[: len(others)]], np.int64)
+    return Records(chosen.name, chosen.images, given, lambda _: chosen.features)
+
+
+def alike(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Reading, ...]:
+    """Control clients as large as these audited ones.
+
+    Raises:
+        NotRunError: The control role is empty, or the method cannot be run.
+    """
+    group = [as_large(context, client, number) for number, client in enumerate(wanted)]
+    group = [client for client in group if len(client)]
+    if not group:
+        needed = max((len(client) for client in wanted), default=1)
+        raise NotRunError(
+            "the control role has no records: give data.split.control a share",
+            role="control",
+            held=0,
+            needed=needed,
+        )
+    name = "alike/" + "/".join(str(len(client)) for client in group)
+    return tuple(read(exposure, context) for exposure in nonprivate_clients(context, group, name))
+
+
+def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:
+    """A client with one record a class, and the same client after one more a class joined: two transcripts.
+
+    The records of a reading are those that joined.
+
+    Raises:
+        NotRunError: See `singletons`.
+    """
+    dealt = dealt_clients(context, 2 * context.classes)
+    if len(dealt) < 2:
+        raise NotRunError(
+            f"the control role has {len(context.control)} records; two of a class are needed: give "
+            "data.split.control more",
+            role="control",
+            held=len(context.control),
+            needed=4 * context.classes,
+        )
+    first = joined("client/0", dealt[:1])
+    kept = np.isin(dealt[1].labels, first.labels)
+    new = dealt[1].take(np.flatnonzero(kept), "client/0")
+    before = nonprivate_clients(context, [first], "before")[0]
+    after = nonprivate_clients(context, [joined("client/0", [first, new])], "after")[0]
+    last = 1 + max((message.round for message in before.view.messages), default=0)
+    later = tuple(replace(message, round=last + message.round) for message in after.view.messages)
+    view = replace(after.view, messages=(*before.view.messages, *later))
+    return (Reading((new,), after, attacked(context, view)),)
+
+
+def recovered(readings: Sequence[Reading], name: str, context: AttackedContext) -> list[Recovery]:
+    """For each reading, how well the vectors of one source give its records back.
+
+    Args:
+        readings: Of releases whose records are known.
+        name: Of the source; `raw`: features that are sent as such.
+        context: The cell's.
+    """
+    found = []
+    for number, reading in enumerate(readings):
+        own = replace(context, outcome=reading.exposure.outcome)
+        encode = encoder(own)
+        if encode is None:
+            continue
+        means = class_means(own, encode)
+        part = _part(reading, name, context)
+        vectors = _vectors(reading, part, name)
+        vectors = vectors if vectors.shape[1:] == means.shape[1:] else np.zeros((0, means.shape[1]))
+        senders = np.array(part.senders[: len(vectors)])
+        truth = []
+        for client in _owners(reading, part):
+            truth.append((np.flatnonzero(senders == client.name), encode(client), client.labels))
+        rng = control_seeds(context, "message", name, number).numpy()
+        found.append(judge(match(vectors, part.labels, truth, means), rng, tests=context.num_tests))
+    return found
+
+
+def _owners(reading: Reading, part: VectorSource) -> tuple[Records, ...]:
+    """Whose records the vectors of a source are held against; all together where only sums are seen."""
+    whole = set(part.senders) == {AGGREGATE}
+    return (joined(AGGREGATE, reading.clients),) if whole else reading.clients
+
+
+def _part(reading: Reading, name: str, context: AuditContext) -> VectorSource:
+    parts: Sequence[VectorSource] = reading.result.vectors
+    if name == "raw":
+        parts = sources(reading.exposure.view, context.seeds.numpy("message", "sources"))
+    return next((part for part in parts if part.name == name), nothing(name))
+
+
+def _vectors(reading: Reading, part: VectorSource, name: str) -> NDArray[np.float64]:
+    """In float64 where the attack has them so."""
+    precise = reading.result.artifacts.get("vectors")
+    if precise is not None and name == reading.result.attack and len(precise) == len(part.vectors):
+        return np.asarray(precise, np.float64)
+    return part.vectors.astype(np.float64)
+
+
+def control_of(recoveries: Sequence[Recovery], release: str) -> ControlResult:
+    """As one control, which every release must pass; the worst one is shown."""
+    if not recoveries:
+        return ControlResult(release, False, "no record came back", end_to_end=True)
+    return min(recoveries, key=lambda each: (each.caught, each.share)).control(release, end_to_end=True)
+
+
+def also_faintly_noised(readings: Sequence[Reading], context: AttackedContext) -> tuple[Reading, ...]:
+    """The releases, and the same under faint noise where the audited one is noised.
+
+    What an attack does with noised messages is another path than with exact ones, and must work as well.
+    """
+    noised = {
+        item.kind: item for m in context.view.from_clients() for item in m.fields.values() if noise_of(item) > 0
+    }
+    if not noised:
+        return tuple(readings)
+    rng = control_seeds(context, "message", "faint").numpy()
+
+    def change(_: str, item: MessageField) -> MessageField:
+        like = noised.get(item.kind)
+        return item if like is None else faint(item, like.dtype, rng)
+
+    views = (changed(reading.exposure.view, change) for reading in readings)
+    again = (
+        replace(reading, result=attacked(context, view), exposure=replace(reading.exposure, view=view))
+        for reading, view in zip(readings, views, strict=True)
+    )
+    return (*readings, *again)
+
+
+def faint(item: MessageField, dtype: np.dtype[Any], rng: np.random.Generator) -> MessageField:
+    """A field under noise far below its entries, which it declares."""
+    noised = _noised(item, FAINT * max(_largest(item), 1e-3), rng)
+    return replace(noised, sent=noised.values.astype(dtype if dtype.kind == "f" else np.float64))
+
+
+def drowned(view: View, rng: np.random.Generator) -> View:
+    """A view whose every array is under noise ten times as large as its entries, and declares it."""
+
+    def change(_: str, item: MessageField) -> MessageField:
+        if item.kind in {"class_ids", "component_counts"} or item.values.dtype.kind not in "iuf":
+            return replace(item, release=exact("labels"))  # what other fields are ordered by
+        return _noised(item, DROWNED * max(_largest(item), 1.0), rng)
+
+    return changed(view, change)
+
+
+def _largest(item: MessageField) -> float:
+    return float(np.abs(item.values.astype(np.float64)).max(initial=0.0))
+
+
+def _noised(item: MessageField, scale: float, rng: np.random.Generator) -> MessageField:
+    """A field under Gaussian noise of a scale, which it declares; second moments stay symmetric."""
+    values = item.values.astype(np.float64)
+    noise = rng.normal(0, scale, values.shape)
+    if item.kind == "second_moment" and values.ndim == 2:
+        noise = (noise + noise.T) / 2
+    return replace(item, sent=values + noise, release=gaussian(scale))
+
+
+def gaussian(scale: float) -> Release:
+    """What a field declares that is under Gaussian noise of a scale, at sensitivity one scale."""
+    return Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
+
+
+def redeclared(view: View, audited: View) -> View:
+    """A release without privacy that declares what the audited one does: its noise was left out."""
+    declared: dict[str, MessageField] = {}
+    for message in audited.from_clients():
+        for item in message.fields.values():
+            declared.setdefault(item.kind, item)
+
+    def change(_: str, item: MessageField) -> MessageField:
+        like = declared.get(item.kind)
+        if like is None:
+            return item
+        sent = item.values.astype(like.dtype) if like.dtype.kind == "f" else item.values
+        return replace(item, sent=sent, release=like.release)
+
+    return changed(view, change)
+
+
+def changed(view: View, change: Callable[[str, MessageField], MessageField]) -> View:
+    """A view whose every field is another one, from its name and itself."""
+    return replace(
+        view,
+        messages=tuple(
+            Message(m.round, m.sender, m.receiver, {name: change(name, item) for name, item in m.fields.items()})
+            for m in view.messages
+        ),
+    )
+
+
+def counts_of(records: Records) -> Ints:
+    """Records per class that is present, sorted: what a message may say without naming the classes."""
+    return np.sort(np.unique(records.labels, return_counts=True)[1]).astype(np.int64)

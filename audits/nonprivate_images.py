@@ -1,0 +1,122 @@
+"""What the audited attack makes of releases that are known to give control records away, by source of vectors.
+
+The end-to-end positive control of audits of images: the method's own messages, the cell's view,
+the same source, and the same attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedassay.audits.nonprivate_releases import NonPrivateRelease, nonprivate_releases
+from fedassay.contracts.attack import Reconstruction
+from fedassay.contracts.audit import AttackedContext
+from fedassay.data.records import Records, joined
+from fedassay.exchange.feature_sources import OFFERED, concatenated
+from fedassay.support.errors import NotRunError
+
+OF_SENDERS = frozenset({"gram_directions"})
+"""Sources that hold all classes of a sender in one vector."""
+
+
+@dataclass(frozen=True)
+class NonPrivateImages:
+    """What an attack makes of one source of vectors in the releases that give control records away.
+
+    Attributes:
+        made: Its images, with the vectors; senders are those of `clients`.
+        clients: Who holds which control records.
+    """
+
+    made: Reconstruction
+    clients: tuple[Records, ...]
+
+
+def nonprivate_images(
+    context: AttackedContext, source: str, records: int, *, vectors: int, least: int
+) -> NonPrivateImages:
+    """The audited attack on what is seen of exposed records, as far as it goes by one source.
+
+    Vectors that another attack recovered are recovered from these releases by the same attacks before it.
+
+    Args:
+        context: The cell and its attack.
+        source: Name of the source.
+        records: Control records at most.
+        vectors: Vectors of the audited release: no client beyond those that give as many is kept.
+        least: Vectors at least.
+
+    Raises:
+        NotRunError: The control role is too small, or the exposed release offers no such vectors.
+    """
+    recovered, single = source not in OFFERED, source in OF_SENDERS
+    key = f"exposed images/{context.release_key}/{context.attack_key}/{records}/{recovered}/{single}/{least}"
+
+    def make() -> tuple[tuple[tuple[Reconstruction, ...], tuple[Records, ...]], ...]:
+        released = nonprivate_releases(context, records, least=least, as_large=recovered, single=single)
+        return tuple(_attacked(context, release, recovered) for release in released)
+
+    kept = context.io.once(key, make)
+    parts = [
+        _renamed(made, clients, number, several=len(kept) > 1)
+        for number, (result, clients) in enumerate(kept)
+        for made in result
+        if made.source.name == source
+    ]
+    if not parts:
+        raise NotRunError(f"the method's own release of control records, without privacy, offers no {source}")
+    made, clients = _put_together(parts)
+    return _as_many(made, clients, max(vectors, least))
+
+
+def _attacked(
+    context: AttackedContext, release: NonPrivateRelease, rerun_previous_attacks: bool
+) -> tuple[tuple[Reconstruction, ...], tuple[Records, ...]]:
+    try:
+        result = (
+            context.attack(release.view, rerun_previous_attacks=True)
+            if rerun_previous_attacks
+            else context.attack(release.view)
+        )
+    except NotRunError:
+        return (), release.clients
+    return result.reconstructions, release.clients
+
+
+def _renamed(
+    made: Reconstruction, clients: tuple[Records, ...], number: int, *, several: bool
+) -> tuple[Reconstruction, tuple[Records, ...]]:
+    """The same, with names of their own where runs come together: a sum belongs to the one who holds records."""
+    holders = tuple(client for client in clients if len(client))
+    if not several:
+        return made, holders
+    name = f"control/{number}"
+    source = replace(made.source, senders=(name,) * len(made.source.vectors))
+    return Reconstruction(source, made.images), (joined(name, holders),)
+
+
+def _put_together(
+    parts: Sequence[tuple[Reconstruction, tuple[Records, ...]]],
+) -> tuple[Reconstruction, tuple[Records, ...]]:
+    made = [part for part, _ in parts]
+    source = concatenated([part.source for part in made])
+    images = np.concatenate([part.images for part in made])
+    return Reconstruction(source, images), tuple(client for _, clients in parts for client in clients)
+
+
+def _as_many(made: Reconstruction, clients: tuple[Records, ...], vectors: int) -> NonPrivateImages:
+    """The first clients that give so many vectors; all of them, where a sum tells none apart."""
+    senders = np.array(made.source.senders)
+    names: list[str] = []
+    for client in clients:
+        if np.isin(senders, names).sum() >= vectors:
+            break
+        names.append(client.name)
+    rows = np.flatnonzero(np.isin(senders, names))
+    if len(rows) < min(vectors, len(senders)):
+        return NonPrivateImages(made, clients)
+    kept = Reconstruction(made.source.take(rows), made.images[rows])
+    return NonPrivateImages(kept, tuple(client for client in clients if client.name in names))

@@ -1,0 +1,192 @@
+"""Federated averaging of heads over the frozen backbone, round after round.
+
+The methods of several rounds that Beitollahi et al. 2024 compare with (figure 4): FedAvg (McMahan et al. 2017),
+FedProx (Li et al., MLSys 2020) and FedYogi (Reddi et al., ICLR 2021), all of the classifier's head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import nn
+
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
+from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
+from fedassay.data.records import Records
+from fedassay.exchange.release import Release, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.heads.linear import FeatureModel, LinearHead
+from fedassay.methods.shared.dp_sgd import (
+    DpSgd,
+    NoisedTraining,
+    training_release,
+    training_words,
+    update_experiments,
+)
+from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE, broadcast
+from fedassay.methods.shared.local_heads import head_loss, sent_heads
+from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite
+from fedassay.methods.shared.personalized import personalized_accuracy
+from fedassay.methods.shared.rounds import Arrays, Rounds
+from fedassay.methods.shared.server_steps import ServerKey, ServerSteps
+from fedassay.nets.state import read_tensors, state_of, write_tensors
+from fedassay.plan import rates as rate
+from fedassay.support.optimisation import OptimizerKey
+from fedassay.support.types import Parameters
+
+_GROUP = "head"
+
+
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    passes = given["rounds"] * given["local_epochs"]
+    if private:
+        steps = given["rounds"] * math.ceil(given["local_epochs"] / given["dp_sgd"]["sampling_rate"])
+        return float(rate.CALIBRATION + steps * sizes.clients * rate.PRIVATE_STEP)
+    operations = 6.0 * sizes.private * sizes.width * sizes.classes
+    return float(passes * (operations / rate.DENSE_FLOPS + rate.STEP * sizes.private / given["batch"]))
+
+
+@register("method", "fedavg_heads")
+class FedAvgHeads(Parameters):
+    """Clients train one head on their features, in rounds from the server's; the server averages.
+
+    All start from a head of zeros. Private runs train by DP-SGD, of records or persons, over all rounds together,
+    or send what a client's training has changed, clipped and noised once a round; they average with equal weights,
+    since the numbers of records would leave exactly. `fedavg` averages whole networks, `average` heads that are
+    trained to the end, once.
+
+    Attributes:
+        rounds: Of training and averaging.
+        local_epochs: Passes over a client's records in a round; the best of 50, 100 and 200 in the paper.
+        batch: Minibatch size; the divisor of noised gradient sums in a private run.
+        learning_rate: That of the optimiser; the best of 5e-2 and 1e-2 in the paper.
+        optimizer: None: Adam.
+        proximal: mu, the strength with which a round's training is pulled towards where it starts (FedProx);
+            0.01 in the paper.
+        server: None: the clients' mean is the next round's start. Given: FedYogi's step towards it.
+        dp_sgd: Parameters of a private run.
+    """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
+
+    rounds: int = Field(default=10, ge=1)
+    local_epochs: int = Field(default=5, ge=1)
+    batch: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=1e-2, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
+    proximal: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    server: ServerKey = None
+    dp_sgd: DpSgd = DpSgd()
+
+    def leakiest_form(self) -> FedAvgHeads:
+        """The same method, whose heads hold a few records by heart."""
+        epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
+        rate = max(self.learning_rate, OVERFITTING_RATE)
+        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
+
+    def run(self, task: MethodInput) -> Outcome:
+        """All rounds: training, heads up, the head down.
+
+        Raises:
+            DataError: No client has a record, or training has diverged.
+        """
+        task.require_records("fedavg_heads")
+        steps = None
+        if task.privacy.private:
+            steps = self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch)
+        release = exact() if steps is None else training_release(steps, task.privacy, group=_GROUP)
+        networks = [_network(client, task) for client in task.clients]
+        current = read_tensors(state_of(networks[0].module))
+        server = ServerSteps(self.server, current, current.size)
+        rounds = Rounds(self, task, [])
+        messages: list[Message] = []
+        head = _head(current, task)
+        for number in rounds.numbers(self.rounds):
+            sent = rounds.sent(number, partial(self._train, number, networks, server.current, steps, task))
+            up = task.spool.keep_all(_upload(number, client, sent, release, task) for client in task.clients)
+            head = _head(server.move(_mean(task.clients, sent)), task)
+            messages += up + task.spool.keep_all(broadcast(head, task.clients, number))
+            rounds.end(number, sent, messages, partial(_measured, head, task))
+        utility, remarks = rounds.summary(None)
+        exchanged = float(self.rounds * len(task.clients) * current.size)
+        source = f"{training_words(task.privacy)} over {self.rounds} round(s), by privacy loss distributions"
+        return Outcome(
+            Transcript("fedavg_heads", task.classes, tuple(messages), task.privacy.claim(source)),
+            FeatureModel(head),
+            utility=utility,
+            communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
+            mechanisms=update_experiments(steps, self.rounds),
+            networks=sent_heads([message for message in messages if message.sender != SERVER]),
+            notes=remarks,
+        )
+
+    def _train(
+        self,
+        number: int,
+        networks: Sequence[LocalNetwork],
+        current: NDArray[np.float32],
+        steps: NoisedTraining | None,
+        task: MethodInput,
+    ) -> Arrays:
+        """Train every client's head from the current one; what they send."""
+        training = LocalTraining(
+            self.local_epochs, self.batch, self.learning_rate, steps, _GROUP, self.optimizer, self.proximal
+        )
+        sent: Arrays = {}
+        for network in networks:
+            write_tensors(state_of(network.module), current)
+            training(network, head_loss, task, number)
+            where = f"fedavg_heads: training at {network.name} has diverged in round {number}"
+            sent[f"{network.name}/head"] = finite(read_tensors(state_of(network.module)), where)
+            if steps is None:
+                sent[f"{network.name}/records"] = np.array([len(network.labels)], dtype=np.int32)
+        return sent
+
+
+def _network(client: Records, task: MethodInput) -> LocalNetwork:
+    """A client's head, as it starts, and its features."""
+    module = nn.Linear(task.backbone.width, task.classes)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    features = torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device)
+    labels = torch.tensor(client.labels, device=task.device)
+    return LocalNetwork(client.name, module.to(task.device), features, labels, task.persons(client))
+
+
+def _head(values: NDArray[np.float32], task: MethodInput) -> LinearHead:
+    """The head that a vector holds, weights before bias."""
+    weights = values[: -task.classes].reshape(task.classes, task.backbone.width)
+    return LinearHead(np.arange(task.classes), weights, values[-task.classes :])
+
+
+def _mean(clients: Sequence[Records], sent: Arrays) -> NDArray[np.float32]:
+    """The mean over the clients, weighted by their numbers of records where those are sent."""
+    weights = [float(sent.get(f"{client.name}/records", np.ones(1))[0]) for client in clients]
+    vectors = [sent[f"{client.name}/head"].astype(np.float64) for client in clients]
+    return np.average(vectors, axis=0, weights=weights).astype(np.float32)
+
+
+def _measured(head: LinearHead, task: MethodInput) -> float | None:
+    """Personalized accuracy of the head that all clients have."""
+    predicted = head.predict(task.test.features)
+    return personalized_accuracy([predicted] * len(task.clients), task.clients, task.test).mean
+
+
+def _upload(number: int, client: Records, sent: Arrays, release: Release, task: MethodInput) -> Message:
+    head = _head(sent[f"{client.name}/head"], task)
+    fields = {
+        "head_weights": MessageField(head.weights, "head", release),
+        "head_bias": MessageField(head.bias, "head", release),
+    }
+    if f"{client.name}/records" in sent:
+        fields["records"] = MessageField(sent[f"{client.name}/records"], "other", exact("size"))
+    return Message(number, client.name, SERVER, fields)

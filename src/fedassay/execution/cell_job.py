@@ -1,0 +1,220 @@
+"""What there is to do in a cell, as data: the same for messages of a method that we run and for captured ones.
+
+`simulated_source` makes the job of a plan's cell, `captured_source` that of a captured transcript; `cell` does
+either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedassay.backbones.base import Backbone
+from fedassay.contracts.attack import Attack, AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.facts import AuditFacts
+from fedassay.contracts.method import Outcome
+from fedassay.data.records import Records
+from fedassay.exchange.release import PrivacyTarget
+from fedassay.exchange.view import ThreatModel
+from fedassay.execution.apart import Look
+from fedassay.execution.stages import Stages
+from fedassay.plan.next_run import NextRun
+from fedassay.plan.schema import Component
+from fedassay.privacy.tape import Tape
+from fedassay.records.basis import Basis
+from fedassay.records.record import Finding
+from fedassay.similarity.metrics import Similarity
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+
+
+@dataclass(frozen=True)
+class CellEntry:
+    """What the record says a cell is; for the fields see `fedassay.records.record.CellRecord`."""
+
+    method: str
+    label: str
+    params: dict[str, Any]
+    params_given: dict[str, Any]
+    privacy: PrivacyTarget
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class CellData:
+    """The records and the feature extractor that a cell's attacks and audits may use.
+
+    Attributes:
+        clients: The clients' true records; none where nobody has them.
+        test: Records that accuracy is measured on.
+        fresh: Records of the private distribution that no client holds; at least one.
+        control: Records in no other role, which controls are made of; may be empty.
+        attacker: The adversary's own records, or None.
+        backbone: The frozen feature extractor, or None.
+        classes: Number of classes C.
+        shared: Results that cells of one run share, by content key.
+        gallery: Candidates that the plan or `--gallery` gives, or None.
+    """
+
+    clients: tuple[Records, ...]
+    test: Records
+    fresh: Records
+    control: Records
+    attacker: Records | None
+    backbone: Backbone | None
+    classes: int
+    shared: dict[str, object] = field(default_factory=dict)
+    gallery: Records | None = None
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What is audited.
+
+    Attributes:
+        outcome: Of the method.
+        utility: Figures of the model, by name.
+        tape: What the noise mechanisms took in and gave out; empty where nothing was taped here.
+    """
+
+    outcome: Outcome
+    utility: Mapping[str, float | None] = field(default_factory=dict)
+    tape: Tape = field(default_factory=Tape)
+
+
+class Source(Protocol):
+    """Where a cell's outcome comes from."""
+
+    def first(self, stages: Stages) -> Produced | None:
+        """The outcome that is audited; None where there is none, and `stages` says why."""
+        ...
+
+    def run_on(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """The outcome on records of every client, in their order, with other seeds.
+
+        Raises:
+            NotRunError: There is no method here that could be run again.
+        """
+        ...
+
+    def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """The outcome without privacy, in the form in which the method gives its clients' records away most.
+
+        Args:
+            clients: As many as one likes, of any names.
+            seeds: Random streams.
+
+        Raises:
+            NotRunError: There is no method here that could be run again.
+        """
+        ...
+
+    def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
+        """The outcome and the tape where every noise mechanism gives out what it gave out on the tape `answers`.
+
+        Args:
+            clients: Records of every client, in their order.
+            answers: Of the first run.
+            other: See `MethodInput.replayed`.
+
+        Raises:
+            NotRunError: There is no method here that could be run again.
+        """
+        ...
+
+    def redraw(self, clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
+        """`replay` up to the last draw, and what `look` says of its tape; arguments and errors as there."""
+        ...
+
+    def reseeded(self, seeds: Seeds) -> Outcome:
+        """See `AuditContext.reseeded`."""
+        ...
+
+    def repeat(self, tape: Tape) -> Outcome:
+        """The first run once more; see `AuditContext.repeat`."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunAuditEntry:
+    """An audit that reads no attack's result.
+
+    Attributes:
+        name: Registered name.
+        label: Name of its stage.
+        assess: Gives its findings; raises `NotRunError` where it does not apply.
+    """
+
+    name: str
+    label: str
+    assess: Callable[[AuditContext], list[Finding]]
+
+
+@dataclass(frozen=True)
+class AttackAuditEntry:
+    """An audit of the results of attacks.
+
+    Attributes:
+        name: Registered name.
+        label: First part of the names of its stages.
+        facts: What it declares, the kinds of results that it judges among it.
+        assess: Gives its findings on one attack; raises `NotRunError` where it does not apply.
+        otherwise: Why there are no findings where none of these attacks is run.
+    """
+
+    name: str
+    label: str
+    facts: AuditFacts
+    assess: Callable[[AttackResult, AttackedContext], list[Finding]]
+    otherwise: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the work is done: the run folder, `cpu` or `cuda`, and where progress is shown."""
+
+    folder: Path
+    device: str
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class CellJob:
+    """What there is to do in a cell.
+
+    Attributes:
+        key: The cell's name in the run folder.
+        entry: What the record says it is.
+        source: Where its outcome comes from.
+        known: Records and backbone.
+        threat: What the adversary sees.
+        attacks: In the order they run in.
+        audits: In the order of their findings.
+        num_tests: Number of lower bounds in the whole run, m, for the correction of confidence levels.
+        seeds: Random streams of the cell.
+        similarity: Makes the image metrics, which may load a network.
+        place: Where the work is done.
+        warnings: What must be said of the plan.
+        another: Another run of the cell, of which it is said what it would take; None where there is no plan.
+        basis: What the cell stands on; None where nobody says.
+        keeps: Whether the run keeps its transcript.
+    """
+
+    key: str
+    entry: CellEntry
+    source: Source
+    known: CellData
+    threat: ThreatModel
+    attacks: tuple[Component[Attack], ...]
+    audits: tuple[RunAuditEntry | AttackAuditEntry, ...]
+    num_tests: int
+    seeds: Seeds
+    similarity: Callable[[], Similarity]
+    place: Place
+    warnings: tuple[str, ...] = ()
+    another: NextRun | None = None
+    basis: Basis | None = None
+    keeps: bool = False

@@ -1,0 +1,312 @@
+"""The case of a cell of a plan: one of our methods is run on the plan's records, as often as an audit asks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import cast
+
+from fedassay.audits.stats.intervals import wilson
+from fedassay.audits.stats.persons import share_interval, share_of_persons
+from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
+from fedassay.contracts.facts import in_words
+from fedassay.contracts.method import HasLeakiestForm, MethodInput, Outcome
+from fedassay.contracts.sizes import Sizes
+from fedassay.data.evaluation import against_chance
+from fedassay.data.records import Records
+from fedassay.exchange.store import Spool
+from fedassay.execution import runfolder
+from fedassay.execution.apart import Apart, Look, Question, Reply, note_run, sealed_alone
+from fedassay.execution.apart import Work as ApartWork
+from fedassay.execution.basis import basis_of
+from fedassay.execution.cell_job import (
+    AttackAuditEntry,
+    CellData,
+    CellEntry,
+    CellJob,
+    Place,
+    Produced,
+    RunAuditEntry,
+)
+from fedassay.execution.prepare import Prepared
+from fedassay.execution.stages import Stages
+from fedassay.plan.next_run import NextRun
+from fedassay.plan.schema import Cell, Component, Plan, Scenario
+from fedassay.plan.sizes import backbone_size
+from fedassay.plan.wiring import attacks_for, bounds_in
+from fedassay.privacy.tape import Tape, drawn_again, taped
+from fedassay.privacy.units import most_records
+from fedassay.records.manifest import note
+from fedassay.similarity.metrics import Similarity, make_similarity
+from fedassay.similarity.spec import LpipsSpec
+from fedassay.support.errors import NotRunError
+from fedassay.support.numerics import at_threads
+from fedassay.support.seeds import Seeds
+
+
+def job_of_plan(
+    scenario: Scenario,
+    cell: Cell,
+    prepared: Prepared,
+    shared: dict[str, object],
+    place: Place,
+    key: bytes | None = None,
+    apart: Apart | None = None,
+) -> CellJob:
+    """What there is to do in a cell of a plan.
+
+    Args:
+        scenario: The resolved plan.
+        cell: Of this plan.
+        prepared: The records of the cell's seed.
+        shared: What the cells of that seed share.
+        place: Where the work is done.
+        key: Of the digests of data in a redacted run.
+        apart: Where the methods never ran; None: what audits ask runs in this process.
+    """
+    plan, method = scenario.plan, cell.method
+    seeds = _seeds(cell)
+    return CellJob(
+        key=cell.key,
+        entry=CellEntry(method.name, method.label, method.params, method.given, cell.privacy, cell.seed),
+        source=SimulatedSource(cell, prepared, seeds, place, apart, plan.threat.server == "malicious"),
+        known=CellData(
+            clients=prepared.clients,
+            test=prepared.test,
+            fresh=prepared.fresh,
+            control=prepared.control,
+            attacker=prepared.attacker,
+            backbone=prepared.backbone,
+            classes=prepared.classes,
+            shared=shared,
+            gallery=prepared.gallery,
+        ),
+        threat=plan.threat,
+        attacks=scenario.attacks,
+        audits=tuple(_entry(audit) for audit in scenario.audits),
+        num_tests=bounds_in(scenario),
+        seeds=seeds,
+        similarity=partial(similarity_of, plan.similarity.lpips, scenario.base, place.device),
+        place=place,
+        warnings=scenario.warnings,
+        another=NextRun(scenario, cell, _sizes(plan, prepared)),
+        basis=basis_of(scenario, cell, prepared, key),
+        keeps=key is None,
+    )
+
+
+def _sizes(plan: Plan, prepared: Prepared) -> Sizes | None:
+    """The sizes of the work, of the records as they are; None where the backbone was not measured."""
+    clients = prepared.clients
+    height, width, channels = clients[0].images.shape[1:]
+    image = (height, width, channels)
+    backbone = backbone_size(plan, image)
+    if isinstance(backbone, str):
+        return None
+    return Sizes(
+        private=sum(map(len, clients)),
+        attacker=0 if prepared.attacker is None else len(prepared.attacker),
+        public=0 if prepared.public is None else len(prepared.public),
+        test=len(prepared.test),
+        control=len(prepared.control),
+        clients=len(clients),
+        classes=prepared.classes,
+        image=image,
+        width=prepared.backbone.width,
+        backbone=backbone[1],
+    )
+
+
+_REMEMBERS = "this process has run a method before, or cannot be forked; a new one would tell, or `--jobs 2`"
+
+
+@dataclass(frozen=True)
+class SimulatedSource:
+    """Runs the cell's method: on the clients' records, and on others.
+
+    Attributes:
+        cell: Method and privacy target.
+        prepared: The plan's records.
+        seeds: Streams of the first run.
+        place: Where the work is done.
+        apart: Where the method never ran; None: what is asked runs in this process.
+        malicious: Whether the server is (`threat.server`).
+    """
+
+    cell: Cell
+    prepared: Prepared
+    seeds: Seeds
+    place: Place
+    apart: Apart | None = None
+    malicious: bool = False
+
+    def first(self, stages: Stages) -> Produced | None:
+        """Run the method, keep its transcript and measure its model's accuracy."""
+        outcome: Outcome | None = None
+        # Reruns on other records must not continue the cell's own checkpoints.
+        scratch = runfolder.scratch(self.place.folder, self.cell.key)
+        note_run()
+        # Reruns have one thread, and a sum of several threads is rounded otherwise.
+        threads = 1 if self.apart is not None and self.cell.privacy.private else None
+        with taped(folder=scratch) as tape, stages("method"), at_threads(threads):
+            outcome = _told(self._run(self._input(self.prepared.clients, self.seeds, scratch)), self.prepared)
+        if outcome is None:
+            return None
+        with stages("transcript"):
+            name = f"transcripts/{self.cell.key}"
+            note(self.place.folder, self.cell.key, (f"{name}/{file}" for file in outcome.transcript.files()))
+            outcome.transcript.save(self.place.folder / name)
+        utility: dict[str, float | None] = dict(outcome.utility)
+        with stages("utility"):
+            utility = {**_accuracy(outcome, self.prepared.evaluation), **utility}
+        return Produced(outcome, utility, tape)
+
+    def run_on(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """Run the method on records of every client, in their order, with other seeds."""
+        return self._run(self._input(clients, seeds, None))
+
+    def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """Run the method's most revealing form without privacy, on records of these clients."""
+        method = self.cell.method.build
+        form = method.leakiest_form() if isinstance(method, HasLeakiestForm) else method
+        privacy = self.cell.privacy.model_copy(update={"epsilon": math.inf})
+        return form.run(replace(self._input(clients, seeds, None), privacy=privacy))
+
+    def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
+        """Run the method with the cell's own seeds, on the CPU, and with the outputs of its first run."""
+        if self.apart is not None:
+            reply = self._ask(self.apart, Question(tuple(clients), answers, other, self.seeds))
+            assert reply.outcome is not None
+            return reply.outcome, reply.tape
+        with taped(answers, folder=runfolder.scratch(self.place.folder, self.cell.key)) as tape:
+            outcome = self._run(self._replayed(clients, other))
+        return outcome, tape
+
+    def redraw(self, clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
+        """The draws of such a run."""
+        if self.apart is not None:
+            asked = Question(tuple(clients), answers, "", self.seeds, look, brief=True)
+            reply = self._ask(self.apart, asked)
+            return reply.tape, reply.looked
+        folder = runfolder.scratch(self.place.folder, self.cell.key)
+        tape = drawn_again(lambda: self._run(self._replayed(clients, "")), answers, folder)
+        return tape, look(tape)
+
+    def reseeded(self, seeds: Seeds) -> Outcome:
+        """The first run with other seeds, where it never ran if there is such a place."""
+        clients = self.prepared.clients
+        if self.apart is None:
+            task = replace(self._input(clients, seeds, None), device="cpu", simulated=False)
+            return _told(self._run(task), self.prepared)
+        outcome = self._ask(self.apart, Question(clients, None, None, seeds, stirred=True)).outcome
+        assert outcome is not None
+        return _told(outcome, self.prepared)
+
+    def repeat(self, tape: Tape) -> Outcome:
+        """The first run once more, where the method never ran."""
+        if self.apart is None:
+            raise NotRunError(_REMEMBERS)
+        asked = Question(self.prepared.clients, sealed_alone(tape), None, self.seeds)
+        outcome = self._ask(self.apart, asked).outcome
+        assert outcome is not None
+        return _told(outcome, self.prepared)
+
+    def _ask(self, apart: Apart, question: Question) -> Reply:
+        return apart.ask(self.cell.key, self.work.known, question)
+
+    @property
+    def work(self) -> ApartWork:
+        """What a process that never ran the method needs to run it."""
+        own = self.prepared
+        others = (own.test, own.evaluation, own.public, own.attacker, own.fresh, own.control)
+        return ApartWork((*own.senders, *(each for each in others if each is not None)), self._apart)
+
+    def _apart(self, clients: Sequence[Records], other: str | None, seeds: Seeds) -> Outcome:
+        task = replace(self._input(clients, seeds, None), device="cpu", spool=Spool())
+        return self._run(replace(task, simulated=False) if other is None else task.replayed(other))
+
+    def _replayed(self, clients: Sequence[Records], other: str) -> MethodInput:
+        # The order of additions on a GPU is not the same twice.
+        return replace(self._input(clients, self.seeds, None), device="cpu").replayed(other)
+
+    def _run(self, task: MethodInput) -> Outcome:
+        return self.cell.method.build.run(task)
+
+    def _input(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> MethodInput:
+        return MethodInput(
+            # Who colludes takes part in every run, with its own records.
+            clients=(*clients, *self.prepared.colluders),
+            test=self.prepared.evaluation,
+            public=self.prepared.public,
+            classes=self.prepared.classes,
+            backbone=self.prepared.backbone,
+            privacy=self.cell.privacy,
+            seeds=seeds,
+            device=self.place.device,
+            progress=self.place.progress,
+            scratch=scratch,
+            spool=Spool(runfolder.scratch(self.place.folder, self.cell.key)),
+            parameters=json.dumps(self.cell.method.params, sort_keys=True),
+            # Only the first run keeps anything; the others are an audit's.
+            simulated=scratch is None,
+            adversary=self.prepared.attacker if self.malicious else None,
+        )
+
+
+def _seeds(cell: Cell) -> Seeds:
+    """The streams of a cell."""
+    # Cells at several epsilons must not share their noise: both together would give away what neither does.
+    own = Seeds(cell.seed).child("cell", cell.method.label)
+    asked = cell.privacy
+    if not asked.private:
+        return own
+    unit = () if asked.unit == "record" else (asked.unit, repr(asked.max_records))
+    return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency, *unit)
+
+
+def _entry(audit: Component[Audit]) -> RunAuditEntry | AttackAuditEntry:
+    facts = audit.build.facts
+    if not facts.judges:
+        of_run = cast(RunAudit, audit.build)
+        return RunAuditEntry(audit.name, audit.label, lambda context: of_run.assess(None, context))
+    of_attacks = cast(AttackAudit, audit.build)
+    otherwise = f"the plan's attacks do not hold {in_words(attacks_for(facts))}"
+    return AttackAuditEntry(audit.name, audit.label, facts, of_attacks.assess, otherwise)
+
+
+@lru_cache(maxsize=4)
+def similarity_of(spec: LpipsSpec | None, base: Path, device: str) -> Similarity:
+    """The metrics that a plan asks for: LPIPS loads a network, once in a process."""
+    return make_similarity(spec, base, device)
+
+
+def _told(outcome: Outcome, prepared: Prepared) -> Outcome:
+    """The outcome, whose transcript says how many records one person has where the data say whose they are."""
+    groups = [client.groups for client in prepared.clients]
+    if all(own is None for own in groups):
+        return outcome
+    return replace(outcome, transcript=replace(outcome.transcript, most_records=most_records(groups)))
+
+
+def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
+    if outcome.model is None:
+        return {}
+    predicted = outcome.model.predict(test)
+    hits = predicted == test.labels
+    correct = int(hits.sum())
+    if test.groups is None:
+        found = wilson(correct, len(test))
+        accuracy, low, high = correct / len(test), float(found.low), float(found.high)
+    else:
+        accuracy, (low, high) = share_of_persons(hits, test.groups), share_interval(hits, test.groups)
+    return {
+        "accuracy": accuracy,
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "accuracy_n": float(len(test)),
+        **against_chance(hits, test.labels),
+    }

@@ -1,0 +1,53 @@
+"""The noise mechanism of private training: where a step's records are drawn and where its noise is added.
+
+Three kinds of random streams, never mixed. Noise is keyed by sender, round, field, step and parameter. Coins
+(which records come into a step, and what a record's loss is an expectation over) are keyed by step and by the
+record's place, so that neighbouring sets share them. Initial weights are public and come from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedassay.nets.dp_sgd.clipped_sums import RecordStreams
+from fedassay.privacy.tape import Key
+from fedassay.support.seeds import Seeds
+
+
+@dataclass(frozen=True)
+class TrainingMechanism:
+    """The noise mechanism of one training.
+
+    Attributes:
+        noise: Root of the noise streams of a run.
+        hidden_randomness: Root of its hidden coins.
+        key: Of the release that the trained weights are; parameter and step are added to it.
+    """
+
+    noise: Seeds
+    hidden_randomness: Seeds
+    key: Key
+
+    def sampled(self, step: int, records: int, rate: float) -> NDArray[np.int64]:
+        """Places of the records that come into a step, each independently with probability `rate` (Poisson)."""
+        drawn = self.hidden_randomness.numpy("sampling", *self.key.path, step).random(records) < rate
+        return np.flatnonzero(drawn)
+
+    def streams(self, step: int, positions: NDArray[np.int64]) -> RecordStreams:
+        """The records' own streams in a step."""
+        return RecordStreams(self.hidden_randomness.integer("draws", *self.key.path, step), positions)
+
+    def noised(self, step: int, sums: Mapping[str, Tensor], deviation: float) -> dict[str, Tensor]:
+        """The sums plus normals of standard deviation `deviation`, float64, by parameter name."""
+        return {name: self._noised(name, step, each.detach(), deviation) for name, each in sums.items()}
+
+    def _noised(self, name: str, step: int, exact: Tensor, deviation: float) -> Tensor:
+        source = self.noise.numpy(*replace(self.key, part=name, step=step).path)
+        noise = torch.from_numpy(np.asarray(source.standard_normal(tuple(exact.shape)))).to(exact.device)
+        return noise.mul_(deviation).add_(exact)
