@@ -133,7 +133,7 @@ class GradientInversion(Parameters):
         if layers and self.algebra:
             inputs = self._inputs(layers[0], target, knowledge)
             if not inputs.complete and len(binned := binned_inputs(layers[0])) > len(inputs.rows):
-                inputs = replace(inputs, rows=binned)
+                inputs = replace(inputs, rows=binned, binned=True)
                 made.notes.append(f"{target.sender}: {_TRAPPED}")
             if self._by_algebra(target, layers, inputs, shape, made, knowledge):
                 return inputs
@@ -182,7 +182,7 @@ class GradientInversion(Parameters):
                     labels = labels_of(network, layers[-1], images)
                 # Where nothing tells, what was taken apart explains the gradient, and a mixture does not.
                 misfit = np.full(len(images), float(source == STRONGEST and inputs.rank > 1))
-                if layers[0].weights is not None and len(rows):
+                if layers[0].weights is not None and len(rows) and not (inputs.binned and source == INPUTS):
                     misfit = 1 - unit_agreement(rows, layers[0])
                 made.add(source, images, labels, target.sender, misfit)
             if not inputs.complete:

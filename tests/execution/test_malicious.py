@@ -1,4 +1,4 @@
-"""Plans in which the server chooses what it sends out: what is run, what comes out of it, and what the page says."""
+"""Plans in which the server chooses what it sends out: what comes out of it, and what the page says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedassay.support.progress import SILENT
 
 PLAN = """
 name: malicious
-data: {name: digits, limit: 900, split: {private: 0.2, attacker: 0.2, public: 0.1, test: 0.4}}
+data: {name: digits, split: {private: 0.1, attacker: 0.2, public: 0.1, test: 0.3, control: 0.25}}
 clients: {count: 2, partition: iid}
 backbone: {name: pixels}
 threat: {view: aggregate}
@@ -36,7 +36,7 @@ def run(folder: Path, **changes: Any) -> RunRecord:
 
 
 def test_a_trap_reads_records_that_an_honest_broadcast_leaves_hidden(tmp_path: Path) -> None:
-    """The gradient of 160 records, summed over two clients."""
+    """The gradient of 179 records, summed over two clients."""
     found = {}
     for server in ("honest", "malicious"):
         record = run(tmp_path / server, threat={"view": "aggregate", "server": server})

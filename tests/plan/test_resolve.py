@@ -174,6 +174,12 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ("threat.colluding", -1, r"threat\.colluding: given -1"),
         ("threat.colluding", 3, r"threat\.colluding: 3 given with clients\.count 3; allowed: 0 to 2"),
         ("threat", {"view": "broadcast", "colluding": 1}, r"threat: .*colluding: 1 given with view broadcast"),
+        ("threat.server", "evil", r"threat\.server: given 'evil'"),
+        (
+            "threat.server",
+            "malicious",
+            r"threat\.server: given malicious; fedpft has no form",
+        ),
         ("seeds", ["a"], r"seeds\.0.*given 'a'"),
         ("name", "../escape", r"name: given '\.\./escape'"),
     ],
