@@ -20,7 +20,7 @@ NEIGHBOURS: dict[Adjacency, str] = {
 """What a guarantee hides, by adjacency."""
 
 _CLAIMS = {
-    "sound": "every claim of privacy is sound",
+    "sound": "every claim of privacy holds",
     "not_disproved": "no claim of privacy is disproved or unsupported",
 }
 

@@ -35,7 +35,8 @@ def test_lines_in_plain_words(record: RunRecord) -> None:
     unsupported = found["fedlog", 1.0]
     assert unsupported.verdict == "unsupported"
     assert unsupported.text.startswith(
-        "claims ε = 1 (one record added or removed), but clients send counts and statistics without noise"
+        "claims ε = 1 (one record added or removed), but clients send the fields counts and statistics "
+        "without noise"
     )
     unsound = found["released", 0.5]
     assert unsound.verdict == "unsound"
