@@ -177,8 +177,7 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
         larger = "a larger preset"
         if part is not None:
             larger = "; ".join(f"attacks: {part.name}: {key}: {value}" for key, value in part.changed.items())
-        records = f"more records for the attacker ({attacker}) and the controls ({control})"
-        return f"a stronger attack ({larger}), or {records}"
+        return f"a stronger attack ({larger}), or more records ({attacker}; {control})"
     return (
         f"more records ({private}), or a run of this release alone, so that its level is corrected for fewer tests"
     )
