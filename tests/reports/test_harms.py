@@ -184,7 +184,7 @@ def test_the_weakest_audit_is_behind_a_tick_and_not_the_limit_of_another() -> No
     counted = silent("counts", metric="messages", value=1.0)
     assert silent_clause([counted, told]) == f"no leak was found; {missed_clause(told)}"
     often = silent("members", metric="worst_client_told", value=0.8, n=200, of="client")
-    assert missed_clause(often).endswith("where a client is told in fewer than 80 % of the runs")
+    assert missed_clause(often).endswith("where a client is recognised in fewer than 80 % of the runs")
 
 
 def test_an_obstacle_says_why_nothing_can_be_said() -> None:

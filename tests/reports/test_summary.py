@@ -30,7 +30,8 @@ def test_lines_in_plain_words(record: RunRecord) -> None:
     raw = found["raw_features", math.inf]
     assert raw.verdict == "leak"
     assert raw.text.startswith(
-        "private images were rebuilt from raw features: 300 images, SSIM 0.950 against 0.880 for the attacker's best look-alikes"
+        "private images were rebuilt from raw features: 300 images, SSIM 0.950 against 0.880 for the "
+        "attacker's best look-alikes"
     )
     unsupported = found["fedlog", 1.0]
     assert unsupported.verdict == "unsupported"
