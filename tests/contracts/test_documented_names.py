@@ -1,4 +1,4 @@
-"""Every name that a page's Python imports from the package is there: pages whose blocks run for minutes included."""
+"""Every name that a page's Python imports from the package is there, in blocks that run for minutes as well."""
 
 import ast
 import importlib
