@@ -1,7 +1,8 @@
-"""Pages made from runs: reports rendered from the records in docs/gallery, and the notebooks with their outputs.
+"""Pages made from runs: reports and evidence rendered from docs/gallery, and the notebooks with their outputs.
 
-A hook of mkdocs (mkdocs.yml). A report is a function of its record, so what the gallery shows is what this version
-of fedassay makes of it; a notebook's page shows the outputs that it is stored with, figures as files beside it.
+A hook of mkdocs (mkdocs.yml). A report is a function of its record, and so is the evidence of each release of the
+runs that `EVIDENCE` names: what the gallery shows is what this version of fedassay makes of them. A notebook's
+page shows the outputs that it is stored with, figures as files beside it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ from mkdocs.structure.files import File, Files
 
 from fedassay.records.record import load_record
 from fedassay.reports.document.html import page
+from fedassay.reports.evidence.folder import PAGES, evidence_files
+from fedassay.reports.evidence.release import release_of
+from fedassay.reports.words.groups import groups
+from fedassay.reports.words.naming import slug
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "docs" / "gallery"
 NOTEBOOKS = ROOT / "examples" / "notebooks"
+EVIDENCE = ("quickstart",)
+"""Runs of whose releases the two pages to sign are shown."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -36,6 +43,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the reports and the notebooks' pages."""
     for run in sorted(path.parent for path in RUNS.glob("*/record.json")):
         files.append(File.generated(config, f"gallery/{run.name}.html", content=page(run, load_record(run))))
+    for name, text in evidence():
+        files.append(File.generated(config, f"gallery/{name}.html", content=text))
     for path in notebooks():
         figures: list[bytes] = []
         text = "\n\n".join(blocks(json.loads(path.read_text(encoding="utf-8")), path.stem, figures))
@@ -43,6 +52,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for number, figure in enumerate(figures):
             files.append(File.generated(config, f"notebooks/{path.stem}-{number}.png", content=figure))
     return files
+
+
+def evidence() -> Iterator[tuple[str, str]]:
+    """Names and pages of the evidence of each release of some runs, such as `quickstart-average-eps2.5`."""
+    for run in EVIDENCE:
+        record = load_record(RUNS / run)
+        for group in groups(record):
+            release = release_of(record, None, group.label, group.asked.bare)
+            asked = f"eps{group.asked.bare:g}" if group.asked.finite else "no-noise"
+            yield f"{run}-{slug(group.label)}-{asked}", evidence_files(release)[PAGES]
 
 
 def notebooks() -> list[Path]:

@@ -20,8 +20,8 @@ NEIGHBOURS: dict[Adjacency, str] = {
 """What a guarantee hides, by adjacency."""
 
 _CLAIMS = {
-    "sound": "every claim of privacy holds",
-    "not_disproved": "no claim of privacy is disproved or unsupported",
+    "sound": "every claim of privacy was tested and holds",
+    "not_disproved": "no claim of privacy is disproved, or exceeded by what is sent",
 }
 
 _FORBIDDEN: dict[Verdict, str] = {

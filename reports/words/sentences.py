@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedassay.contracts.registry import audit_facts
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
-from fedassay.reports.words.harms import Leak, kind_sought
+from fedassay.reports.words.harms import BY_THREAT, Leak, kind_sought
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
@@ -248,7 +248,8 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
 def _sought(finding: Finding) -> str:
     """What a finding looked for, as an object; an attribute of persons by its name."""
     facts = audit_facts(finding.audit)
-    if facts is not None and facts.threats[:1] == ("attribute_inference",) and finding.selection:
+    own = facts is not None and [BY_THREAT[each] for each in facts.threats] == ["attributes"]
+    if own and finding.selection:
         return f"the attribute {finding.selection}"
     return _SOUGHT[kind_sought(finding)]
 

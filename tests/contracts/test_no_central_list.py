@@ -41,6 +41,8 @@ OTHERS = {
     ("methods/rivals/fedcvae.py", "ensemble"): "one of its two servers",
     ("methods/rivals/fedcvae.py", "dense"): "one of its decoders",
     ("src/fedassay/nets/cvae.py", "dense"): "one of its decoders",
+    ("audits/inversion/pictures.py", "reconstruction"): "what a row of its pictures shows",
+    ("reports/document/pictures.py", "reconstruction"): "what a row of pictures shows",
     ("reports/document/privacy_tables.py", "ledger"): "the table of the fields that were sent",
     ("src/fedassay/api/functions.py", "message"): "the folder of what a function sent",
     ("reports/gate/sarif.py", "message"): "a key of SARIF",

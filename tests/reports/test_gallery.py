@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -34,6 +35,18 @@ def test_a_record_is_small_whole_and_of_no_machine(run: Path) -> None:
     assert not [
         word for word in ("/home/", "/root/", "/tmp/", "/Users/", "/work/", "site-packages") if word in text
     ]
+
+
+def test_every_evidence_that_the_page_links_is_of_a_release_and_the_other_way_round() -> None:
+    pytest.importorskip("mkdocs", reason="the site is not installed (fedassay[docs])")
+    spec = importlib.util.spec_from_file_location("gallery_hook", ROOT / "docs" / "gallery.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    made = dict(hook.evidence())
+    assert sorted(re.findall(r"\(gallery/([\w.-]+-[\w.-]+)\.html\)", PAGE)) == sorted(made)
+    assert all("What law and standards ask" in text for text in made.values())
 
 
 @pytest.mark.parametrize("name", ["claims", "closed_forms"])

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from fedassay.records.facts import Obstacle
 from fedassay.records.record import CellRecord, Finding, Limit, RunRecord, TapeAnswer
-from fedassay.reports.words.sentences import listed
-from fedassay.reports.words.summary import lead, strip
+from fedassay.reports.words.sentences import listed, open_clause, row_words
+from fedassay.reports.words.summary import lead, search, strip
 from fedassay.reports.words.verdicts import LOOKS, worst
 
 
@@ -181,3 +182,33 @@ def test_below_a_refuted_claim_nothing_comforts(build_cell: Any) -> None:
     cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, verdict="unsound", accounted=0.9, findings=(fine,))
     (line,) = strip(of(cell))
     assert line.clauses == ("claims ε = 1 (one record added or removed), but that is disproved",)
+
+
+@pytest.mark.parametrize(
+    ("finding", "words"),
+    [
+        ({"audit": "inversion", "source": "strongest_direction"}, "inversion of the gradients"),
+        (
+            {"audit": "membership", "source": "informed", "selection": "real_records"},
+            "membership of messages whose other records are known (real records)",
+        ),
+        ({"audit": "dp_claim"}, "dp claim"),
+    ],
+)
+def test_a_search_is_named_in_plain_words(finding: dict[str, str], words: str) -> None:
+    assert search(Finding(verdict="inconclusive", reason="x", **finding)) == words
+
+
+@pytest.mark.parametrize("row", ["layer_inputs", "from layer_inputs", "strongest_direction", "gradient_matching"])
+def test_rows_of_pictures_name_no_result_of_an_attack(row: str) -> None:
+    assert not {"layer", "inputs", "strongest", "direction", "gradient_matching"} & set(row_words(row).split())
+    assert row_words("private image") == "private image"
+
+
+@pytest.mark.parametrize(
+    ("source", "verb"),
+    [("model", "the model gives"), ("raw", "raw features give"), ("gram_factorization", "factorization, gives")],
+)
+def test_what_is_one_thing_gives_and_what_are_many_give(source: str, verb: str) -> None:
+    finding = Finding(audit="membership", source=source, verdict="inconclusive", reason="x")
+    assert f"{verb} away signs of membership" in open_clause(finding, Obstacle(kind="control_missed"))
