@@ -123,7 +123,7 @@ def of_messages(view: View, group: Group, asked: Records, game: MembershipGame, 
     known = np.sum([game.sizes[name] for name in group.clients], axis=0)
     signals = message_signals(view, group.sender, asked, people, known, game.spread)
     if game.spread and "class_sum" in signals:
-        # Of a record that is not known its mean is no record: only of sums is the law of such a one known.
+        # The mean of an unknown record is no record: the law of an unknown record is known for sums alone.
         signals = {"class_sum": signals["class_sum"]}
     return as_ratio(signals, people.means.shape[1])
 

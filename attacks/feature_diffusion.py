@@ -39,7 +39,7 @@ from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Parameters
 
 _UNET_OPERATIONS = 1.2e10
-"""Of the U-Net of preset `paper` on a 32x32 colour image (Ho et al. 2020), forward."""
+"""Operations of the U-Net of preset `paper` on a 32x32 colour image (Ho et al. 2020), forward."""
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
@@ -79,7 +79,7 @@ class FeatureDiffusion(Parameters):
     sampler: Literal["ddim", "dpm"] = "ddim"
     """`dpm` (DPM-Solver++ 2M) takes 10 steps where `ddim` takes 25 to 100, for as good pictures."""
     steps: int | None = Field(default=None, ge=1)
-    """Of the sampler; None: the preset's, of `dpm` 10."""
+    """Steps of the sampler; None: 10 of `dpm`, and as many of `ddim` as the preset has."""
     max_vectors: int | None = Field(default=2000, ge=1)
     """At most so many vectors of a source, drawn at random; None: all."""
 

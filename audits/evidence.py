@@ -140,7 +140,7 @@ class Judged(Protocol):
 
     @property
     def test(self) -> LeakTest:
-        """Of "no more than the baseline shows"."""
+        """The test of "no more than the baseline shows"."""
         ...
 
     def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:

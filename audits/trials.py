@@ -119,7 +119,7 @@ class Paired:
 
     @cached_property
     def test(self) -> LeakTest:
-        """Of whether the scores are above their baselines on average."""
+        """The test of whether the scores are above their baselines on average."""
         if not len(self.pairs.ours):
             return by_p_value(1.0, self.tests, self.statistic)
         rng = self.seeds.numpy("exchanges")

@@ -18,6 +18,7 @@ import click
 import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from pydantic import BaseModel
 
 from fedassay.cli import cli
@@ -134,6 +135,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Let every page show what a term of this house means where the pointer rests on it."""
+    if page.file.src_uri == "glossary.md":
+        return markdown
+    return markdown + "".join(f"\n*[{term}]: {meaning}" for term, meaning in sorted(house_words().items()))
+
+
+@cache
+def house_words() -> dict[str, str]:
+    """What each term of several words in the second table of docs/glossary.md means; one word may mean another."""
+    _, _, house = (DOCS / "glossary.md").read_text(encoding="utf-8").partition("## Words of this house")
+    rows = re.findall(r"^\| ([a-z-]+(?: [a-z-]+)+) \| (.+) \|$", house, re.MULTILINE)
+    found = {term: re.sub(r"[`*]", "", meaning) for term, meaning in rows}
+    return found | {f"{term}s": meaning for term, meaning in found.items() if not term.endswith("s")}
 
 
 def on_post_page(output: str, page: object, config: MkDocsConfig) -> str:

@@ -28,7 +28,7 @@ RATE = 0.01
 _HALF = 0.25
 """Squared length of what may be left, in records."""
 _ROUNDED = 4.0
-"""The same, in what rounding leaves by its own."""
+"""Squared length of what may be left, over what rounding alone leaves."""
 
 
 def whole(system: System, solved: Solved, copies: Ints, *, changes: bool = False) -> bool:
@@ -62,7 +62,7 @@ def named(weights: Matrix, decoys: Bools) -> Bools:
         return chosen
     # All candidates may be no members: an estimate of how many are was wrong in 1.9 % of names where 1 % is said.
     others = int((~decoys).sum())
-    # Of equal weights the decoy counts first.
+    # Where weights are equal, the decoy counts first.
     order = np.lexsort((~decoys, -weights))
     wrong, right = np.cumsum(decoys[order]), np.cumsum(~decoys[order])
     rate = (1 + wrong) / np.maximum(right, 1) * max(1.0, others / absent)

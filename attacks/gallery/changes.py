@@ -22,7 +22,7 @@ _Key = tuple[str, str, int, bool, tuple[int, ...]]
 _LEVEL = 0.99
 """Quantile of the squared differences of messages of the same records that are still taken for these."""
 _ROUNDED = 4.0
-"""The same without noise, in what rounding leaves by its own."""
+"""Squared differences of messages without noise that are still taken for these, over what rounding leaves."""
 
 
 def times_of(rounds: Sequence[Sequence[LinearBlock]]) -> list[list[LinearBlock]]:

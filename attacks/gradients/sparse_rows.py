@@ -147,7 +147,7 @@ def _lone(left: Matrix, right: Matrix, unit: float) -> Matrix:
     norms = np.linalg.norm(left, axis=1)
     rows = left[norms > _FAINT * norms.max()]
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    # Of two unit vectors an angle a apart the cosine is 1 - a^2 / 2.
+    # The cosine of two unit vectors a small angle a apart is 1 - a^2 / 2.
     alike = np.abs(rows @ rows.T) > 1 - 0.5 * (_ROUNDING * unit / _FAINT) ** 2 - 1e-14
     found, seen = [], np.zeros(len(rows), np.bool_)
     for row in range(len(rows)):

@@ -122,7 +122,7 @@ def _before(message: Message, view: View) -> Message | None:
         if other.sender == SERVER and _weights(other) and other.round <= message.round
     ]
     own = [other for other in sent if other.receiver == message.sender] or sent
-    # Of the same round there are the weights that go out and those that come back; the first are nobody's sum.
+    # A round has weights that go out and weights that come back; those that go out are no sum over clients.
     same = [other for other in own if other.round == message.round and not any(map(_is_answer, _fields(other)))]
     earlier = [other for other in own if other.round < message.round]
     return same[0] if same else earlier[-1] if earlier else None

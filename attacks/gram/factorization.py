@@ -149,7 +149,7 @@ class _Problem:
         )
 
     def near(self, factor: Matrix) -> Matrix:
-        """The same to about 8 digits and several times as fast, where R is tall."""
+        """The nearest feasible factor to about 8 digits, several times as fast where R is tall."""
         return np.asarray(
             self.means + self.basis @ (_polar_by_eigen(self.basis.T @ (factor @ self.scatter.T)) @ self.scatter)
         )

@@ -204,7 +204,7 @@ def carrying(features: Matrix, truth: Ints) -> Bools:
 def planted(
     sensitive: Sensitive, parts: list[Records], rng: np.random.Generator
 ) -> tuple[Sensitive, list[Records]]:
-    """The same with an attribute in the place of the real one that is known to be told by nothing but a message.
+    """The sensitive attribute replaced by one that nothing but a message can tell.
 
     Labels are drawn anew, so that features tell nothing of them. Columns are what they are. Of anything else,
     which features may tell or not, the side of the mean of their class takes the place, along the direction in

@@ -70,7 +70,7 @@ class Guessed:
 
     @cached_property
     def test(self) -> LeakTest:
-        """Of whether both gains are above 0."""
+        """The test of whether both gains are above 0."""
         names = ("imputed", "strangers")
         p = [self._p(gains, name) for gains, name in zip(self.gains, names, strict=True)] if len(self) else [1.0]
         return by_p_value(max(p), self.tests, "attribute_advantage")

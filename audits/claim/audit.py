@@ -132,7 +132,7 @@ class DpClaimAudit(Parameters):
         candidates = [Found(name, experiment, ()) for name, experiment in mechanisms.items()]
         if context.outcome.retrained:
             candidates.append(worst_retraining(context, claim.adjacency))
-        # The one with the largest exact mu: chosen before anything is drawn, so it costs no confidence.
+        # The mechanism with the largest exact mu is chosen before any draw, so the choice costs no confidence.
         worst = max(candidates, key=lambda found: found.experiment.mu, default=None)
         if steps is not None and (worst is None or worst.experiment.mu < mu_of(steps.epsilon, claim.delta)):
             return observe_steps(

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 FEW, ALL = "total", "all"
 SHARES = {"likelihood": 0.69, "centred": 0.05, "varying": 0.05, FEW: 0.05, ALL: 0.16}
-"""Of the error that the scores of one run may make together. Much smaller shares would drown in delta, of which
+"""Shares of the error that the scores of one run may make together. Smaller shares would drown in delta, of which
 every canary brings one."""
 
 

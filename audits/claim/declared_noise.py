@@ -26,7 +26,7 @@ from fedassay.exchange.transcript import Transcript
 Array = NDArray[np.float64]
 
 LEVEL = 1e-3
-"""Of a false accusation, for a transcript."""
+"""Probability of a false accusation, for a transcript."""
 _LEAST_ROW = 8
 """Entries from which a row is a block of its own."""
 

@@ -50,7 +50,7 @@ def one_run_of_all(
         pairs = (max(10, count // 200),) if name == FEW else pairs_of_guesses(count, epsilon, delta, level)
         counts, right = tuple(2 * each for each in pairs), weighted_right(values, included, pairs)
         if name == FEW and removed:
-            # Only what was taken is told. Where canaries are there or not, that they are not shows in nothing.
+            # Only the presence of canaries is guessed: a canary that is absent leaves no trace that could be told.
             right = int(np.count_nonzero(included[np.argsort(values, kind="stable")[-counts[0] :]]))
         best = max(best, _bound(counts, right, count, delta, level))
     # Where nothing is as declared, every guess may be right, and only guesses on all canaries show how much.
@@ -111,7 +111,7 @@ def pairs_of_guesses(count: int, epsilon: float, delta: float, level: float) -> 
 
 
 def _log_odds(mu: float, count: int) -> NDArray[np.float64]:
-    """Of a right guess, from the outermost score inwards, of N(0, 1) and N(mu, 1) equally mixed, (count // 2,)."""
+    """Log odds of a right guess on N(0, 1) and N(mu, 1), the outermost score first, shape (count // 2,)."""
     scores = np.linspace(mu / 2 + 12.0, mu / 2, 4096)
     beyond = (ndtr(mu - scores) + ndtr(-scores)) / 2
     ranks = (np.arange(count // 2) + 0.5) / count

@@ -92,7 +92,7 @@ def worst_of(claim: PrivacyClaim) -> str:
 
 
 def whose(transcript: Transcript) -> tuple[str, ...]:
-    """That a claim for records is none for persons, where one of these is known to have several."""
+    """Say that a claim for records is no claim for persons, where one person is known to have several records."""
     mistaken = record_as_person(transcript)
     return () if mistaken is None else (mistaken.words,)
 

@@ -70,7 +70,7 @@ class Steps:
 
     @property
     def number(self) -> int:
-        """Of all rounds."""
+        """Number of steps in all rounds."""
         return sum(each.steps for each in self.rounds)
 
     def with_noise(self, share: float) -> tuple[PrivateSteps, ...]:

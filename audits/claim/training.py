@@ -23,7 +23,7 @@ from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
 from fedassay.privacy.tape import Tape
 
 LEVEL = 1e-9
-"""Of the test of all noise of a run, far below every correction for the number of bounds; power is no concern."""
+"""Level of the test of all noise of a run, far below every correction for the number of tests."""
 
 _ROUNDING = 1e-3
 

@@ -265,7 +265,7 @@ class InversionAudit(Parameters):
         outcome = context.run_on(clients, context.seeds.child("inversion", "nobody"))
         result = context.attack(visible(outcome, context.view.threat))
         made = [item for item in result.reconstructions if item.source.name == source.name]
-        # Of anybody who is there, whatever its classes: an image of nobody's record shows none of theirs.
+        # An image of a record that no client holds may be compared with any record, whatever its class.
         sets = [
             candidates(replace(item.source, labels=0 * item.source.labels - 1), context.clients) for item in made
         ]

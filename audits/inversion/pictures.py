@@ -30,7 +30,7 @@ def figure(
 
     Args:
         made: The source's images.
-        shown: The same, with the records that they are held against.
+        shown: These images with the records that they are held against.
         raw: Images of raw features of some records, what the best message could show, and of nobody's; or None.
         everything: Images of all sources; sums and means of the same records are shown beside single features.
         pool: The records.
@@ -38,7 +38,7 @@ def figure(
         columns: At most so many; none writes nothing.
     """
     known = {} if raw is None else dict(zip(raw[0].records.tolist(), raw[0].images, strict=True))
-    # Records of the control come first: there the raw feature stands beside.
+    # Records of the control come first, because the image of their raw feature can be shown beside them.
     chosen = sorted(range(len(shown.records)), key=lambda i: int(shown.records[i]) not in known)[:columns]
     if not chosen:
         return ()

@@ -87,7 +87,7 @@ class ImageMatch:
 
     @property
     def test(self) -> LeakTest:
-        """Of whether the images know more of these records than their classes."""
+        """The test of whether the images show more of these records than of their classes."""
         return by_p_value(self.p, self.tests, "psnr_gain")
 
     @property
@@ -198,7 +198,7 @@ class RecordMatch:
 
     @cached_property
     def above(self) -> Matrix:
-        """The same over what images of other records have to the record, shape (k, N)."""
+        """PSNR above what images of other records have to the record, shape (k, N)."""
         return _above_others(self.table, self.sets)
 
     @cached_property
@@ -236,7 +236,7 @@ class RecordMatch:
         return np.asarray(self.above[np.arange(len(self.sets)), self.chosen()[0]])
 
     def exchanged(self, rng: np.random.Generator, count: int) -> Matrix:
-        """The same in so many exchanges of the records, shape (count, k)."""
+        """What the test takes the mean of, in so many exchanges of the records, shape (count, k)."""
         step = max(1, _TOGETHER // max(self.padded.size, self.pool.private))
         order = np.argsort(self._distance, axis=1, kind="stable")
         ranks = np.empty(order.shape, np.min_scalar_type(order.shape[1]))
@@ -246,7 +246,7 @@ class RecordMatch:
         for start in range(0, count, step):
             places = _exchanged(self.padded, self.pool, rng, min(step, count - start)).T.copy()
             for image, part in enumerate(self.sets):
-                # Of the records that stand for its own, the closest is the one of the lowest rank.
+                # The closest of the records that stand for the image's own is the record of the lowest rank.
                 closest = ranks[image][places[part]].min(axis=0)
                 exchanged[start : start + step, image] = by_rank[image, closest]
         return exchanged

@@ -130,9 +130,9 @@ class MembershipAudit(Parameters):
     formerly: ClassVar[Mapping[str, str]] = {"clients_hold": "client_tests"}
 
     trials: int = Field(default=30, ge=0)
-    """Of the informed adversary against exact releases: three runs of the method each; 0: not tried."""
+    """Trials of the informed adversary against exact releases, three runs of the method each; 0: not tried."""
     releases: int = Field(default=4000, ge=0)
-    """Of the informed adversary against noised statistics: releases on either side; 0: not tried."""
+    """Releases on either side for the informed adversary against noised statistics; 0: not tried."""
     canaries: int = Field(default=0, ge=0)
     """Records planted at random into one run of a private training; 0: none."""
     records: int = Field(default=0, ge=0)
@@ -164,7 +164,7 @@ class MembershipAudit(Parameters):
                 own = nonprivate_runs(context)
             except NotRunError as error:
                 own = error.why
-        # The method runs again for it, which is for nothing where nothing was scored.
+        # The negative release takes a run of the method, which would be wasted where nothing was scored.
         asked = _Answers(
             result,
             truth,

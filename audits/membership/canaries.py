@@ -77,11 +77,11 @@ class _Bounds:
 
     @property
     def test(self) -> LeakTest:
-        """Of whether the canaries show anything at all."""
+        """The test of whether the canaries show any epsilon above 0."""
         return self.beyond(0.0)
 
     def beyond(self, epsilon: float) -> LeakTest:
-        """Of whether they show more than an epsilon."""
+        """The test of whether the canaries show more than an epsilon."""
         words = f"epsilon at least {self.uncorrected:.3g}"
         return LeakTest(self.corrected > epsilon, self.uncorrected > epsilon, words, statistic="observed")
 

@@ -171,7 +171,7 @@ def allowed_of_client(context: AttackedContext, swaps: Swaps) -> tuple[Allowed |
         len(units_of(each.labels, each.groups if claim.unit == "person" else None).labels)
         for each in (*swaps.inside, *swaps.outside)
     )
-    # A claim for persons takes as many steps as there are persons, as one for records does for records.
+    # A claim for one person or record covers a client in as many steps as the client has persons or records.
     of_one = claim.model_copy(update={"unit": "record"})
     allowed = allowed_by(of_one, replaced=True, records=steps)
     words = f"({allowed.epsilon:g}, {allowed.delta:.3g}) for one replaced client of up to {steps} {claim.unit}s"

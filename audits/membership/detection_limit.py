@@ -168,12 +168,12 @@ class _Finder:
 
 
 def _critical(size: Size) -> int:
-    """The fewest pairs of a member above a stranger that the test of the whole curve rejects."""
+    """The fewest pairs of a member above a non-member that the test of the whole curve rejects."""
     low, high = 0, size.outside * size.inside + 1
     while high - low > 1:
         middle = (low + high) // 2
         above, rest = divmod(middle, size.outside)
-        # So many members above every stranger, one above `rest` of them, and all others below.
+        # `above` members score above every non-member, one member above `rest` of them, all other members below.
         inside = np.full(size.inside, -1.0) - np.arange(size.inside) / (size.inside + 1)
         inside[:above] = size.outside + np.arange(above) / (above + 1)
         if rest:

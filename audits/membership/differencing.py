@@ -82,7 +82,7 @@ def differencing(context: AuditContext, trials: int) -> Finding:
 
 
 def _end_to_end(context: AuditContext, name: str, trials: int) -> tuple[tuple[Scores, str] | None, str]:
-    """The same of a client of one control record a class, whose messages give these away; or why there is none."""
+    """Scores for a client of one control record a class, whose messages give it away; or why there are none."""
     control = context.control
     _, first = np.unique(control.labels, return_index=True)
     rest = control.take(np.setdiff1d(np.arange(len(control)), first))

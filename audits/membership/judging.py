@@ -131,7 +131,7 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
 REPLACED = "for one replaced record of the same label"
 """The neighbours of a game without a claim."""
 REPLACED_PERSON = "for one replaced person, all of whose records go with it"
-"""Those of a game whose candidates are persons."""
+"""The neighbours of a game without a claim whose candidates are persons."""
 
 
 def membership(source: str | None, selection: str | None, attack: str = "membership") -> Subject:
@@ -209,7 +209,7 @@ def finding(
     negative, release = silent
     control = negative.control(release)
     result = result_of(ours, allowed, basis.about)
-    # What is silent against chance is judged by that; what is told, by whether more than the claim was shown.
+    # A result above chance has a limit of detection above the claim; any other result has one above chance.
     against = allowed if ours.test.rejects else None
     arms = positives.arms(
         replace(result, limit=lambda: limit(against)),

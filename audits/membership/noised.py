@@ -32,7 +32,7 @@ _MOST = 300
 _LENGTH = 3.0
 """Length of a typical record's sums in standard deviations of the noise."""
 _SHARE = 0.9
-"""Of what the best linear answer tells beyond chance, the least that the attack must tell."""
+"""Least share of what the best linear answer tells beyond chance that the attack must tell."""
 _WORDS = "the same sums over half of the candidates of every label, with noise of a third of a record"
 _MOMENTS = {"second_moment", "regularised_gram", "inverse_gram"}
 

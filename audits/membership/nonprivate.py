@@ -37,7 +37,7 @@ SIZES = (1, 2)
 
 
 def sizes_for(source: str) -> tuple[int, ...]:
-    """Those that a source must tell: a model need not hold more than one record a label by heart."""
+    """Client sizes that a source must tell: a model need not hold more than one record a label by heart."""
     return SIZES if source == "messages" else SIZES[:1]
 
 
@@ -148,7 +148,7 @@ def _nonprivate_runs(context: AttackedContext) -> NonPrivateRuns:
 
 
 def _spread(dealt: _Dealt, clients: int) -> list[_Dealt]:
-    """The same records, dealt to so many clients by their label."""
+    """The records dealt to so many clients by their label."""
     labels = np.unique(dealt.held.labels)
 
     def share(records: Records, place: int) -> Records:

@@ -134,11 +134,11 @@ class Separation:
 
     @property
     def test(self) -> LeakTest:
-        """Of whether members are told from strangers at all."""
+        """The test of whether members are told from non-members at all."""
         return by_p_value(self.p, self.tests, "auc")
 
     def exceeds(self, allowed: Allowed) -> LeakTest:
-        """Of whether they are told better than a claim allows."""
+        """The test of whether members are told better than a claim allows."""
         uncorrected, corrected = self.uncorrected.epsilon or 0.0, self.corrected.epsilon or 0.0
         return LeakTest(
             rejects=corrected > allowed.epsilon,
@@ -238,13 +238,13 @@ def separate_many_releases(
 
 
 _Bounds = tuple[EpsilonBound, EpsilonBound, EpsilonBound]
-"""At 95 %, at 1 - `ALONE`, and at the corrected level."""
+"""Bounds at 95 %, at 1 - `ALONE`, and at the corrected level."""
 
 
 def _at_levels(
     bound: Callable[[float, np.random.Generator], EpsilonBound], rng: np.random.Generator, tests: int
 ) -> _Bounds:
-    # The one in the middle draws from a stream of its own, so that the others are what they are without it.
+    # The uncorrected bound draws from its own stream, so that the other two bounds do not change with it.
     return bound(0.95, rng), bound(1 - ALONE, rng.spawn(1)[0]), bound(1 - level_of(tests), rng)
 
 
@@ -257,7 +257,7 @@ def _separation(
 
 def above_chance_p(outside: Matrix, inside: Matrix, rng: np.random.Generator, tests: int) -> float:
     """The `p` of a `Separation`: Mann and Whitney's for the whole curve, or the level for its low corner."""
-    # That strangers do not score lower than members is that members do not score higher.
+    # Non-members scoring no lower than members is members scoring no higher than non-members.
     above = auc_below_half(inside, outside)
     return min(1.0, 2 * above, level_of(tests) if in_low_corner(outside, inside, rng, tests) else 1.0)
 
@@ -290,7 +290,7 @@ def metrics(separation: Separation, adjacency: str) -> dict[str, Metric]:
 
 
 def baseline(allowed: Allowed | None) -> dict[str, Metric]:
-    """The same rates by guessing, or the highest that a claim allows."""
+    """The rates that guessing has, or the highest that a claim allows."""
     grid = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, 4000)])
     if allowed is None:
         reason = "guessing"

@@ -54,7 +54,7 @@ def worst_case(context: AuditContext, claim: PrivacyClaim, releases: int) -> Fin
 
 
 def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> Finding:
-    """The same statistic on the records of a client, some of them in question in turn.
+    """The statistic on a client's own records, some of which are asked about in turn.
 
     Raises:
         NotRunError: The statistic is not of the records' features, or no pair of neighbours can be made.

@@ -125,7 +125,7 @@ class Guesses:
 
     @property
     def test(self) -> LeakTest:
-        """Of whether some unit is told better than by guessing."""
+        """The test of whether some unit is told better than by guessing."""
         worst, uncorrected = (float(self.lower(error).max()) for error in (level_of(self.tests), ALONE))
         return LeakTest(worst > 0.5, uncorrected > 0.5, f"told in at least {uncorrected:.3g} of the runs")
 
@@ -245,7 +245,7 @@ def audited_swaps(context: AttackedContext, most: int) -> Swaps:
     rng = context.seeds.numpy("membership", "worst record", "chosen")
     unseen = context.test.without(*context.clients)
     if known:
-        # Of a person of whom a client holds a record nobody is unseen.
+        # A person of whom a client holds one record is a member, even if no client holds the other records.
         there = np.concatenate([_groups(client) for client in context.clients])
         unseen = unseen.take(np.flatnonzero(~np.isin(_groups(unseen), there)))
     others = units_of(unseen.labels, unseen.groups if known else None)
@@ -276,7 +276,7 @@ def _groups(records: Records) -> Ints:
 
 
 def _kinds(own: Units, owner: Records, others: Units, unseen: Records, adjacency: Adjacency) -> tuple[Ints, Ints]:
-    """Of each unit of an owner and of strangers a number that those share who can stand in for each other.
+    """A number for each unit of an owner and each non-member; units that can stand in for each other share theirs.
 
     Their label; of persons under `replace_one_same_label`, the labels of all of their records.
     """

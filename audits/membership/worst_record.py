@@ -324,7 +324,7 @@ def runs_needed(risk: Risk, count: int, error: float) -> int | None:
     if risk.pooled:
         epsilon, delta = (0.0, 0.0) if risk.allowed is None else (risk.allowed.epsilon, risk.allowed.delta)
         inverse = approximate_inverse(epsilon, delta)
-        # Three numbers of guesses are tried in a run; all of them is the one that right guesses are judged by.
+        # The test tries three numbers of guesses at a third of the level each; here every guess is right.
         for few in range(max(1, math.ceil(math.log(level / 3) / math.log(most) / count)), tested):
             if few * count > _MOST_RUNS:
                 break

@@ -87,7 +87,7 @@ class MemorizationAudit(Parameters):
     neighbours: int = Field(default=50, ge=2)
     """n of the adaptive distance."""
     alpha: float = Field(default=0.5, gt=0, allow_inf_nan=False)
-    """Its scale."""
+    """Scale of the adaptive distance."""
     threshold: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Scores below count as copies."""
     pictures: int = Field(default=30, ge=0)

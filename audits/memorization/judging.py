@@ -61,17 +61,17 @@ class Memory:
 
     @property
     def heldout(self) -> NDArray[np.float64]:
-        """The same against the held-out records."""
+        """Scores of all generated images against the held-out records."""
         return np.concatenate([each.heldout for each in self.scores])
 
     @property
     def test(self) -> LeakTest:
-        """Of whether more training than held-out records are given back."""
+        """The test of whether more training than held-out records are given back."""
         return by_p_value(self.copied.p, self.tests, "copied")
 
     @property
     def closer(self) -> LeakTest:
-        """Of whether training records lie closer to generated images than held-out ones, copies or not."""
+        """The test of whether training records lie closer to generated images than held-out records do."""
         return by_p_value(self.gap.p, self.tests, "heldout_gap")
 
     @property
@@ -138,7 +138,7 @@ def judge(
 
     given = ours < threshold, theirs < threshold
     copied = tested(*(each.astype(np.float64) for each in given))
-    # Of numbers of records the test is exact without drawing permutations.
+    # A test of counts of records is exact without drawing permutations.
     copied = replace(copied, p=stratified_count(*given, strata))
     # A small score is close.
     return Memory(tuple(scores), copied, tested(-ours, -theirs), threshold, tests)

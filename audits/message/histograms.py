@@ -50,7 +50,7 @@ from fedassay.support.types import Ints
 Matrix = NDArray[np.float64]
 
 CONTROL_CLIENTS = 12
-"""Control clients of two classes each; an exact histogram needs one of them, an estimated one all."""
+"""Control clients of two classes each; an exact histogram needs one client, an estimated histogram all of them."""
 
 _ROUNDING = 1e-9
 _PER_CLASS = 2
@@ -81,7 +81,7 @@ class Gain:
 
     @property
     def test(self) -> LeakTest:
-        """Of whether the estimates are closer than the baseline."""
+        """The test of whether the estimates are closer than the baseline."""
         return (
             by_arithmetic(True, "total_variation")
             if self.read

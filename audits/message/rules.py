@@ -240,7 +240,7 @@ def _protected(view: View) -> bool:
 
 
 def _with_protected(view: View) -> View:
-    """The same beside a field of ones that declares noise, where no other one does."""
+    """The view with a field of ones beside it that declares noise, where no other field does."""
     return _with_field(view, lambda _: MessageField(np.ones(1), "other", gaussian(1.0)))
 
 

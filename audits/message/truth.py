@@ -105,7 +105,7 @@ class Recovery:
 
     @property
     def test(self) -> LeakTest:
-        """Of whether single records came back, exactly or closer than what is known of their class."""
+        """The test of whether single records came back, exactly or closer than what is known of their class."""
         if self.matched.exact > 0 or self.closer is None:
             return by_arithmetic(self.matched.exact > 0, "fraction_recovered")
         if self.named is None:
@@ -134,7 +134,7 @@ class Recovery:
 
     @property
     def caught(self) -> bool:
-        """Of a release known to leak: whether most of its records came back, nearly as they are."""
+        """Whether most records of a release that is known to leak came back nearly as they are."""
         errors = self.matched.errors
         return 2 * len(errors) >= self.matched.records > 0 and float(np.median(errors)) < NEAR
 

@@ -102,7 +102,7 @@ class ReconstructionAudit(Parameters):
     top: float = Field(default=0.01, gt=0, le=1)
     """Share of the targets that the selections `attacker` and `oracle` keep."""
     at_least: int = Field(default=20, ge=2)
-    """They keep at least so many."""
+    """Fewest targets that the selections `attacker` and `oracle` keep."""
     control_records: int = Field(default=600, ge=20)
     """At most so many records for each control. Fewer than are scored make `oracle` and `attacker` harder to
     catch than they are for the result itself: the best 20 are then taken of fewer."""

@@ -65,7 +65,7 @@ class Closeness:
 
     @property
     def test(self) -> LeakTest:
-        """Of whether it is closer than the baseline, and closer to private than to fresh images."""
+        """The test of whether images are closer than the baseline, and closer to private than to fresh images."""
         p, gap = self.exchanged.p, self.gap
         return LeakTest(
             rejects=p <= self.level and (gap is None or gap.p <= self.level),

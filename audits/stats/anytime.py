@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 NAME = "anytime-valid (betting)"
 _QUANTILES = np.concatenate([np.geomspace(1e-4, 0.1, 25), np.linspace(0.1, 0.5, 12)[1:]])
 _SHARES = np.linspace(0.02, 0.98, 25)
-"""Of the largest bet that cannot lose more than there is."""
+"""Bets as shares of the largest bet that cannot lose more than there is."""
 _GRID = 80
 
 

@@ -120,7 +120,7 @@ def weighted_p_value(counts: ArrayLike, right: int, m: int, epsilon: float, delt
             f"{numbers.tolist()}, right={right}"
         )
     wrong = 1 / (1 + math.exp(min(epsilon, 700.0)))
-    # Of wrong guesses at most what is left: tails of all thresholds down to 0 right, the asked for first.
+    # Tails of the number of wrong guesses, from the threshold that is asked for down to no right guess.
     tails = np.minimum(np.cumsum(_law_of_wrong(numbers, wrong))[whole - right :] + _ROUNDING, 1.0)
     if delta == 0:
         return float(tails[0])

@@ -80,7 +80,7 @@ _PUBLISHED = (
     "FedDiff as published: DP-SGD with Poisson sampling, the label histogram, and a mean magnitude whose epsilon, "
     "that of each coordinate, is counted once for all of them"
 )
-"""The same with `fmf_composition: per_coordinate`."""
+"""Where the claim of a private run with `fmf_composition: per_coordinate` comes from."""
 
 
 def _one_or_several(given: object) -> object:

@@ -132,7 +132,7 @@ class PrivateFit:
             for label, scale, noise in zip(classes, scales, noise_mechanisms, strict=True)
         ]
         means, covariances = (np.array([each[part] for each in noised]) for part in range(2))
-        # Of no class there are no moments: an empty array, which the empty list of classes tells already.
+        # A client without classes has no moments: the empty array tells no more than its list of classes.
         moments = (
             derived()
             if not len(classes)
@@ -158,7 +158,7 @@ class PrivateFit:
     def _calibrated(self, n: int, width: int, task: MethodInput) -> tuple[float, float, float]:
         """Noise scale, exact sensitivity and published sensitivity for a class of n records."""
         epsilon = task.privacy.epsilon
-        # Of one record 1/n is 1: the published formulas go on to their limit there, and no claim is made of it.
+        # With one record 1/n is 1: the published formulas go on to their limit there, and nothing is claimed.
         delta = min(1 / n, math.nextafter(1, 0)) if self.class_delta else task.privacy.delta
         if self.mechanism == "paper":
             sensitivity = mean_covariance(n, width, adjacency="replace_one_same_label").sensitivity

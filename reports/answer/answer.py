@@ -28,8 +28,10 @@ from fedassay.reports.answer.rows import (
 )
 from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
+from fedassay.reports.decision.steps import Step
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import Fault, claim_clause, claims, fault_clause, noise_not_measured, refuted
+from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
@@ -418,6 +420,18 @@ def _at_risk(cells: Sequence[CellRecord]) -> str:
     return ""
 
 
+def _step(record: RunRecord, decision: Decision) -> Step | None:
+    """What decides the release that the answer names as open; what a plan can state before what it cannot."""
+    open_ = next((option for option in decision.options if option.state == "undecided"), None)
+    steps = decision.steps
+    if open_ is not None:
+        deltas, seeds = several_deltas(record), several_seeds(record)
+        names = {cell_name(cell, deltas, seeds) for cell in open_.group.cells}
+        steps = tuple(step for step in steps if names & set(step.cells)) or steps
+    stated = [step for step in steps if step.changes and not step.needs_clients]
+    return next(iter((*stated, *steps)), None)
+
+
 def _next(record: RunRecord, decision: Decision, subject: Option | None) -> NextStep:
     """One step: what stops the leak or mends the claim, what decides the rest, or where every rule stands."""
     if decision.recommended is not None:
@@ -440,7 +454,7 @@ def _next(record: RunRecord, decision: Decision, subject: Option | None) -> Next
     if captured and subject is not None and not any(cell.coverage for cell in subject.group.cells):
         what = "Say what each field is (kinds), record the model that the server sent, or give candidates."
         return NextStep(what, "fedassay audit TRANSCRIPT --gallery FOLDER")
-    step = next((step for step in decision.steps if step.changes), None) or next(iter(decision.steps), None)
+    step = _step(record, decision)
     if step is None:
         return NextStep("See every rule of the policy.", every)
     takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"

@@ -42,7 +42,7 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
     if len(found.sweeps) > _SWEEPS:
         yield f"  {len(found.sweeps) - _SWEEPS} more on epsilon, in the report"
     takes = f" ({found.next.takes})" if found.next.takes else ""
-    yield from _wrapped(f"Next: {found.next.what.rstrip('.')}{takes}.", "", most=2)
+    yield from _wrapped(f"Next: {found.next.what.rstrip('.')}{takes}.", "")
     yield f"  {plain(found.next.command).replace('RUN', run)}"
 
 

@@ -194,7 +194,7 @@ def _untested(cells: Iterable[CellRecord]) -> tuple[tuple[str, str], ...]:
 
 
 def _best(options: Sequence[Option]) -> Option:
-    """Of one method entry: what passes, and is most accurate, or else what comes closest to passing."""
+    """The setting of one method entry that passes and is most accurate, or else comes closest to passing."""
     passing = [option for option in options if option.state == "pass"]
     if passing:
         return _most_accurate(passing)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from fedassay.plan import rates
 from fedassay.plan.changes import entries_of
 from fedassay.records.coverage import together
-from fedassay.records.facts import Change
+from fedassay.records.facts import HARMS, Change
 from fedassay.records.record import CellRecord, Coverage, RunRecord
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.harms import kind_sought
 from fedassay.reports.words.numbers import short
 from fedassay.reports.words.sentences import listed
 from fedassay.support.epsilon import exceeds, largest, of_kind, smallest
@@ -46,11 +47,17 @@ class Step:
     seconds: float | None
     changes: tuple[Change, ...] = ()
 
+    @property
+    def needs_clients(self) -> bool:
+        """Whether it takes more clients."""
+        return any(change.key == "clients.count" for change in self.changes)
+
 
 def open_steps(record: RunRecord) -> tuple[Step, ...]:
     """What would decide each thing that is open, with the cells that it is open in.
 
-    What was run and said nothing comes first, then what the plan left out; of each the most frequent.
+    What was run and said nothing comes first, then what the plan left out; of each the worst harm, and the most
+    frequent. More clients come last: who runs five hospitals has five.
     """
     deltas, seeds = several_deltas(record), several_seeds(record)
     found: dict[str, list[tuple[CellRecord, Coverage]]] = {}
@@ -60,7 +67,7 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
                 found.setdefault(entry.would_decide, []).append((cell, entry))
     steps = [
         Step(
-            what=what,
+            what=_in_words(what, rows),
             why=f"{rows[0][1].attack.replace('_', ' ')} {_STATUS[rows[0][1].status]}",
             cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
             seconds=None if seconds is None else rates.START + seconds,
@@ -69,12 +76,32 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
         for what, rows in found.items()
         for seconds in [together([entry for _, entry in rows])]
     ]
-    silent = {what for what, rows in found.items() if any(entry.status == "inconclusive" for _, entry in rows)}
-    return tuple(sorted(steps, key=lambda step: (step.what not in silent, -len(step.cells))))
+    places = {id(step): _place(rows) for step, rows in zip(steps, found.values(), strict=True)}
+    return tuple(sorted(steps, key=lambda step: (step.needs_clients, *places[id(step)], -len(step.cells))))
+
+
+def _in_words(what: str, rows: Sequence[tuple[CellRecord, Coverage]]) -> str:
+    """What an attack that said nothing needs; what adds one that was not run says so itself."""
+    if rows[0][1].status != "inconclusive":
+        return what
+    names = list(dict.fromkeys(row.attack.replace("_", " ") for _, row in rows))
+    return f"{listed(names)} {'need' if len(names) > 1 else 'needs'} {what}"
+
+
+def _place(rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[bool, int]:
+    """Whether none of the attacks was run, and how bad the worst harm is that it looked for in vain."""
+    sought = [
+        HARMS.index(kind_sought(finding))
+        for cell, row in rows
+        for finding in cell.findings
+        if row.status == "inconclusive" and row.attack == (finding.attack or finding.audit)
+        if finding.verdict == "inconclusive"
+    ]
+    return all(row.status == "not_run" for _, row in rows), min(sought, default=len(HARMS))
 
 
 def _changes(record: RunRecord, rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[Change, ...]:
-    """Of the plan: the remedies that findings state, or the attacks that are not part of it."""
+    """Changes of the plan: the remedies that findings state, or the attacks that the plan lacks."""
     stated = [
         finding.remedy
         for cell, row in rows

@@ -14,6 +14,10 @@ from fedassay.support.epsilon import Epsilon
 
 Found = tuple[CellRecord, Finding]
 
+_SOURCE_HINT = "What the attack read in the messages: which vectors or fields."
+_SELECTION_HINT = "Which of its images or vectors are scored. " + "; ".join(
+    f"{name}: {words}" for name, words in SELECTIONS.items()
+)
 _LIMIT_HINT = "Smallest leak that a run of this size would have found with the stated power: a 95 % bound."
 _NO_BASELINE = Metric(value=None, reason="the baseline does not give it")
 
@@ -86,11 +90,11 @@ def findings_table(
         *cell_columns(record),
         Column("audit", "Audit", hidden=len({finding.audit for _, finding in findings}) < 2),
         Column("attack", "Attack", hidden=len({finding.attack for _, finding in findings}) < 2),
-        Column("source", "Source", hidden=all(f.source is None for _, f in findings)),
+        Column("source", "Source", hint=_SOURCE_HINT, hidden=all(f.source is None for _, f in findings)),
         Column(
             "selection",
             "Selection",
-            hint="; ".join(f"{name}: {words}" for name, words in SELECTIONS.items()),
+            hint=_SELECTION_HINT,
             hidden=all(f.selection is None for _, f in findings),
         ),
         Column("verdict", "Verdict", "verdict"),
@@ -144,8 +148,8 @@ def controls_table(record: RunRecord) -> Table:
     columns = (
         *cell_columns(record),
         Column("audit", "Audit"),
-        Column("source", "Source"),
-        Column("selection", "Selection"),
+        Column("source", "Source", hint=_SOURCE_HINT),
+        Column("selection", "Selection", hint=_SELECTION_HINT),
         Column("positive", "Positive control", "flag", "A release known to leak in this way: it must be caught."),
         Column("positive_value", "Value", "metric"),
         Column("positive_release", "What it is"),

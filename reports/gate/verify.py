@@ -62,7 +62,7 @@ class Verified:
         return "\n".join([*lines, "does not hold" if self.problems else "holds"])
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The result as a JSON object."""
         return {
             "holds": not self.problems,
             "files": self.files,

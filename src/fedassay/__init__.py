@@ -21,8 +21,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedassay.support.version import __version__
-
 if TYPE_CHECKING:
     from fedassay.api.attacks import latex
     from fedassay.api.calls import audit, check, compare, load, read_plan, run, runs
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from fedassay.recorders.plain import Declared, Recorder, record
     from fedassay.reports.gate.policy import Policy
     from fedassay.support.errors import DataError, FedassayError, MissingExtraError, PlanError
+    from fedassay.support.version import __version__
 
 __all__ = [
     "Comparison",
@@ -69,6 +68,7 @@ _PLACES = {
     "Policy": "reports.gate.policy",
     **dict.fromkeys(("Declared", "Recorder", "record"), "recorders.plain"),
     **dict.fromkeys(("DataError", "FedassayError", "MissingExtraError", "PlanError"), "support.errors"),
+    "__version__": "support.version",
 }
 """The module of each name, imported when the name is asked for."""
 

@@ -121,7 +121,10 @@ def _redact(function: _F) -> _F:
     return click.option("--redact", is_flag=True, help=_REDACT)(function)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="What words of reports and plans mean: docs/glossary.md.",
+)
 @click.version_option(__version__, prog_name="fedassay")
 def cli() -> None:
     """Assay what a one-shot federated learning method gives away."""

@@ -22,6 +22,7 @@ import yaml
 
 from fedassay import __version__
 from fedassay.cli import cli
+from fedassay.plan.resolve import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "howto" / "gate-ci.md").read_text(encoding="utf-8")
@@ -274,6 +275,42 @@ def test_every_hook_is_a_command_that_there_is() -> None:
         assert hook["language_version"].removeprefix("python") in PROJECT["requires-python"]
     told = yaml.safe_load(_block(".pre-commit-config.yaml"))["repos"][0]["hooks"]
     assert {hook["id"] for hook in told} == {hook["id"] for hook in HOOKS}
+
+
+def test_ci_runs_what_contributing_says() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    run = [line for line in lines if line.startswith("make ")]
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert run == ["make check", "make test"]
+    assert all(f"`{line}`" in contributing.partition("Before a release")[0] for line in run)
+    assert {name for name in re.findall(r"`make ([\w-]+)`", contributing)} <= set(targets)
+
+
+def test_own_hooks_run_what_the_environment_has() -> None:
+    own = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    known = {"ruff", "mypy", *PROJECT["scripts"]}
+    assert {Path(shlex.split(hook["entry"])[0]).name for hook in own} <= known
+    assert {hook["language"] for hook in own} == {"system"}
+    (plans,) = [hook for hook in own if "validate" in hook["entry"]]
+    taken = [str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.yaml")]
+    taken = [path for path in taken if re.search(plans["files"], path) and not re.search(plans["exclude"], path)]
+    assert len(taken) > 20
+    assert all(load_scenario(ROOT / path) for path in taken)
+
+
+def test_issue_templates_name_commands_that_there_are() -> None:
+    folder = ROOT / ".github" / "ISSUE_TEMPLATE"
+    forms = [
+        yaml.safe_load(path.read_text(encoding="utf-8")) for path in folder.glob("*.yml") if path.stem != "config"
+    ]
+    assert len(forms) == 3
+    for form in forms:
+        assert form["name"]
+        assert form["description"]
+        assert any(part.get("validations", {}).get("required") for part in form["body"])
+        for command in re.findall(r"`fedassay (\w+)", yaml.safe_dump(form)):
+            assert command in cli.commands
 
 
 @pytest.mark.parametrize(

@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections import defaultdict
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fedassay"
 ROOMS = ("methods", "attacks", "audits", "reports")
+_SPEC = importlib.util.spec_from_file_location("architecture", ROOT / "docs" / "architecture.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+picture = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(picture)
 LOOSE = {"__init__", "__main__", "cli", "console"}
 """Modules that stand in no folder: the command line and the public face."""
-
-
-def _modules() -> dict[str, Path]:
-    """Every module below `fedassay`, the rooms included, by its dotted name."""
-    places = [(PACKAGE, "")] + [(ROOT / room, f"{room}.") for room in ROOMS]
-    names = {}
-    for place, prefix in places:
-        for path in place.rglob("*.py"):
-            parts = path.relative_to(place).with_suffix("").parts
-            if not prefix and parts[0] in (*ROOMS, "configs"):
-                continue
-            name = prefix + ".".join(parts)
-            names[name.removesuffix(".__init__").removesuffix(".")] = path
-    return names
-
-
-@cache
-def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
-def _imports(path: Path, names: dict[str, Path]) -> set[str]:
-    """The modules of the package that a module imports, those for type checking included."""
-    targets = set()
-    for node in _import_statements(path):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedassay."):
-            module = str(node.module).removeprefix("fedassay.")
-            targets |= {full if (full := f"{module}.{alias.name}") in names else module for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module == "fedassay":
-            targets |= {alias.name for alias in node.names if alias.name in names}
-        elif isinstance(node, ast.Import):
-            targets |= {alias.name.removeprefix("fedassay.") for alias in node.names if "fedassay." in alias.name}
-    return targets & set(names)
 
 
 def _circle(graph: dict[str, set[str]]) -> list[str]:
@@ -58,17 +29,17 @@ def _circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
-    names = _modules()
+    names = picture.modules()
     assert len(names) > 200
-    assert _circle({name: _imports(path, names) - {name} for name, path in names.items()}) == []
+    assert _circle({name: picture.imports(path) - {name} for name, path in names.items()}) == []
 
 
 def test_no_folder_imports_itself_in_a_circle() -> None:
-    names = _modules()
+    names = picture.modules()
     graph: dict[str, set[str]] = defaultdict(set)
     for name, path in names.items():
         own = name.partition(".")[0]
-        graph[own] |= {other.partition(".")[0] for other in _imports(path, names)} - {own}
+        graph[own] |= {other.partition(".")[0] for other in picture.imports(path)} - {own}
     assert _circle(graph) == []
 
 
@@ -85,7 +56,40 @@ def test_every_folder_says_what_belongs_there() -> None:
 
 
 def test_support_imports_nothing_else_of_the_package() -> None:
-    names = _modules()
+    names = picture.modules()
     for name, path in names.items():
         if name.startswith("support."):
-            assert all(other.startswith("support") for other in _imports(path, names)), name
+            assert all(other.startswith("support") for other in picture.imports(path)), name
+
+
+def test_files_are_as_short_as_contributing_says() -> None:
+    lengths = {
+        name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in picture.modules().items()
+    }
+    assert sum(lines <= 300 for lines in lengths.values()) >= 0.9 * len(lengths)
+    assert {name for name, lines in lengths.items() if lines > 520} <= {"cli"}
+
+
+def test_the_picture_of_the_architecture_is_that_of_the_imports() -> None:
+    assert picture.main(["--check"]) == 0
+
+
+def test_the_picture_shows_what_is_imported() -> None:
+    assert {"support", "contracts", "exchange"} <= picture.folders()["methods"]
+    assert not picture.folders()["support"]
+    assert not picture.folders()["methods"] & {"attacks", "audits", "reports"}
+    another = picture.PAGE.read_text(encoding="utf-8").replace("■", "", 1)
+    assert picture.written(another) == picture.PAGE.read_text(encoding="utf-8")
+
+
+def test_no_module_imports_the_public_face() -> None:
+    for name, path in picture.modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            taken = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            face = "fedassay" in taken or (isinstance(node, ast.ImportFrom) and node.module == "fedassay")
+            assert not face or name in ("cli", "__main__") or _of_a_folder(node), f"{name}: {ast.unparse(node)}"
+
+
+def _of_a_folder(node: ast.AST) -> bool:
+    """Whether `from fedassay import ...` names folders, which are no part of the face."""
+    return isinstance(node, ast.ImportFrom) and all((PACKAGE / alias.name).is_dir() for alias in node.names)

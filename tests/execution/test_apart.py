@@ -6,6 +6,8 @@ import faulthandler
 import gc
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -144,3 +146,24 @@ def test_a_run_with_several_threads_is_what_reruns_repeat(tmp_path: Path) -> Non
     with at_threads(2):
         done = run_cell(scenario, cell, folder=tmp_path, device="cpu", threads=2)
     assert done.cell.privacy.verdict == "sound", done.cell.privacy.reason
+
+
+_SCRIPT = """
+import fedassay
+print("once", flush=True)
+for number in range(2):
+    run = fedassay.run({plan!r}, f"out{{number}}", progress=False)
+    print(run.errors, run.record.cells[0].privacy.verdict, flush=True)
+"""
+
+
+def test_a_script_that_runs_two_plans_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
+    """The second run is in a new process, which ran the script from its start and died, saying so at length."""
+    scenario, _ = _private(tmp_path)
+    (tmp_path / "script.py").write_text(_SCRIPT.format(plan=scenario.resolved()))
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["once", "() sound", "() sound"]
+    assert "Traceback" not in done.stderr

@@ -36,7 +36,7 @@ WINDOW = 100
 SIZES, WINDOWS, MEANS, LAGS, SHAPE = 0.65, 0.1, 0.05, 0.1, 0.1
 """Shares of the level."""
 TOO_SMALL = 0.8
-"""Of the share of a size, what too little noise has; the rest is for too much."""
+"""Part of a size's share that tests for too little noise; the rest tests for too much."""
 _MOST_WINDOWS = 2000
 _OVERLAP = 16
 """Products that a lag is told by at least."""
@@ -109,7 +109,7 @@ def noise_in_blocks(statistics: Sequence[tuple[str, Floats]]) -> BlockTest | Non
 
 
 def size_level(level: float, statistics: int) -> float:
-    """Of a level, what the test has that finds too little noise in one of so many statistics."""
+    """The part of a level that each of so many statistics is tested at, by the test for too little noise."""
     return level * SIZES * TOO_SMALL / statistics
 
 
@@ -173,7 +173,7 @@ def _alike(statistic: str, together: Floats) -> list[_Block]:
     squares = np.concatenate([[0.0], np.cumsum(values * values)])
     lags = np.arange(1, count - _OVERLAP + 1)
     forwards = irfft(turned * turned.conj(), size)[lags] / np.sqrt(squares[count - lags])
-    # Of i + j = s each pair is met twice, and a number with itself once where s is even.
+    # Each pair with i + j = s is met twice, and where s is even a number meets itself once.
     sums = np.arange(2 * _OVERLAP - 1, 2 * (count - _OVERLAP))
     own = np.where(sums % 2 == 0, values[sums // 2] ** 2, 0.0)
     first, last = np.maximum(0, sums - count + 1), (sums + 1) // 2

@@ -119,7 +119,7 @@ def field_of(key: Key, cells: list[Covered]) -> str:
 
 
 def named(key: Key, fields: tuple[str, ...]) -> str:
-    """Of the fields of a joint release, those that the name of the draw's part speaks of; else all of them."""
+    """The fields of a joint release that the name of the draw's part speaks of; all where it names none."""
     stem = key.part.rstrip("s")
     like = [name for name in fields if stem and stem in name]
     return ", ".join(like or fields)

@@ -39,7 +39,7 @@ _MANY = 1000
 _RUNS = 12
 """Runs of a table at least, by which columns are compared."""
 _JITTER = 0.01
-"""Of the bounds' distance: how far a jittered number moves at most."""
+"""How far a jittered number moves at most, as a share of the distance of the bounds."""
 _LEVEL = 1e-4
 _TESTS = 4 * 4 + 1
 """Tests of an entry, which share the level: four tables, asked four questions each, and its own inputs."""
@@ -150,7 +150,7 @@ def _shared(side: Floats, entry: ExternalMechanism, where: str, level: float) ->
     lengths = np.sqrt(np.diagonal(products))
     pairs = np.triu_indices(columns, 1)
     alike = np.clip(np.abs(products / np.outer(lengths, lengths))[pairs], 0, 1 - 1e-12)
-    # Of normals that know no mean, r sqrt(n - 1) / sqrt(1 - r^2) has Student's distribution.
+    # For normals of known mean, r sqrt(n - 1) / sqrt(1 - r^2) has Student's distribution.
     nearest = alike.max() * math.sqrt((runs - 1) / (1 - alike.max() ** 2))
     by_pair = 2 * float(t.sf(nearest, runs - 1)) * len(alike)
     apart = np.array([np.trace(products, offset) for offset in range(1, columns)])
@@ -189,7 +189,7 @@ def _on_own(entry: ExternalMechanism, rng: np.random.Generator) -> str:
 
 
 def _differences(released: Floats) -> Floats:
-    """Of runs two by two, column by column: the noise of two runs, whatever lies beneath it."""
+    """Differences of runs two by two, column by column: the noise of two runs, whatever lies beneath it."""
     pairs = len(released) // 2
     return np.asarray((released[:pairs] - released[pairs : 2 * pairs]).ravel())
 

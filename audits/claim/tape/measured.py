@@ -29,7 +29,7 @@ FEWEST, MOST = 3, 12
 _WANTED = 0.75
 _ADDED = ("gaussian", "pure")
 _NONE = 1e-3
-"""Of the declared noise, a share that is none."""
+"""Share of the declared noise that counts as no noise."""
 
 
 @dataclass(frozen=True)

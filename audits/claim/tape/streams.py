@@ -54,7 +54,7 @@ def expected(draw: Draw, root: Seeds) -> Floats:
 
 
 def _factors(length: int, layout: str) -> Floats:
-    """Of the entries of a row, from the diagonal on."""
+    """Factors of the noise of a row's entries, from the diagonal on."""
     factors = np.full(length, 1.0 if layout == "mirrored" else 1 / math.sqrt(2.0))
     factors[0] = 1.0
     return factors

@@ -167,18 +167,7 @@ def _one_kind(
     for index, label in enumerate(labels(record)):
         line = sorted(((g, m) for g, m in measured if g.label == label), key=lambda pair: pair[0].asked.bare)
         spots = [(frame.across(g.asked.bare), frame.y(m.value), m, g) for g, m in line if m.value is not None]
-        band = [
-            (a, frame.y(m.low), frame.y(m.high))
-            for a, _, m, _ in spots
-            if m.low is not None and m.high is not None
-        ]
-        if len(band) > 1:
-            out.append(
-                polygon(
-                    [(a, high) for a, _, high in band] + [(a, low) for a, low, _ in band[::-1]],
-                    f"band s{index % 8}",
-                )
-            )
+        out += _band(frame, [(a, m) for a, _, m, _ in spots], index)
         out.append(polyline([(a, b) for a, b, _, _ in spots], f"line s{index % 8}"))
         out += [hover(_words(g, m), marker(index, a, b, hollow=not g.asked.finite)) for a, b, m, g in spots]
         if spots:
@@ -193,6 +182,15 @@ def _one_kind(
     svg = drawing(drawn.name, WIDTH, HEIGHT + extra_height(ends, WIDTH), drawn.title, described, out)
     columns = (*GROUP_KEYS, drawn.column, "low", "high", "seeds", *KIND_KEYS)
     return Figure(drawn.name, drawn.title, described, svg, columns, rows, note=note)
+
+
+def _band(frame: Frame, spots: Sequence[tuple[float, Metric]], index: int) -> list[str]:
+    """The area between the lower and the upper ends of a line's metrics, where two or more have both."""
+    ends = [(a, frame.y(m.low), frame.y(m.high)) for a, m in spots if m.low is not None and m.high is not None]
+    if len(ends) < 2:
+        return []
+    around = [(a, high) for a, _, high in ends] + [(a, low) for a, low, _ in ends[::-1]]
+    return [polygon(around, f"band s{index % 8}")]
 
 
 def _words(group: Group, metric: Metric) -> str:

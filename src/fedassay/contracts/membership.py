@@ -281,7 +281,7 @@ def make_game(
 
 
 def _among(clients: Sequence[Records], candidates: Records) -> list[Records]:
-    """Those records of every client that are candidates.
+    """The records of every client that are candidates.
 
     Raises:
         NotRunError: None is, or no candidate is anything else.

@@ -33,10 +33,10 @@ IDENTIFIED = (
         worse="higher",
     ),
 )
-"""Of recovered vectors and images held against galleries."""
+"""Metrics of recovered vectors and images held against galleries."""
 
 IMAGES = (PSNR, SSIM, LPIPS, SSIM_GAIN)
-"""Of images held against private ones."""
+"""Metrics of images held against private images."""
 
 FEATURE_COSINE = MetricFacts(
     "feature_cosine",
@@ -91,4 +91,4 @@ NOISE_MEASURED = MetricFacts(
     worse="lower",
 )
 CLAIM = (CLAIMED, ACCOUNTED, ACCOUNTED_STATED, OBSERVED, MU)
-"""Of a claim of differential privacy, and of the cell that makes it."""
+"""Metrics of a claim of differential privacy, and of the cell that makes it."""

@@ -37,7 +37,7 @@ _NAMES = [f"s{person}/{picture}.pgm" for person in range(1, PERSONS + 1) for pic
 _ALLOWED = "att_faces.zip, the folder unpacked from it, or an .npz with x, uint8 (400, 112, 92), in that order"
 _SHAPE = (PERSONS * PICTURES, 112, 92)
 _SHA256 = "2e4844a9f4fa4397058f69d6208047170f2e9d399cda18b55c1e8d28f0a83431"
-"""Of the pixels: glasses are known of these pictures in this order."""
+"""Digest of the pixels: glasses are known of these pictures in this order."""
 
 _ALWAYS = (1, 5, 13, 26, 27, 30, 33, 36)
 _SOMETIMES = {

@@ -22,7 +22,7 @@ LEAST_DEVIATION = 12.0
 
 class _Photograph(NamedTuple):
     function: str
-    """Of `skimage.data`, or a file of `sklearn.datasets.load_sample_image`."""
+    """Name in `skimage.data`, or a file of `sklearn.datasets.load_sample_image`."""
     factor: int
     """Blocks of so many pixels squared are averaged into one before the patches are cut."""
 

@@ -22,7 +22,7 @@ _MOMENT = 4e-9
 """Seconds of all attacks on one second moment, over the cube of its width; 34 s were measured at 2,048."""
 
 _COVARIANCE = 1e-9
-"""The same of one class's covariance, of which only eigenvalues are computed, up to twice."""
+"""Seconds of all attacks on one class's covariance, over the cube of its width: its eigenvalues, up to twice."""
 
 _FACTORS = 60 / 256**3
 """Seconds of a factorization over the cube of the number of records: a minute at 256, a second at 64."""
@@ -64,7 +64,7 @@ def seconds_of(transcript: Transcript, enough: float = math.inf) -> float:
 
 
 def _decomposing(message: Message) -> float:
-    """Of all that is decomposed as wide as it is, from the shapes alone."""
+    """Cost of every decomposition at full width, from the shapes alone."""
     total = 0.0
     for item in message.fields.values():
         if item.kind in GRAMS:
@@ -78,7 +78,7 @@ def _decomposing(message: Message) -> float:
 
 
 def _factoring(gram: Gram) -> float:
-    """Of one factorization, where it would be tried; the number of records is sent, or the rank tells it."""
+    """Cost of one factorization, where it would be tried; the number of records is sent, or the rank tells it."""
     if not gram.second.size:
         return 0.0
     try:
@@ -96,7 +96,7 @@ def _factoring(gram: Gram) -> float:
 
 
 def _factoring_classes(message: Message) -> float:
-    """Of those class by class, of covariances with counts beside them, each tried with two normalisations."""
+    """Cost of factoring covariances with counts class by class, each tried with two normalisations."""
     counts = message.of_kind("class_counts")
     kinds = {item.kind for item in message.fields.values() if len(item.shape) > 1}
     if counts is None or not kinds & {"class_covariances", "mixture_covariances"}:

@@ -205,7 +205,7 @@ def _rows(cell: CellRecord, rows: Iterable[LedgerRow], read: Transcript) -> Iter
         wrong += [
             name for name in ("sensitivity", "noise_scale") if _unlike_pair(getattr(own, name), getattr(row, name))
         ]
-        # Of a field that senders protect in several ways a row names one of them.
+        # Where senders protect a field in several ways, a row names one of these ways.
         wrong += [
             name
             for name in ("adjacency", "unit", "group")

@@ -48,7 +48,7 @@ class Together:
         return f"epsilon {self.total.bare:.3g} {kind}"
 
     def as_dict(self) -> dict[str, str | float | None]:
-        """The same for programs."""
+        """The ledger as a JSON object."""
         epsilon: float | str | None = None if self.total is None else self.total.bare
         return {**asdict(self.kind), "epsilon": "inf" if epsilon == math.inf else epsilon, "reason": self.reason}
 

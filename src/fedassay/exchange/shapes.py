@@ -7,7 +7,7 @@ message itself is large: a label of 10^12, a class list that names a class twice
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,6 +140,15 @@ def _widths(message: Message, classes: int) -> Iterator[str]:
     wide = (held[kind].shape[1] for kind in _WIDE if kind in held)
     if any(other != width for other in wide):
         yield "class sums, means or ridge weights of different widths in one message"
+    yield from _moments(held, width)
+    matrix, phases = held.get("projection"), held.get("phases")
+    if matrix is not None and phases is not None and matrix.shape[1] != len(phases):
+        yield f"phases have shape {phases.shape}; beside a projection of width {matrix.shape[1]}: one each"
+    yield from _covariances(held)
+
+
+def _moments(held: Mapping[str, NDArray[Any]], width: int | None) -> Iterator[str]:
+    """Second moments, in all and by class, beside sums or means of a width; None: there are none."""
     for kind in GRAMS:
         moment = held.get(kind)
         if moment is None:
@@ -157,9 +166,10 @@ def _widths(message: Message, classes: int) -> Iterator[str]:
         if moments.shape not in allowed:
             listed = " or ".join(map(str, allowed))
             yield f"class_second_moments have shape {moments.shape}; of this width: {listed}"
-    matrix, phases = held.get("projection"), held.get("phases")
-    if matrix is not None and phases is not None and matrix.shape[1] != len(phases):
-        yield f"phases have shape {phases.shape}; beside a projection of width {matrix.shape[1]}: one each"
+
+
+def _covariances(held: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+    """Covariances beside the means that they belong to."""
     for covariances, means in (("class_covariances", "class_means"), ("mixture_covariances", "mixture_means")):
         if covariances in held and means in held:
             rows, d = held[means].shape

@@ -50,7 +50,7 @@ from fedassay.support.types import Floats, Images
 
 
 def _no_coverage(findings: Sequence[Finding]) -> tuple[Coverage, ...]:
-    """Of a cell of which nothing was seen."""
+    """The coverage of a cell of which nothing was seen."""
     del findings
     return ()
 
@@ -186,7 +186,7 @@ class Work:
         facts, known = attack.build.facts, self.job.known
         if "membership_game" in facts.needs and not self.game.questions and known.clients:
             raise NotRunError(self.game.why)
-        # Of captured messages without a plan there is neither: images may be computed from them all the same.
+        # Captured messages without a plan have neither; images may be computed from the messages all the same.
         alone = known.backbone is not None and not known.fresh.pictures
         if alone and {"reconstructions", "inversions"} & set(facts.gives):
             raise NotRunError(NO_PICTURES)

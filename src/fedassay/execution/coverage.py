@@ -94,7 +94,7 @@ def _timed(row: Coverage, parts: Sequence[Part], another: NextRun | None) -> Cov
 
 
 def _not_run(name: str, facts: AttackFacts, run: set[str], judged: set[str], another: NextRun | None) -> Coverage:
-    """Of an attack that applies, and of which there is no finding."""
+    """The row of an attack that applies, and of which there is no finding."""
     judges = [audit for audit, other in every_audit().items() if other.judge(facts)]
     missing = [f"{name} to attacks"] if name not in run else []
     if not set(judges) & judged and judges:
@@ -113,7 +113,7 @@ def _not_run(name: str, facts: AttackFacts, run: set[str], judged: set[str], ano
 
 
 def _row(name: str, findings: Sequence[Finding], another: NextRun | None) -> Coverage:
-    """Of an attack of which there are findings: a leak is an answer, silence is one where all of it is."""
+    """The row of an attack with findings: a leak is an answer, and silence where no finding is inconclusive."""
     tried = [finding for finding in findings if finding.verdict != "not_run"]
     if not tried:
         return Coverage(attack=name, status="not_run", reason=findings[0].reason)

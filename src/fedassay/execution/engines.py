@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -54,7 +56,7 @@ class Lines(Protocol):
 
 
 _lines: Lines | None = None
-"""Of a worker: to the process that started it."""
+"""The queue from a worker to the process that started the worker."""
 
 _in_ray = False
 """Whether this process works on tasks of a Ray cluster."""
@@ -109,7 +111,8 @@ def _pooled(
             while left or running:
                 # No more at once than there are workers, so that what runs when one dies is known.
                 while left and len(running) < jobs:
-                    running[pool.submit(work, left[0])] = left[0]
+                    with _main_hidden(work):
+                        running[pool.submit(work, left[0])] = left[0]
                     left.pop(0)
                 finished, _ = wait(running, timeout=_LISTENING, return_when=FIRST_COMPLETED)
                 _pass_on(lines, tell)
@@ -148,6 +151,24 @@ def _environment(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
+@contextmanager
+def _main_hidden(work: Work) -> Iterator[None]:
+    """New processes leave the main module alone where they need nothing of it.
+
+    They would run it first, and a script that does not ask whether it is the main one would run as a whole again.
+    """
+    main = sys.modules["__main__"]
+    hidden = {"__file__", "__spec__"} & set(vars(main))
+    if b"__main__" in pickle.dumps(work):
+        hidden = set()
+    kept = {name: vars(main)[name] for name in hidden}
+    vars(main).update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        vars(main).update(kept)
+
+
 def _pass_on(lines: Lines, tell: Tell) -> None:
     """Say what workers have said so far."""
     while not lines.empty():
@@ -161,7 +182,7 @@ def tell_parent(line: str) -> None:
 
 
 TO_PARENT = Progress(tells=tell_parent)
-"""Of a worker: steps report nowhere, lines go to the process that started it."""
+"""Progress of a worker: steps report nowhere, lines go to the process that started the worker."""
 
 
 def _start_worker(threads: int, lines: Lines) -> None:

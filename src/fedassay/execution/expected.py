@@ -88,7 +88,7 @@ class Expected:
     why: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON; what is not known is null."""
+        """The estimate as a JSON object; what is not known is null."""
         figures = {"sigma": self.sigma, "accuracy": self.accuracy, "accuracy_without_noise": self.plain}
         return {
             "method": self.method,

@@ -221,7 +221,7 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
         loaded = load(request_of(other, base, seeds.child("attacker")))
         held, source = loaded.train, f"out of distribution: {loaded.source}"
         if held.groups is not None:
-            # They are numbered by themselves, and are none of the data set's.
+            # These persons are numbered by themselves: none of them is a person of the data set.
             held = replace(held, groups=-1 - held.groups)
         if held.image_shape != own.image_shape:
             raise PlanError(

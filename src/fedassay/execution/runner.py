@@ -83,7 +83,7 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
     device = _device_here(scenario, options)
     threads = threads_now()
     secret = key_of_digests() if options.redact else None
-    # Of an earlier run in this process: its files may have changed since.
+    # Files of an earlier run in this process may have changed since.
     _prepared.cache_clear()
     _shared.cache_clear()
     _APART.clear()

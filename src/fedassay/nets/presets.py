@@ -153,7 +153,7 @@ for CIFAR-10, with scale-and-shift conditioning. None of this project's addition
 """
 
 PAPER_SHORT = replace(PAPER, name="paper_short", steps=5000, warmup=250, ema=0.999)
-"""The same network, rate and batch, trained for minutes on a data-centre GPU; never measured."""
+"""The paper's network, rate and batch, trained for minutes on a data-centre GPU; never measured."""
 
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in (TINY, SMALL, PAPER, PAPER_SHORT)}
 """Every preset by name."""

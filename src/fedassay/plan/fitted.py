@@ -154,7 +154,7 @@ def _ways(data: Path, base: Path, label_column: str | None) -> Iterator[dict[str
     path = data.resolve()
     shown = str(path.relative_to(base)) if path.is_relative_to(base) else str(path)
     if not path.is_dir():
-        # Of several labels a record, the first that has two classes.
+        # Where a record has several labels, the first label with two classes is taken.
         columns = [None, *range(100)] if label_column is None else [_number(label_column)]
         for column in columns:
             source = {"name": "npz", "path": shown} | ({} if column is None else {"label_column": column})

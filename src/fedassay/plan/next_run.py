@@ -73,7 +73,7 @@ class NextRun:
         return float(total)
 
     def _parameters(self, part: Part) -> dict[str, Any]:
-        """Those of the plan's first such part, or the defaults."""
+        """Parameters of the plan's first entry of this name, or the defaults."""
         named = self.scenario.attacks if part.kind == "attack" else self.scenario.audits
         own = [entry.params for entry in named if entry.name == part.name]
         return own[0] if own else component(part.kind, part.name)().model_dump(mode="json")

@@ -21,9 +21,9 @@ GPU_FILE = Path(__file__).with_name("gpu_rates.json")
 DENSE_FLOPS = 5.0e10
 """Floating-point operations a second of fully connected layers in training."""
 CONVOLUTION_FLOPS = 2.5e10
-"""The same of small convolutions, in training and in use."""
+"""Floating-point operations a second of small convolutions, in training and in use."""
 UNET_FLOPS = 2.5e10
-"""The same of U-Nets."""
+"""Floating-point operations a second of U-Nets, in training and in use."""
 STEP = 3.0e-4
 """An optimiser step besides its arithmetic."""
 PRIVATE_RECORD = 2.2

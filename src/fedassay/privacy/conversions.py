@@ -129,7 +129,7 @@ def under_replacement(claim: Epsilon, adjacency: Adjacency) -> Epsilon:
 
 
 def _chained(claim: Epsilon, steps: int, how: str) -> Epsilon:
-    """So many neighbours in a chain; infinite, at the delta that was given, where nothing is left of it."""
+    """The guarantee over a chain of so many neighbours; infinite where no probability is left of its delta."""
     pair = group_pair(claim.bare, claim.delta, steps)
     nothing = pair.delta >= 1
     bare, delta = (math.inf, claim.delta) if nothing else (pair.epsilon, pair.delta)

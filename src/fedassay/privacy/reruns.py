@@ -257,7 +257,7 @@ def ridge_sums(
 
 
 def beside_constant(experiment: Experiment) -> Experiment:
-    """The same of records with a last feature that is 1, which the statistic leaves out."""
+    """The experiment on records with a last feature that is 1, which the statistic leaves out."""
     pair = experiment.neighbours
 
     def longer(features: Floats) -> Floats:

@@ -23,7 +23,7 @@ _STEPS, _LEAST, _MOST = 1_000_000, 1e-3, 1e6
 """Steps, and noise multipliers, that it answers for in seconds."""
 
 _ERROR = 0.01
-"""Of epsilon, in absolute terms; of delta, relative to it, a thousandth."""
+"""Tolerance of epsilon, in absolute terms; that of delta is a thousandth of delta."""
 
 
 class Opinion(NamedTuple):

@@ -101,7 +101,7 @@ class Draw:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what went in and came out."""
+        """Shape of what went in and came out."""
         return self.out.shape
 
 
@@ -132,7 +132,7 @@ class ExternalMechanism:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what came out."""
+        """Shape of what came out."""
         return self.out.shape
 
 

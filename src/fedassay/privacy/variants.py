@@ -1,4 +1,4 @@
-"""The same statistic under other noise: the two controls of an observed bound.
+"""A statistic under other noise: the two controls of an observed bound.
 
 A control must be right whether or not the audited mechanism is. So the noise of the positive control is
 the mechanism's own, scaled down until nobody could call it private; that of the negative control is drawn

@@ -330,7 +330,7 @@ class CellRecord(Frozen):
 
     @property
     def accounted_stated(self) -> Epsilon | None:
-        """The same on the source's own stated sensitivities."""
+        """Accounted epsilon on the source's own stated sensitivities."""
         stated = self.privacy.accounted_stated
         return None if stated is None else self.asked.like(stated)
 

@@ -173,7 +173,7 @@ def _directions(values: Tensor) -> Tensor:
 def _coordinates(
     values: Tensor, squares: Tensor, directions: Tensor, against_centre: Tensor, orthonormal: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of images relative to the centre: squared norms, rounded coordinates, norms of rounding and rest."""
+    """Squared norms, rounded coordinates, and norms of rounding and rest, of images relative to the centre."""
     products = torch._int_mm(values, directions).double()
     centred = products[:, :-1] - against_centre[:-1]
     exact = centred @ orthonormal

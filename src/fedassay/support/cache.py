@@ -344,7 +344,7 @@ def _homes() -> list[Path]:
 
 
 def _private_homes() -> list[Path]:
-    """Those of them whose entries are private: earlier versions kept entries of any kind in the folder itself."""
+    """Folders whose entries are private: earlier versions kept entries of any kind in the folder itself."""
     return [folder(), folder() / _PRIVATE]
 
 

@@ -137,7 +137,7 @@ def smallest(epsilons: Iterable[Epsilon]) -> Epsilon | None:
 
 
 def ascending(epsilons: Iterable[Epsilon]) -> list[Epsilon]:
-    """Those of one kind, the smallest first.
+    """The epsilons of one kind, the smallest first.
 
     Raises:
         UnlikeKindsError: There are several kinds.

@@ -61,7 +61,7 @@ class Why(str):
         return partial(Why, str(self), self.role, self.held, self.needed, kind=self.kind), ()
 
     def said(self, words: str) -> Why:
-        """The same in other words."""
+        """The same error with another message."""
         return Why(words, self.role, self.held, self.needed, kind=self.kind)
 
 

@@ -10,7 +10,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 YAML_BYTES = MIB
-"""Of a plan, a policy or a list of releases. The largest that ship have 10 kB; a mebibyte takes a second."""
+"""Bytes of a plan, a policy or a list of releases. The largest that ship have 10 kB; a mebibyte takes a second."""
 
 YAML_DEPTH = 40
 """Nesting of YAML. Plans go 6 deep; parsers and validators recurse."""
@@ -22,10 +22,10 @@ NUMBER_LENGTH = 40
 """Characters of a number. A double is written in 25; integers of thousands of digits take quadratic time."""
 
 JSON_BYTES = 64 * MIB
-"""Of a record, or of the manifest of a transcript. A cell takes 50 kB, a message 400 bytes."""
+"""Bytes of a record, or of the manifest of a transcript. A cell takes 50 kB, a message 400 bytes."""
 
 KEY_BYTES = MIB
-"""Of a public key in PEM. One of RSA with 16,384 bits has 3 kB."""
+"""Bytes of a public key in PEM. An RSA key with 16,384 bits has 3 kB."""
 
 JSON_CONTAINERS = 300_000
 """Lists and mappings in JSON. One that is empty takes 2 bytes in the file and 100 to 200 in memory."""
@@ -85,25 +85,25 @@ ARRAYS = 10_000
 """Arrays in one file of weights, or in one message. The largest vision networks have 2,000."""
 
 HEADER_BYTES = 4 * MIB
-"""Of a safetensors header, which takes about 100 bytes an array."""
+"""Bytes of a safetensors header, which takes about 100 bytes an array."""
 
 MESSAGE_BYTES = 4 * GIB
-"""Of one message as it was sent."""
+"""Bytes of one message as it was sent."""
 
 RUN_FILE_BYTES = GIB
-"""Of any other file of a run: a page with all its pictures has some megabytes."""
+"""Bytes of any other file of a run: a page with all its pictures has some megabytes."""
 
 SIDES = 16
 """Axes of an array."""
 
 WEIGHTS_BYTES = 8 * GIB
-"""Of a file of weights. The largest that torchvision publishes has 2.6 GB."""
+"""Bytes of a file of weights. The largest that torchvision publishes has 2.6 GB."""
 
 PICKLE_BYTES = 32 * MIB
-"""Of the part of a file of weights that says what its tensors are; 200 bytes a tensor."""
+"""Bytes of the part of a file of weights that says what its tensors are; 200 bytes a tensor."""
 
 ARRAY_BYTES = 8 * GIB
-"""Of all images of a data set in memory. ImageNet's 1.3 million at 32 pixels a side take 4."""
+"""Bytes of all images of a data set in memory. ImageNet's 1.3 million at 32 pixels a side take 4 GiB."""
 
 RATIO = 200
 """How many times a packed array may be larger than in its file, beyond `UNPACKED_FREELY`; photographs: 3."""
@@ -124,19 +124,19 @@ TABLE_EMPTY = 100_000
 """Empty lines of a table of labels; spreadsheets leave some at the end."""
 
 TABLE_BYTES = 256 * MIB
-"""Of a table of labels. A million rows of 100 letters take 100 MB."""
+"""Bytes of a table of labels. A million rows of 100 letters take 100 MB."""
 
 FOLDERS_DEEP = 32
 """Folders inside each other that are searched for images."""
 
 IMAGE_FILE_BYTES = 256 * MIB
-"""Of one image file."""
+"""Bytes of one image file."""
 
 IMAGE_PIXELS = 64 * MIB
-"""Of one image, told by its header: more than any camera's, and 200 MB in memory."""
+"""Pixels of one image, told by its header: more than any camera's, and 200 MB in memory."""
 
 IMAGE_HEADER_BYTES = 64 * 1024
-"""Of a text in an image's header, which is read byte by byte."""
+"""Bytes of a text in an image's header, which is read byte by byte."""
 
 IMAGE_SIDE = 4_096
 """Side that images are resized to, in pixels; the largest networks take 1,024."""

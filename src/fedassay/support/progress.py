@@ -199,7 +199,7 @@ def _notebook_line() -> Iterator[Callable[[str], None]]:
     shown = display(HTML(""), display_id=True)
     try:
         with warnings.catch_warnings():
-            # Of tqdm, which libraries import and none of our steps shows.
+            # The warning is of tqdm, which libraries import and whose bars no step of ours shows.
             warnings.filterwarnings("ignore", message="IProgress not found")
             yield lambda line: shown.update(HTML(f"<small>{escape(line)}</small>"))
     finally:

@@ -56,7 +56,7 @@ def read_regular(path: Path, most: int, *, follow: bool = True, error: type[Feda
     """
     regular_size(path, most, follow=follow, error=error)
     try:
-        # It may have been replaced meanwhile: a pipe must not be waited for, and a link not be followed.
+        # The file may have been replaced meanwhile: a pipe must not be waited for, and a link not be followed.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         with os.fdopen(handle, "rb") as stream:
             status = os.fstat(handle)
@@ -74,7 +74,7 @@ def _whole(stream: BinaryIO, size: int, most: int) -> bytes:
     content = stream.read(size + 1)
     if len(content) <= size:
         return content
-    # It grows, or is one of the system's own, which have no size.
+    # The file grows, or is one of the system's own, which have no size.
     grown = bytearray(content)
     while len(grown) <= most and (more := stream.read(limits.MIB)):
         grown += more

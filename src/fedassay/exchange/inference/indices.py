@@ -108,18 +108,13 @@ def read_groups(whole: Mapping[str, Sheet], components: Sequence[int], classes: 
     if len(groups) != 1:
         return Indices()
     held = {name: sheet.arrays for name, sheet in whole.items()}
-    ids = [name for name, values in held.items() if _are_ids(values, classes)]
-    if len(ids) > 1:
-        ids = [name for name in ids if not _add_up(held[name], components)]
+    ids = _rows_of_ids(held, components, classes)
     if len(ids) > 1 or (not ids and any(length != classes for length in next(iter(groups)))):
         return Indices(
             {name: unsure("class_ids", "class_counts", why="several rows may be classes") for name in held}
         )
     rest = {name: values for name, values in held.items() if name not in ids}
-    parts = [name for name, values in rest.items() if _add_up(values, components)]
-    if len(parts) == 2:
-        low, high = sorted(parts, key=lambda name: float(sum(a.sum() for a in rest[name])))
-        parts = [low] if any((a < b).any() for a, b in zip(rest[low], rest[high], strict=True)) else []
+    parts = _rows_of_components(rest, components)
     counts = [name for name in rest if name not in parts]
     if len(parts) > 1 or len(counts) != 1:
         return Indices({name: unsure("class_counts", "component_counts", why="not told apart") for name in held})
@@ -130,6 +125,21 @@ def read_groups(whole: Mapping[str, Sheet], components: Sequence[int], classes: 
     for name in parts:
         readings[name] = sure("component_counts", "whole numbers that add up to the number of components")
     return Indices(readings, counts=rest[counts[0]], components=rest[parts[0]] if parts else None)
+
+
+def _rows_of_ids(held: Mapping[str, Sequence[Matrix]], components: Sequence[int], classes: int) -> list[str]:
+    """Rows that may hold classes; of several only those that are no numbers of components."""
+    ids = [name for name, values in held.items() if _are_ids(values, classes)]
+    return ids if len(ids) < 2 else [name for name in ids if not _add_up(held[name], components)]
+
+
+def _rows_of_components(held: Mapping[str, Sequence[Matrix]], components: Sequence[int]) -> list[str]:
+    """Rows that add up to the components; of two the smaller one, where the other one exceeds it somewhere."""
+    parts = [name for name, values in held.items() if _add_up(values, components)]
+    if len(parts) != 2:
+        return parts
+    low, high = sorted(parts, key=lambda name: float(sum(a.sum() for a in held[name])))
+    return [low] if any((a < b).any() for a, b in zip(held[low], held[high], strict=True)) else []
 
 
 def _add_up(values: Sequence[Matrix], components: Sequence[int]) -> bool:

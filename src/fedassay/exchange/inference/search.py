@@ -6,7 +6,7 @@ cuts is told, or is one of a few statistics, and more is told than of the arrays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
@@ -92,18 +92,8 @@ def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
     tables = {name for name in arrays if name in best.readings and best.readings[name].kind in _SIDE_BY_SIDE}
     arrays = [name for name in arrays if name in tables or not best.complete]
     for cuts in _layouts({name: sheets[name] for name in arrays}, classes):
-        try:
-            parts = {name: cut.parts(sheets[name]) for name, cut in cuts.items()}
-        except ValueError:
-            continue
-        cut = {new: sheet for name in sheets for new, sheet in parts.get(name, {name: sheets[name]}).items()}
-        if len(cut) != sum(len(parts.get(name, [name])) for name in sheets):
-            continue
-        layout = _layout(cuts, cut, sheets, classes, read)
-        told = (
-            _told(layout.readings[new]) if new in layout.readings else 0 for own in parts.values() for new in own
-        )
-        if not all(told):
+        layout = _laid_out(cuts, sheets, classes, read)
+        if layout is None:
             continue
         doubtful = any(each.doubtful for each in cuts.values())
         more = layout.score > best.score and (best is not sent or set(cuts) <= tables)
@@ -113,6 +103,25 @@ def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
                 break
         elif layout.score == best.score and best is not sent and set(cuts) == set(best.cuts):
             rivals.append(layout)
+    return _settled(sent, best, rivals)
+
+
+def _laid_out(cuts: Mapping[str, Cut], sheets: Sheets, classes: int, read: Read) -> Layout | None:
+    """The layout that cuts make; None where a part does not fit, takes another's name, or is told as nothing."""
+    try:
+        parts = {name: cut.parts(sheets[name]) for name, cut in cuts.items()}
+    except ValueError:
+        return None
+    cut = {new: sheet for name in sheets for new, sheet in parts.get(name, {name: sheets[name]}).items()}
+    if len(cut) != sum(len(parts.get(name, [name])) for name in sheets):
+        return None
+    layout = _layout(cuts, cut, sheets, classes, read)
+    told = (_told(layout.readings[new]) if new in layout.readings else 0 for own in parts.values() for new in own)
+    return layout if all(told) else None
+
+
+def _settled(sent: Layout, best: Layout, rivals: Sequence[Layout]) -> Layout:
+    """The best layout where no rival of its score leaves an order in doubt; else the arrays as sent, unsure."""
     if not rivals or not any(each.doubtful for each in best.cuts.values()):
         return best
     # A table by rows that reads as well by columns is neither, but where numbers in another order make far more

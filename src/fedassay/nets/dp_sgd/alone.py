@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, trained
 
 _TOLERANCE = 2e-3
-"""Of a sum of gradients, over the sum of their norms: float32, in another order of summation."""
+"""Largest error of a sum of gradients over the sum of their norms: float32, in another order of summation."""
 
 
 @dataclass(frozen=True, eq=False)

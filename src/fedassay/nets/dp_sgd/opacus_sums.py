@@ -37,7 +37,7 @@ class OpacusSums:
 
         self._network = network
         self._parameters = {name: each for name, each in network.named_parameters() if each.requires_grad}
-        # Of the optimiser only the clipping is used: it takes no step, and adds no noise.
+        # Only the clipping of the optimiser is used: the optimiser takes no step and adds no noise.
         self._optimizer = DPOptimizer(
             torch.optim.SGD(self._parameters.values(), lr=0.0),
             noise_multiplier=0.0,

@@ -203,7 +203,7 @@ def replayed(training: Training, tape: Tape) -> dict[str, Tensor] | None:
 
 
 def digest(network: nn.Module) -> str:
-    """Of all parameters and buffers of a network."""
+    """Digest of all parameters and buffers of a network."""
     found = hashlib.sha256()
     for name, each in network.state_dict().items():
         found.update(f"{name}:{each.dtype}:{tuple(each.shape)}:".encode())

@@ -33,7 +33,7 @@ class Updates:
 
     @staticmethod
     def by(given: Optimizer | None, beside: float, pull: float = 0.0) -> Updates:
-        """Those of a key `optimizer`, beside which stands a learning rate; None: AdamW without decay."""
+        """The updates of a plan's key `optimizer` and the learning rate beside it; None: AdamW without decay."""
         if given is None:
             return Updates(beside, pull=pull)
         return Updates(given.rate(beside), 0.0, given.name, given.momentum, given.decay, pull)
