@@ -83,8 +83,8 @@ def test_a_run_attacks_what_is_left(tmp_path: Path) -> None:
         "colluder/1",
         "colluder/2",
     }
-    assert ("Adversary", "sees aggregate messages, white box backbone; 3 of 4 clients on its side, with what they sent and "
-            "their records") in facts(record)  # fmt: skip
+    (words,) = (text for name, text in facts(record) if name == "Adversary")
+    assert words.startswith("sees aggregate messages, white box backbone; 3 of 4 clients on its side")
 
 
 @pytest.mark.parametrize(("colluding", "mu"), [(0, 1.0), (2, 2**0.5), (3, 2.0)])
