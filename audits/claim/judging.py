@@ -143,7 +143,7 @@ def ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcri
         if accounted.total_stated != accounted.total:
             stated = f" ({accounted.epsilon_stated:.4g} on the source's own stated ones)"
         colluders = len(colluders_of(transcript.messages))
-        shares = f", with {colluders} clients that tell the server their noise" if colluders else ""
+        shares = f", with {colluders} of the clients telling the server their noise" if colluders else ""
         return (
             f"what leaves adds up to {accounted.total} on exact sensitivities{stated}{shares}, above the claimed "
             f"{claim.epsilon:g} at delta {claim.delta:g}"
