@@ -7,7 +7,8 @@ A part appends one row a draw to `--rows`, and goes on where it was stopped; `ta
 
 Parts: `methods` (every method, per client and aggregated, in every type), `large` (12,000 candidates),
 `coverage` (share of the members that the gallery holds), `likeness` (the gallery re-encoded, resized or cropped),
-`noise` (finite epsilon), `null` (messages of others) and `time` (seconds and memory against candidates).
+`noise` (finite epsilon), `null` (messages of others), `colluding` (k of ten clients tell their parts) and
+`time` (seconds and memory against candidates).
 Features are those of SqueezeNet at 64 pixels; they are kept under --cache. Intervals at 95 % are over draws
 (Student's).
 """
@@ -22,6 +23,7 @@ import re
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ from fedassay.backbones.base import Backbone
 from fedassay.backbones.precomputed import precomputed
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, visible
-from fedassay.contracts.method import Method, MethodInput
+from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.images import ImageSet
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
@@ -384,6 +386,70 @@ def _null(pool: Pool, method: Method, kind: str, size: int, draw: int) -> dict[s
     return found | {"certified": bool(found["whole"] or found["named"] > 0)}
 
 
+def colluding(pool: Pool, draws: int) -> Iterator[Job]:
+    """Some of ten clients tell the server their parts of FedCGS's sums; the gallery holds one client's records.
+
+    Of the others that are left it holds nobody. `null` subtracts as many parts of clients of another draw.
+    """
+    for epsilon in (np.inf, 8.0):
+        for kind in ("members", "null"):
+            for many in (0, 3, 5, 7, 8, 9):
+                for draw in range(draws if many or kind == "members" else 0):
+                    yield Job(
+                        {"epsilon": str(epsilon), "parts": kind, "colluding": many, "draw": draw},
+                        partial(_colluding, pool, many, draw, epsilon, kind),
+                    )
+
+
+def _colluding(pool: Pool, many: int, draw: int, epsilon: float, kind: str) -> dict[str, Any]:
+    clients, each = 10, pool.members // 10
+    members, others, own = drawn(pool, draw, (10 * each, each, pool.members // 2))
+    parts = [
+        pool.records(f"client/{place}" if place < clients - many else f"colluder/{place - clients + many}", rows)
+        for place, rows in enumerate(np.array_split(members, clients))
+    ]
+    outcome = _outcome(pool, parts, draw, epsilon)
+    if kind == "null":
+        # What is subtracted is of other people: the sum of all is as it was, and so is what is left of it not.
+        whole = visible(_outcome(pool, _named(parts), draw, epsilon), ThreatModel()).from_clients()[0]
+        strangers = drawn(pool, draw + 10_000, (10 * each,))[0]
+        theirs = [pool.records(f"client/{place}", rows) for place, rows in enumerate(np.split(strangers, clients))]
+        told = _outcome(pool, theirs, draw + 10_000, epsilon).transcript.from_clients()
+        wrong = [message for message in told if int(message.sender.partition("/")[2]) >= clients - many]
+        seen = visible(outcome, ThreatModel())
+        fields = {
+            name: replace(item, sent=item.values - sum(message.fields[name].values for message in wrong))
+            for name, item in whole.fields.items()
+        }
+        left = seen.from_clients()[0]
+        held = tuple(replace(message, fields=fields) if message is left else message for message in seen.messages)
+        seen = replace(seen, messages=held)
+    else:
+        seen = visible(outcome, ThreatModel(colluding=many))
+    rows = np.random.default_rng(draw + 1).permutation(np.concatenate([members[:each], others]))
+    gallery = pool.records("gallery", rows)
+    result = asked(pool, seen, parts[: clients - many], gallery, pool.records("attacker", own), Gallery())
+    found = judged(result, KEY, np.isin(rows, members[:each]))
+    if np.isfinite(epsilon):
+        mu = account(outcome.transcript, "add_remove", 1e-5, "record").mu
+        found["ceiling"] = None if mu is None else highest_auc(mu)
+    return found | {"members": each, "certified": bool(found["whole"])}
+
+
+def _named(parts: Sequence[Records]) -> list[Records]:
+    """The same records of clients that do not collude."""
+    return [replace(part, name=f"client/{place}") for place, part in enumerate(parts)]
+
+
+def _outcome(pool: Pool, parts: Sequence[Records], draw: int, epsilon: float) -> Outcome:
+    privacy = PrivacyTarget(epsilon=epsilon, delta=1e-5, adjacency="add_remove")
+    noise: Any = "central" if np.isfinite(epsilon) else "local"
+    method = FedCGS(secure_aggregation="all", noise=noise)
+    return method.run(
+        MethodInput(tuple(parts), parts[0], None, CLASSES, pool.known, privacy, Seeds(draw), "cpu", SILENT)
+    )
+
+
 def timing(pool: Pool, draws: int) -> Iterator[Job]:
     """Seconds and memory against candidates; what a size is expected to take is said before it starts."""
 
@@ -418,6 +484,7 @@ PARTS = {
     "likeness": likeness,
     "noise": noise,
     "null": null,
+    "colluding": colluding,
     "time": timing,
 }
 

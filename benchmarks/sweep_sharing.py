@@ -28,7 +28,7 @@ import measure
 import torch
 import yaml
 
-from fedassay.execution import of_plan, runner
+from fedassay.execution import runner, simulated_source
 from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.plan.resolve import load_scenario
 from fedassay.records.record import CellRecord, RunRecord
@@ -60,25 +60,25 @@ def plan(epsilons: list[object], methods: tuple[str, ...] = METHODS) -> str:
 @contextmanager
 def tests_in_run(tests: int | None) -> Iterator[None]:
     """Within the block, plans are judged at a level that is corrected for so many tests; None: for their own."""
-    own = of_plan.bounds_in
+    own = simulated_source.bounds_in
     if tests is not None:
-        of_plan.bounds_in = lambda _: tests
+        simulated_source.bounds_in = lambda _: tests
     try:
         yield
     finally:
-        of_plan.bounds_in = own
+        simulated_source.bounds_in = own
 
 
 def tests_of(text: str, folder: Path) -> int:
     """How many tests a plan's run holds."""
     (folder / "tests.yaml").write_text(text)
-    return of_plan.bounds_in(load_scenario(folder / "tests.yaml", ()))
+    return simulated_source.bounds_in(load_scenario(folder / "tests.yaml", ()))
 
 
 def run_alone(text: str, folder: Path, name: str) -> RunRecord:
     """Runs a plan with an empty cache and nothing left in this process from earlier plans."""
     os.environ["FEDASSAY_CACHE"] = str(folder / f"{name}.cache")
-    for shared in (runner._prepared, runner._shared, of_plan.similarity_of):
+    for shared in (runner._prepared, runner._shared, simulated_source.similarity_of):
         shared.cache_clear()
     (folder / f"{name}.yaml").write_text(text)
     assert isinstance(yaml.safe_load(text), dict)

@@ -10,6 +10,10 @@ setting names values of the resolved plan, defaults filled in: `clients.count`, 
 every entry of a method or of the entry with that label, `methods.*.rounds` of every entry that has it; of a list
 of keys the first that the plan has (with `every`, all of them). What is not equal to `value` is listed, and so
 is what has no key (`here` says what is done instead) and what the paper does not say (`value: null`).
+
+`says` quotes the paper where it states the value, `means` says how the value follows where the words do not hold
+it, `absent` are words that a silent part has not; `sections` says where parts begin and end, `from` and `cells`
+which table, and which row of it, a plan's figures are of. tests/plan/test_citations.py looks all of it up.
 """
 
 from __future__ import annotations

@@ -70,6 +70,12 @@ def shared_weights() -> Path:
     return _shared("FEDASSAY_WEIGHTS", "weights")
 
 
+@pytest.fixture(scope="session")
+def shared_papers() -> Path:
+    """Folder of the papers' texts; skips where it is absent."""
+    return _shared("FEDASSAY_PAPERS", "papers")
+
+
 def _shared(variable: str, name: str) -> Path:
     folder = Path(os.environ.get(variable, _ROOT.parent / "shared" / name))
     if not folder.is_dir():

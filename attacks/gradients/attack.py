@@ -4,13 +4,15 @@ In this order, for every sender of a gradient, or of weights that somebody else 
 
 1. The inputs of its first linear layer, one record at a time, by algebra
 (`fedassay.attacks.gradients.sparse_rows`): exact where a rectifier follows and the batch is smaller than the
-layer. Where these are pixels, they are the images. 2. Where convolutions come before that layer, images that give
-these inputs, by descent, each record by itself. 3. Images of the whole batch by matching of the gradient, labels
-first (`fedassay.attacks.gradients.labels`, `fedassay.nets.gradient_matching`), where the network is known and the
-inputs were not told apart.
+layer; or, where the server has sent weights that are a trap, what lies between two of its thresholds
+(`fedassay.attacks.gradients.bins`). Where these are pixels, they are the images. 2. Where convolutions come
+before that layer, images that give these inputs, by descent, each record by itself. 3. Images of the whole batch
+by matching of the gradient, labels first (`fedassay.attacks.gradients.labels`,
+`fedassay.nets.gradient_matching`), where the network is known and the inputs were not told apart.
 
-Sources: Phong et al. 2018 and Geiping et al. 2020, proposition 3.1 (one record); Dimitrov et al. 2024 (batches by
-the zeros of rectifiers); Zhu et al. 2019, Zhao et al. 2020 and Geiping et al. 2020 (matching).
+Sources: Phong et al. 2018 and Geiping et al. 2020, proposition 3.1 (one record); Dimitrov et al. 2024 (batches
+by the zeros of rectifiers); Fowl et al. 2022 (traps); Zhu et al. 2019, Zhao et al. 2020 and Geiping et al. 2020
+(matching).
 
 Assumes: for 1 the message alone, whatever the network; for 2 and 3 the network that the server sent. No record of
 the adversary's own is used.
@@ -23,13 +25,14 @@ says what it finds at this size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.attacks.gradients.bins import binned_inputs
 from fedassay.attacks.gradients.labels import label_counts, labels_of, mean_probabilities
 from fedassay.attacks.gradients.pixels import Before, guessed_map, pixel_map
 from fedassay.attacks.gradients.sparse_rows import Inputs, layer_inputs, unit_agreement
@@ -52,6 +55,7 @@ BEHIND, MATCHED = "before_layer_inputs", "gradient_matching"
 
 _AGREE = 0.95
 """Share of a layer's units that a record's input must switch on or off as its gradient says."""
+_TRAPPED = "the server's weights ask one question at many thresholds, and what lies between two of them is read"
 _STEPS = {"tiny": 150, "small": 600, "paper": 3000}
 
 
@@ -128,6 +132,9 @@ class GradientInversion(Parameters):
         inputs = None
         if layers and self.algebra:
             inputs = self._inputs(layers[0], target, knowledge)
+            if not inputs.complete and len(binned := binned_inputs(layers[0])) > len(inputs.rows):
+                inputs = replace(inputs, rows=binned, binned=True)
+                made.notes.append(f"{target.sender}: {_TRAPPED}")
             if self._by_algebra(target, layers, inputs, shape, made, knowledge):
                 return inputs
         if target.network is not None and shape is not None and layers:
@@ -175,7 +182,7 @@ class GradientInversion(Parameters):
                     labels = labels_of(network, layers[-1], images)
                 # Where nothing tells, what was taken apart explains the gradient, and a mixture does not.
                 misfit = np.full(len(images), float(source == STRONGEST and inputs.rank > 1))
-                if layers[0].weights is not None and len(rows):
+                if layers[0].weights is not None and len(rows) and not (inputs.binned and source == INPUTS):
                     misfit = 1 - unit_agreement(rows, layers[0])
                 made.add(source, images, labels, target.sender, misfit)
             if not inputs.complete:

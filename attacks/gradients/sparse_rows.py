@@ -60,12 +60,14 @@ class Inputs:
         complete: Whether all came back.
         strongest: The strongest direction of the row space as an input, shape (1, d), or (0, d): a mean of inputs,
             weighted with either sign.
+        binned: Whether they are what lies between thresholds (`fedassay.attacks.gradients.bins`).
     """
 
     rank: int
     rows: Matrix
     complete: bool
     strongest: Matrix
+    binned: bool = False
 
 
 def layer_inputs(

@@ -24,6 +24,7 @@ from fedassay.audits.claim.tape.questions import TapeAnswers
 from fedassay.audits.evidence import ControlResult, Ground, LedgerVerdict, RunsVerdict, TapeVerdict
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.registry import declared
+from fedassay.exchange.colluders import colluders_of
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
@@ -141,8 +142,10 @@ def ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcri
         stated = ""
         if accounted.total_stated != accounted.total:
             stated = f" ({accounted.epsilon_stated:.4g} on the source's own stated ones)"
+        colluders = len(colluders_of(transcript.messages))
+        shares = f", with {colluders} of the clients telling the server their noise" if colluders else ""
         return (
-            f"what leaves adds up to {accounted.total} on exact sensitivities{stated}, above the claimed "
+            f"what leaves adds up to {accounted.total} on exact sensitivities{stated}{shares}, above the claimed "
             f"{claim.epsilon:g} at delta {claim.delta:g}"
         )
     return f"what leaves adds up to {accounted.total}, within the claimed {claim.epsilon:g}"

@@ -12,7 +12,7 @@ from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
-from fedassay.exchange.public_map import PublicMap, fourier_features
+from fedassay.exchange.public_map import PublicMap, fourier_features, separating_bandwidth
 from fedassay.exchange.transcript import Message
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.ridge import ridge_weights, rows_of_norm_one, without_bias
@@ -33,6 +33,7 @@ from fedassay.privacy.mechanisms import release_shared_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import ridge_sums as ridge_sums_sensitivity
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
+from fedassay.support.errors import PlanError
 from fedassay.support.types import Parameters
 
 _SOURCE = "joint Gaussian mechanism on what is sent, analytic calibration; the paper has no private form"
@@ -42,10 +43,12 @@ _SOURCE = "joint Gaussian mechanism on what is sent, analytic calibration; the p
 class Fed3R(Parameters):
     """Clients send A = Z^T Z and b = Z^T Y, Z the features with a constant column; one ridge at the server.
 
-    The head is (A + ridge I)^-1 b, its columns scaled to norm 1 without their bias, as in the authors' `fed3r.py`.
-    The constant column makes the first moments part of A, and the class counts part of b. With `random_features`,
-    Z is made of sqrt(2 / D) cos(W x + c), W and c from a public seed, which approximates a Gaussian kernel
-    (Fed3R-RF; the released code has none). The server sends W and c beside the head: they protect nothing.
+    The head is (A + ridge I)^-1 b, its columns scaled to norm 1 without their bias, as in the authors'
+    `fed3r.py`. The constant column makes the first moments part of A, and the class counts part of b. With
+    `random_features`, Z is made of sqrt(2 / D) cos(W x + c), W and c from a public seed, which approximates a
+    Gaussian kernel (Fed3R-RF; the released code has none). The server sends W and c beside the head: they
+    protect nothing. A malicious server (`threat.server`) sends a W of such large entries that no two records are
+    alike (`separating_bandwidth`).
 
     Private runs clip features to norm 1, the constant left out. `joint` noises (A, b) as they are: with the
     constant the sensitivity is sqrt(6), or sqrt(12) where a record is replaced. `assembled` noises the counts N,
@@ -67,7 +70,7 @@ class Fed3R(Parameters):
         secure_aggregation: Whether anybody sees more than sums over the clients.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments, malicious=True)
 
     ridge: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     random_features: int = Field(default=0, ge=0)
@@ -104,8 +107,15 @@ class Fed3R(Parameters):
     def _features(self, task: MethodInput) -> FeatureMap:
         project: PublicMap | None = None
         if self.random_features:
-            rng = task.seeds.numpy("random features")
-            project = fourier_features(task.backbone.width, self.random_features, self.bandwidth, rng)
+            rng, bandwidth = task.seeds.numpy("random features"), self.bandwidth
+            if task.adversary is not None:
+                bandwidth = separating_bandwidth(task.adversary.features)
+            project = fourier_features(task.backbone.width, self.random_features, bandwidth, rng)
+        elif task.adversary is not None:
+            raise PlanError(
+                "fed3r: threat.server malicious without random features leaves the server no choice; allowed: "
+                "random_features above 0"
+            )
         return FeatureMap(project, constant=True, clip=task.privacy.private)
 
     def _sensitivity(self, task: MethodInput) -> float:

@@ -27,11 +27,13 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcri
 from fedassay.methods.fedsgd.gradients import clipped_sum, summed_gradient
 from fedassay.methods.fedsgd.private import GROUP, SOURCE, GradientNoise, calibrated, experiment, noised
 from fedassay.methods.shared.classifiers import read
-from fedassay.methods.shared.local_networks import LocalNetwork, local_network
+from fedassay.methods.shared.local_networks import LocalNetwork, local_network, to_inputs
 from fedassay.methods.shared.sent_networks import sent_networks
 from fedassay.nets.bodies import BodySpec, build_body
+from fedassay.nets.traps import set_trap
 from fedassay.plan import rates as rate
 from fedassay.plan import work
+from fedassay.support.errors import PlanError
 from fedassay.support.types import Ints, Parameters
 
 
@@ -56,6 +58,8 @@ class FedSGD(Parameters):
     from random ones that the server sends. One step on it makes no classifier that is worth measuring, so there is
     no accuracy: the method is there for what its messages give away.
 
+    A malicious server (`threat.server`) sends weights that are a trap; see `fedassay.nets.traps`.
+
     Private runs take all records of a client, clip each record's gradient over all parameters together, and noise
     the sum; the number of records is not sent.
 
@@ -66,7 +70,7 @@ class FedSGD(Parameters):
         clip: L2 norm that each record's gradient is clipped to in a private run.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds, malicious=True)
 
     body: Annotated[BodySpec | None, BeforeValidator(_named)] = None
     width: int = Field(default=32, ge=2)
@@ -98,6 +102,11 @@ class FedSGD(Parameters):
     def _network(self, client: Records, task: MethodInput) -> LocalNetwork:
         """A client's records before the classifier as all start from it: images, or features under a head."""
         if self.body is None:
+            if task.adversary is not None:
+                raise PlanError(
+                    "fedsgd: threat.server malicious without a body: a head of weights of 0 leaves the server no "
+                    "choice; allowed: a body, such as mlp"
+                )
             head = nn.Linear(task.backbone.width, task.classes)
             nn.init.zeros_(head.weight)
             nn.init.zeros_(head.bias)
@@ -107,7 +116,10 @@ class FedSGD(Parameters):
             return LocalNetwork(client.name, whole, rows, labels)
         body = build_body(self.body, client.image_shape, self.width - 1, task.seeds.integer("body"))
         head = initialised(lambda: nn.Linear(self.width - 1, task.classes), task.seeds.integer("head"))
-        return local_network(client.name, nn.Sequential(OrderedDict(body=body, head=head)), client, task.device)
+        whole = nn.Sequential(OrderedDict(body=body, head=head))
+        if task.adversary is not None:
+            set_trap(whole, to_inputs(task.adversary.images, "cpu"), task.seeds)
+        return local_network(client.name, whole, client, task.device)
 
     def _batch(self, client: Records, task: MethodInput) -> Ints:
         """Positions of the records that a plain gradient is of."""

@@ -21,13 +21,13 @@ NEIGHBOURS: dict[Adjacency, str] = {
 
 _CLAIMS = {
     "sound": "every claim of privacy was tested and holds",
-    "not_disproved": "no claim of privacy is disproved, or less than what is sent adds up to",
+    "not_disproved": "no claim of privacy is disproved, or exceeded by what is sent",
 }
 
 _FORBIDDEN: dict[Verdict, str] = {
     "leak": "no attack finds a leak",
     "unsound": "no claim of privacy is disproved",
-    "unsupported": "no claim of privacy is less than what is sent adds up to",
+    "unsupported": "what is sent adds up to no more than is claimed",
     "inconclusive": "every audit decides",
     "not_run": "every audit runs",
     "no_leak_found": "every attack finds a leak",

@@ -68,6 +68,11 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
         words = f"sees {str(threat.get('view', '?')).replace('_', ' ')} messages"
         if backbone or not captured:
             words += f", {str(threat.get('backbone', '?')).replace('_', ' ')} backbone"
+        if colluding := threat.get("colluding"):
+            of = clients.get("count") or captured.get("clients")
+            words += f"; {colluding} of {of or '?'} clients on its side, with what they sent and their records"
+        if threat.get("server") == "malicious":
+            words += "; as the server it chooses what it sends out so that records come apart"
         out.append(("Adversary", words))
     deltas = sorted({cell.delta for cell in record.cells})
     if deltas:

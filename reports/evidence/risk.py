@@ -76,6 +76,10 @@ def _risks(release: Release) -> Iterator[Risk]:
     threat = plan.get("threat") if isinstance(plan, dict) else None
     view = threat.get("view") if isinstance(threat, dict) else None
     who = _WHO.get(str(view), "whoever reads the captured messages" if release.captured else _WHO["per_client"])
+    if isinstance(threat, dict) and (colluding := threat.get("colluding")):
+        who += f", with {colluding} of the clients on its side"
+    if isinstance(threat, dict) and threat.get("server") == "malicious":
+        who += ", where the server sends out what it chose for it"
     for leak in distinct(leaks(release.option.group.cells)):
         places = tuple(place for place, finding in release.findings() if finding == leak.finding)
         level = _HARM[leak.harm.kind]

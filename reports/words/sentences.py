@@ -152,14 +152,16 @@ def _pictures(harm: Harm, finding: Finding) -> str:
     source = _from(harm)
     if harm.count is not None:
         return f"{_of(harm.count, harm.total)} private images were rebuilt {source}"
-    words = f"private images were rebuilt {source}"
+    figures = [] if harm.total is None else [f"{harm.total:,} images"]
     theirs = finding.baseline.get(harm.metric)
     if harm.metric and harm.value is not None:
         unit = " dB" if harm.metric == "psnr" else ""
-        words += f": {harm.metric.upper()} {significant(harm.value)}{unit}"
+        beside = ""
         if theirs is not None and theirs.value is not None:
-            words += f", {significant(theirs.value)} for the attacker's best look-alikes"
-    return words if harm.total is None else f"{words} ({harm.total:,} images)"
+            beside = f" against {significant(theirs.value)} for the attacker's best look-alikes"
+        figures.append(f"{harm.metric.upper()} {significant(harm.value)}{unit}{beside}")
+    words = f"private images were rebuilt {source}"
+    return f"{words}: {', '.join(figures)}" if figures else words
 
 
 def _exact(harm: Harm, _finding: Finding) -> str:
@@ -308,10 +310,10 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     if _is_least(limit):
         return ""
     if limit.metric in _FALSE_ALARMS:
-        told = f"fewer than {short(100 * limit.value)} % of the {_THINGS[limit.of or 'record']} are told"
-        return f"{sought} may have been missed where {told}, at {_FALSE_ALARMS[limit.metric]} % false alarms"
+        few = f"fewer than {short(100 * limit.value)} % of the {_THINGS[limit.of or 'record']}"
+        return f"{sought} for {few} may have been missed, at {_FALSE_ALARMS[limit.metric]} % false alarms"
     if limit.metric in _MOST_EXPOSED:
-        often = f"told in fewer than {short(100 * limit.value)} % of the runs"
+        often = f"recognised in fewer than {short(100 * limit.value)} % of the runs"
         return f"{sought} may have been missed where a {limit.of or 'record'} is {often}"
     return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"
 

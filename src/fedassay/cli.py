@@ -212,7 +212,19 @@ def run(
 
 
 @cli.command(short_help="Audit messages of your own system.")
-@click.argument("transcript", type=click.Path(path_type=Path))
+@click.argument("transcript", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--received",
+    type=click.Path(path_type=Path),
+    help="Instead of a transcript: a file (safetensors) that a server sent you. Is it a trap? Exit 0 or 1.",
+)
+@click.option(
+    "--own", type=click.Path(path_type=Path), help="With --received: your records, an array x in an .npz."
+)
+@click.option("--fresh", is_flag=True, help="With --received: layers are said to be freshly initialised.")
+@click.option(
+    "--bandwidth", type=click.FloatRange(min=0, min_open=True), help="With --received: of a map, as it is stated."
+)
 @click.option("--plan", type=click.Path(path_type=Path), help="Gives the attacker's images and the backbone.")
 @click.option(
     "--again",
@@ -245,7 +257,11 @@ def run(
 @_quiet
 @_json
 def audit(
-    transcript: Path,
+    transcript: Path | None,
+    received: Path | None,
+    own: Path | None,
+    fresh: bool,
+    bandwidth: float | None,
     plan: Path | None,
     again: tuple[Path, ...],
     gallery: Path | None,
@@ -259,9 +275,18 @@ def audit(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Audit TRANSCRIPT: messages of your own system, in a folder; see docs/transcript.md."""
+    """Audit TRANSCRIPT: messages of your own system, in a folder; see docs/transcript.md.
+
+    With --received and --own instead: test what a server sent you on your own records.
+    """
     from fedassay.console import plan_file, print_summary
 
+    if received is not None:
+        return _received(transcript, received, own, fresh, bandwidth, quiet, as_json)
+    if own is not None or fresh or bandwidth is not None:
+        raise PlanError("audit: --own, --fresh and --bandwidth go with --received; allowed: all of them with it")
+    if transcript is None:
+        raise click.UsageError("Missing argument 'TRANSCRIPT'.")
     if not transcript.is_dir():
         raise DataError(
             f"{transcript}: no such folder; TRANSCRIPT is a folder with a transcript.json, as docs/transcript.md "
@@ -290,6 +315,30 @@ def audit(
     elif not quiet:
         print_summary(record, folder)
     return 1 if record.errors else 0
+
+
+def _received(
+    transcript: Path | None,
+    received: Path,
+    own: Path | None,
+    fresh: bool,
+    bandwidth: float | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """`fedassay audit --received`."""
+    from fedassay.exchange.received.check import check_received
+
+    if transcript is not None:
+        raise PlanError(f"audit: {transcript} and --received {received} given; allowed: one of them")
+    if own is None:
+        raise PlanError(f"audit: --received {received} needs your records to test it on; allowed: --own FILE.npz")
+    found = check_received(received, own, fresh=fresh, bandwidth=bandwidth)
+    if as_json:
+        say_json(json.dumps(found.as_dict(), indent=1))
+    elif not quiet:
+        say_lines("\n".join(found.lines()))
+    return int(found.found)
 
 
 @cli.command()

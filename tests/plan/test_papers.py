@@ -99,7 +99,7 @@ def test_a_changed_plan_changes_its_head(papers: ModuleType, tmp_path: Path) -> 
     other = tmp_path / path.name
     other.write_text(text.replace("count: 10", "count: 7"), encoding="utf-8")
     made = papers.head(paper, name, other)
-    assert "- clients: 10 in the paper (section 4), here 7." in made
+    assert "- clients: 10 in the paper (table 2), here 7." in made
     assert papers.with_head(text, made).startswith(made)
     assert papers.with_head(text, made).endswith(text[text.index("name: feddiff_table3") :])
 

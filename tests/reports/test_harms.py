@@ -74,7 +74,7 @@ def test_harms_in_words(build_cell: Any) -> None:
         for kind, one in OLD.items()
     }
     assert said == {
-        "pictures": "private images were rebuilt from raw features: SSIM 0.500 (90 images)",
+        "pictures": "private images were rebuilt from raw features: 90 images, SSIM 0.500",
         "exact": "the features of 60 of 100 records were recovered exactly from what is sent, "
         "by gram factorization",
         "named": "an attacker names 3 of 12 persons that took part",
@@ -140,7 +140,7 @@ def test_noise_that_is_missing_is_why_a_claim_falls_not_what_adds_up(build_cell:
         (
             {"accounted": math.inf, "exact_fields": ("counts", "sums")},
             "exact",
-            "clients send counts and sums without",
+            "clients send the fields counts and sums without",
         ),
         ({"observed": 3.12}, "observed", "an attack shows at least 3.12"),
         ({"accounted": 21.9}, "accounted", "what is sent adds up to 21.9"),
@@ -178,11 +178,13 @@ def test_the_weakest_audit_is_behind_a_tick_and_not_the_limit_of_another() -> No
     assert missed_clause(features).endswith("of fewer than 3 of 414 records may have been missed")
     assert missed_clause(silent("counts", metric="messages", value=1.0)) == ""
     told = silent("members", metric="tpr_at_10pct", value=0.3539, n=471, of="record")
-    assert missed_clause(told).endswith("where fewer than 35.4 % of the records are told, at 10 % false alarms")
+    assert missed_clause(told).endswith(
+        "for fewer than 35.4 % of the records may have been missed, at 10 % false alarms"
+    )
     counted = silent("counts", metric="messages", value=1.0)
     assert silent_clause([counted, told]) == f"no leak was found; {missed_clause(told)}"
     often = silent("members", metric="worst_client_told", value=0.8, n=200, of="client")
-    assert missed_clause(often).endswith("where a client is told in fewer than 80 % of the runs")
+    assert missed_clause(often).endswith("where a client is recognised in fewer than 80 % of the runs")
 
 
 def test_an_obstacle_says_why_nothing_can_be_said() -> None:

@@ -31,12 +31,14 @@ def test_lines_in_plain_words(record: RunRecord) -> None:
     raw = found["raw_features", math.inf]
     assert raw.verdict == "leak"
     assert raw.text.startswith(
-        "private images were rebuilt from raw features: SSIM 0.950, 0.880 for the attacker's best look-alikes"
+        "private images were rebuilt from raw features: 300 images, SSIM 0.950 against 0.880 for the "
+        "attacker's best look-alikes"
     )
     unsupported = found["fedlog", 1.0]
     assert unsupported.verdict == "unsupported"
     assert unsupported.text.startswith(
-        "claims ε = 1 (one record added or removed), but clients send counts and statistics without noise"
+        "claims ε = 1 (one record added or removed), but clients send the fields counts and statistics "
+        "without noise"
     )
     unsound = found["released", 0.5]
     assert unsound.verdict == "unsound"
@@ -99,7 +101,7 @@ def test_a_claim_that_no_audit_judged_is_still_held_against_the_ledger(build_cel
             (("share", 0.1), ("shift", 0.2)),
             "of a few records may have been missed, and of all where",
         ),
-        ((("worst_record", 0.25),), "where a record is told in fewer than 25 % of the runs"),
+        ((("worst_record", 0.25),), "where a record is recognised in fewer than 25 % of the runs"),
     ],
 )
 def test_what_was_missed_is_by_the_weakest_limit(build_cell: Any, limits: Any, said: str) -> None:

@@ -78,12 +78,14 @@ class MethodFacts:
         adjacency: The relation that its epsilon speaks of where a plan names none.
         units: The units of privacy that its private form can give.
         cost: Seconds at one cell; None: a dry run names it as not estimated.
+        malicious: Whether it can be asked what a malicious server would send out (`MethodInput.adversary`).
     """
 
     private_form: bool = True
     adjacency: Adjacency = "add_remove"
     units: tuple[Unit, ...] = ("record",)
     cost: MethodCost | None = None
+    malicious: bool = False
 
 
 @dataclass(frozen=True)

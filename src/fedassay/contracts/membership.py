@@ -320,7 +320,14 @@ def is_member(candidates: Records, owner: Records) -> NDArray[np.bool_]:
 def visible(outcome: Outcome, threat: ThreatModel) -> View:
     """What an adversary sees of an outcome: messages, and the models and generators that they are."""
     seen = view(outcome.transcript, threat)
+    # Of one client that is left behind secure aggregation only what is added up is seen, no model of other fields.
+    hidden = {
+        (message.sender, message.round)
+        for message in outcome.transcript.messages
+        if threat.view == "aggregate" and any(not item.additive for item in message.fields.values())
+    }
     there = {(message.sender, message.round) for message in seen.messages}
+    there = {key for key in there if key[0] == SERVER or key not in hidden}
     models: dict[tuple[str, int], ScoringModel] = {
         key: model for key, model in outcome.networks.items() if key in there
     }

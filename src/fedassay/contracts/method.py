@@ -39,7 +39,8 @@ class MethodInput:
     """One cell's work for a method.
 
     Attributes:
-        clients: Each client's own records; names are `client/0` onwards.
+        clients: Each client's own records; names are `client/0` onwards, then `colluder/0` onwards for
+            those that collude with the server.
         test: Records that accuracy is measured on.
         public: Records that everybody may use, or None.
         classes: Number of classes C.
@@ -55,6 +56,8 @@ class MethodInput:
         simulated: Whether this is a rerun by an audit or an attack, on records and with seeds of its choice. Its
             noise then follows from the seeds alone, so that simulations on neighbours can share it.
         other: Names other hidden coins; empty: the cell's own.
+        adversary: The server's own records, where it is malicious and chooses what it sends out so that records
+            come apart; None: it is honest.
     """
 
     clients: tuple[Records, ...]
@@ -71,6 +74,7 @@ class MethodInput:
     parameters: str = ""
     simulated: bool = False
     other: str = ""
+    adversary: Records | None = None
 
     @cached_property
     def noise(self) -> Seeds:

@@ -5,7 +5,8 @@ releases over the whole client (cell `all`) and those over its own class (cell `
 over other clients and other classes are computed from other records and compose in parallel. Under
 `replace_one` a record is replaced within its class, or it leaves one class for another and two class
 cells change at once: both are added up, and the worse one counts. What the server, or a secure sum, gives
-away is of every client's records: it is added to each client's own.
+away is of every client's records: it is added to each client's own. Clients that collude with the server have no
+secrets from it, and their shares of a sum's noise hide nobody (`fedassay.exchange.colluders`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedassay.exchange.colluders import colluders_of, without_shares
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
 from fedassay.privacy.accounting import Total, compose
@@ -119,7 +121,10 @@ def _breaks(release: Release, adjacency: Adjacency) -> bool:
 def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_Entry]]]:
     """Entries by client and cell; a joint release counts once, a securely summed one once a client."""
     found: dict[str, dict[str, list[_Entry]]] = {}
+    colluders = colluders_of(transcript.messages)
     for number, message in enumerate(transcript.messages):
+        if message.sender in colluders:
+            continue
         seen: set[Release] = set()
         cells = found.setdefault(message.sender, {_ALL: []})
         for name, item in message.fields.items():
@@ -134,6 +139,7 @@ def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_
             ):
                 share = tuple(scale / math.sqrt(joint.shares) for scale in joint.noise_scale)
                 joint = joint.model_copy(update={"noise_scale": share, "shares": 1})
+            joint = without_shares(joint, len(colluders))
             if joint.group is not None and joint in seen:
                 continue
             seen.add(joint)

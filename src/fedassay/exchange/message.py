@@ -73,6 +73,9 @@ FieldKind = Literal[
 
 SERVER = "server"
 AGGREGATE = "aggregate"
+COLLUDER = "colluder/"
+"""How the names of clients begin that give the server what they sent: their sums are subtracted, and they are
+nobody's victims."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Message:
 
     Attributes:
         round: The round, from 0.
-        sender: `client/3`, `server`.
+        sender: `client/3`, `colluder/0`, `server`.
         receiver: The same.
         fields: The arrays by name.
         stored: Where the message lies as serialized; None: only in memory.

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedassay.exchange.ledger import Accounted, account, ledger_rows
-from fedassay.exchange.message import AGGREGATE, SERVER, Message, MessageField
+from fedassay.exchange.message import AGGREGATE, COLLUDER, SERVER, Message, MessageField
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release
 from fedassay.exchange.transcript import Transcript
 from fedassay.records.basis import Released, SentBy, SentFields, SentMessage
@@ -26,7 +26,8 @@ from fedassay.support import limits
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import DataError, FedassayError
 
-_ROLES: dict[str, Literal["server", "aggregate"]] = {SERVER: "server", AGGREGATE: "aggregate"}
+_Role = Literal["client", "colluder", "server", "aggregate"]
+_ROLES: dict[str, _Role] = {SERVER: "server", AGGREGATE: "aggregate"}
 _SLACK = 1e-6
 """Relative difference of two totals that rounding explains."""
 _NOTHING = np.zeros(0, np.float32)
@@ -61,7 +62,8 @@ def released(transcript: Transcript, manifest: str = "") -> Released:
             SentMessage(count=number, fields=tuple(kinds[text] for text in texts))
             for texts, number in counted.items()
         )
-        by = SentBy(role=_ROLES.get(sender, "client"), senders=1, messages=sent)
+        role: _Role = "colluder" if sender.startswith(COLLUDER) else _ROLES.get(sender, "client")
+        by = SentBy(role=role, senders=1, messages=sent)
         text = by.model_dump_json()
         found[text] = (by, found.get(text, (by, 0))[1] + 1)
     claim = transcript.claim
@@ -100,8 +102,12 @@ def transcript_of(what: Released) -> Transcript:
     blocks = 0
     try:
         for number, by in enumerate(what.sent):
-            sender = next((name for name, role in _ROLES.items() if role == by.role), f"client/{number}")
-            if sum(message.count for message in by.messages) + len(messages) > 40 * limits.MESSAGES:
+            senders = [next((name for name, role in _ROLES.items() if role == by.role), f"client/{number}")]
+            if by.role == "colluder":
+                # How many they are decides on what noise is left.
+                senders = [f"{COLLUDER}{number}-{each}" for each in range(min(by.senders, limits.CLIENTS))]
+            many = len(senders) * sum(message.count for message in by.messages)
+            if many + len(messages) > 40 * limits.MESSAGES:
                 raise DataError("the record says that more messages were sent than are added up again")
             for message in by.messages:
                 fields = {
@@ -113,7 +119,7 @@ def transcript_of(what: Released) -> Transcript:
                 blocks += sum(len(item.release.cells) for item in fields.values())
                 if blocks > 10 * limits.RELEASES:
                     raise DataError("the record says that more was released than is added up again")
-                messages += [Message(0, sender, SERVER, fields)] * message.count
+                messages += [Message(0, sender, SERVER, fields) for sender in senders] * message.count
         claim = NoClaim() if what.claim is None else PrivacyClaim.model_validate_json(json.dumps(what.claim))
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]

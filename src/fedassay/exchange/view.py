@@ -1,16 +1,25 @@
-"""What an adversary sees: a transcript filtered by a threat model."""
+"""What an adversary sees: a transcript filtered by a threat model.
+
+Under secure aggregation the server gets S = sum of m_i over the n clients of a round, in a ring where additions
+are exact. Clients that collude with it give it their own m_i, and what is left, S minus these, is the sum over the
+others: that is what every attack on sums is run on. One client that is left is seen by itself. Of what the
+colluders sent nothing else is shown, for they know their own records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
+from fedassay.exchange.colluders import colluders_of, without_shares
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField, Transcript
+from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 
@@ -29,12 +38,27 @@ class ThreatModel(Frozen):
         backbone: `white_box`: gradients through the feature extractor. `black_box`: its outputs only.
         attacker_share: Share of the attacker role's records that the adversary holds, in (0, 1].
         rounds: `all`, `last`, or the number of one round.
+        colluding: Number of clients, the last ones, that give the server what they sent and their records. It
+            subtracts their parts from every sum, and attacks what is left.
+        server: `honest`: it sends out what the method says. `malicious`: it chooses weights or a public map so
+            that records come apart, by what it knows of its own.
     """
 
     view: Literal["per_client", "aggregate", "broadcast"] = "per_client"
     backbone: Literal["white_box", "black_box"] = "white_box"
     attacker_share: float = Field(default=1.0, gt=0, le=1)
     rounds: Literal["all", "last"] | int = "all"
+    colluding: int = Field(default=0, ge=0, le=limits.CLIENTS)
+    server: Literal["honest", "malicious"] = "honest"
+
+    @model_validator(mode="after")
+    def _somebody_adds_up(self) -> Self:
+        if self.colluding and self.view == "broadcast":
+            raise ValueError(
+                f"colluding: {self.colluding} given with view broadcast, which shows no sum that a part could be "
+                "subtracted from; allowed: per_client, aggregate"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -50,7 +74,7 @@ class View:
             `fedassay.contracts.membership.visible`.
         generators: Generative models that they carry, by sender.
         cohorts: Whose messages the aggregate of a round is the sum of, which a server knows that runs secure
-            aggregation, by round. Rounds of which nobody says it are left out.
+            aggregation, by round; without colluders. Rounds of which nobody says it are left out.
         enters: How a record enters the messages, where their method says so; None: by the kinds of their fields.
     """
 
@@ -70,8 +94,12 @@ class View:
 def view(transcript: Transcript, threat: ThreatModel) -> View:
     """Filter a transcript: rounds first, then who can see what.
 
+    Messages of senders called `colluder/0` and so on are subtracted from every sum; where a plan's method is run,
+    `threat.colluding` of its clients are called so.
+
     Raises:
-        DataError: Fields that are to be summed over their senders are of different shapes.
+        DataError: Fields that are to be summed over their senders are of different shapes; or clients are
+            said to collude, and nobody else has sent anything that is seen in a sum, or a sum was captured so.
     """
     rounds = {message.round for message in transcript.messages}
     wanted = {
@@ -82,20 +110,41 @@ def view(transcript: Transcript, threat: ThreatModel) -> View:
     if threat.view == "broadcast":
         seen = [message for message in messages if message.sender == SERVER]
         return View(tuple(seen), transcript.classes, threat)
+    colluders = colluders_of(transcript.messages)
     seen = []
     cohorts: dict[int, tuple[str, ...]] = {}
     for number in sorted({message.round for message in messages}):
         of_round = [message for message in messages if message.round == number]
-        clients = [message for message in of_round if message.sender != SERVER]
+        clients = [message for message in of_round if message.sender not in {SERVER, *colluders}]
         everything = threat.view == "aggregate"
         if not everything:
             seen += [open_part for message in clients if (open_part := _open_part(message)) is not None]
-        total = _aggregate(clients, number, transcript.classes, everything)
+        left = [message for message in clients if _summed(message, everything)]
+        total = _aggregate(left, number, transcript.classes, everything, len(colluders))
         if total is not None:
             seen.append(total)
-            cohorts[number] = tuple(message.sender for message in clients if _summed(message, everything))
+            cohorts[number] = tuple(message.sender for message in left)
         seen += [message for message in of_round if message.sender == SERVER]
+    if threat.colluding:
+        _check_left(transcript, colluders, cohorts)
     return View(tuple(seen), transcript.classes, threat, cohorts=cohorts)
+
+
+def _check_left(
+    transcript: Transcript, colluders: tuple[str, ...], cohorts: Mapping[int, tuple[str, ...]]
+) -> None:
+    """Refuse colluders who have nothing to subtract from."""
+    who = f"{len(colluders)} of the senders collude (threat.colluding)"
+    if not cohorts:
+        raise DataError(
+            f"{transcript.method}: {who}, but nobody else sends anything that is seen in a sum over the clients; "
+            "allowed: a method whose messages add up, under secure aggregation of its own or threat.view aggregate"
+        )
+    if any(AGGREGATE in cohort for cohort in cohorts.values()):
+        raise DataError(
+            f"{transcript.method}: {who}, and a sum was captured as such, of which nobody says whose messages it "
+            "holds; allowed: the messages of every client"
+        )
 
 
 def _open_part(message: Message) -> Message | None:
@@ -108,20 +157,23 @@ def _summed(message: Message, everything: bool) -> bool:
     return any(item.additive and (everything or item.secure) for item in message.fields.values())
 
 
-def _aggregate(clients: list[Message], number: int, classes: int, everything: bool) -> Message | None:
-    """Sum the additive fields over a round's senders, spreading class blocks over all C classes."""
+def _aggregate(
+    clients: list[Message], number: int, classes: int, everything: bool, colluding: int
+) -> Message | None:
+    """Sum the additive fields over a round's senders that do not collude.
+
+    Sums are exact in the ring that secure aggregation works in, so that the sum over all less the colluders' parts
+    is the sum over the others; float64 stands in for that ring. What is left of one client is its own message.
+    """
     sums: dict[str, MessageField] = {}
+    alone = bool(colluding) and len(clients) == 1
     for message in clients:
-        ids = message.of_kind("class_ids")
         for name, item in message.fields.items():
             if not (item.additive and (everything or item.secure)):
                 continue
-            # Sums are exact in the ring that secure aggregation works in; float64 stands in for it.
-            values = item.values.astype(np.int64 if item.dtype.kind in "iu" else np.float64)
-            if ids is not None and item.kind in {"class_counts", "class_sums"}:
-                spread = np.zeros((classes, *values.shape[1:]), values.dtype)
-                spread[ids] = values
-                values = spread
+            values = _spread(message, item, classes)
+            if not alone:
+                values = values.astype(np.int64 if item.dtype.kind in "iu" else np.float64)
             if name in sums and sums[name].values.shape != values.shape:
                 raise DataError(
                     f"{message.sender}: field {name!r} of shape {values.shape} cannot be summed with another "
@@ -129,6 +181,20 @@ def _aggregate(clients: list[Message], number: int, classes: int, everything: bo
                 )
             if name in sums:
                 values = values + sums[name].values
-            release = derived("sum over the senders of the round") if everything else item.release
+            release = without_shares(item.release, colluding)
+            if everything and not alone:
+                release = derived("sum over the senders of the round")
             sums[name] = MessageField(values, item.kind, release, additive=True, secure=item.secure)
-    return Message(number, AGGREGATE, SERVER, sums) if sums else None
+    if not sums:
+        return None
+    return Message(number, clients[0].sender if alone else AGGREGATE, SERVER, sums)
+
+
+def _spread(message: Message, item: MessageField, classes: int) -> NDArray[Any]:
+    """The values of a field; blocks of the classes that a sender has, over all C of them."""
+    ids, values = message.of_kind("class_ids"), item.values
+    if ids is None or item.kind not in {"class_counts", "class_sums"}:
+        return values
+    spread = np.zeros((classes, *values.shape[1:]), values.dtype)
+    spread[ids] = values
+    return spread

@@ -19,8 +19,10 @@ from typing import Any
 
 from fedassay.audits.claim.captured_again import measured_noise
 from fedassay.data.gallery import gallery_of
+from fedassay.exchange.colluders import colluders_of
 from fedassay.exchange.cost import seconds_of
 from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferred
+from fedassay.exchange.message import COLLUDER
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
 from fedassay.execution.basis import basis_of_messages, key_of_digests
@@ -210,6 +212,12 @@ def _captured_again(transcript: Transcript, folder: Path, others: tuple[Path, ..
 
 
 def _matches(transcript: Transcript, prepared: Prepared, scenario: Scenario) -> None:
+    colluding, known = scenario.plan.threat.colluding, len(colluders_of(transcript.messages))
+    if colluding != known:
+        raise PlanError(
+            f"threat.colluding: {colluding} given, but {known} of the transcript's senders are called {COLLUDER}0 "
+            f"and so on; allowed: {known}, or other names of the senders that collude"
+        )
     if prepared.classes != transcript.classes:
         raise PlanError(
             f"data.name: {scenario.plan.data.name} has {prepared.classes} classes, the transcript declares "

@@ -25,6 +25,7 @@ from fedassay.contracts.facts import NEED_WORDS, AuditFacts, AuditNeed, in_words
 from fedassay.contracts.method import Outcome
 from fedassay.contracts.registry import attack_facts, every_audit
 from fedassay.data.records import Records
+from fedassay.exchange.colluders import colluders_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import ThreatModel
@@ -94,7 +95,9 @@ def job_of_transcript(
             classes=transcript.classes,
             gallery=gallery,
         ),
-        threat=ThreatModel() if scenario is None else scenario.plan.threat,
+        threat=ThreatModel(colluding=len(colluders_of(transcript.messages)))
+        if scenario is None
+        else scenario.plan.threat,
         attacks=attacks,
         # What adds up the ledger alone is left out: the claim has nothing else here either.
         audits=tuple(

@@ -96,7 +96,12 @@ class Work:
             failed = self.stages.errors[-1]
             findings = self._none_run(f"not tried after a failure: {failed.stage}: {failed.message}")
         else:
-            findings = self._audited(produced, accounted)
+            with self.stages("view"):
+                self.seen = self._visible(produced.outcome)
+            if self.seen is None:
+                findings = self._none_run(f"nothing is seen: {self.stages.errors[-1].message}")
+            else:
+                findings = self._audited(produced, accounted, self.seen)
         return self._finished(findings, produced, accounted, rows, sent)
 
     def lost(self, reason: str) -> FinishedCell:
@@ -112,10 +117,9 @@ class Work:
     def _none_run(self, reason: str) -> list[Finding]:
         return [_not_run(audit.name, None, reason) for audit in self.job.audits]
 
-    def _audited(self, produced: Produced, accounted: Accounted) -> list[Finding]:
+    def _audited(self, produced: Produced, accounted: Accounted, seen: View) -> list[Finding]:
         """The findings of every audit, on every attack that it reads."""
         job = self.job
-        seen = self.seen = self._visible(produced.outcome)
         context = self._context(produced, accounted, seen)
         if job.attacks:
             with self.stages("noise"):

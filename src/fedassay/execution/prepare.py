@@ -22,8 +22,9 @@ from fedassay.data.images import ImageSet
 from fedassay.data.loading import load
 from fedassay.data.official_roles import official_roles
 from fedassay.data.partition import partition
-from fedassay.data.records import Records, records_digest
+from fedassay.data.records import Records, joined, records_digest
 from fedassay.data.roles import Role, Roles, split_roles
+from fedassay.exchange.message import COLLUDER
 from fedassay.plan.own_images import data_seeds, request_of, shares_of
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import PlanError
@@ -42,17 +43,18 @@ class Prepared:
     """Everything that the cells of one seed share.
 
     Attributes:
-        clients: The private role, partitioned; names `client/0` onwards.
+        clients: The private role, partitioned, without those that collude; names `client/0` onwards.
         test: The test role.
         evaluation: Records that accuracy is measured on; those of `test` unless the plan says otherwise.
         public: The public role, or None where it has no records.
         fresh: Records of the private distribution that no client holds and nothing is scored on.
         control: Records in no other role, which controls are made of; may be empty.
-        attacker: The adversary's records after `attacker_share`, or None.
+        attacker: The adversary's records after `attacker_share`, and those of colluding clients; or None.
         classes: Number of classes C.
         backbone: The frozen feature extractor.
         facts: Counts and sources, for the record.
         gallery: Candidates that the adversary has (`knowledge.gallery`), or None.
+        colluders: The last clients, which collude with the server (`threat.colluding`), named from `colluder/0`.
     """
 
     clients: tuple[Records, ...]
@@ -66,12 +68,18 @@ class Prepared:
     backbone: Backbone
     facts: dict[str, Any]
     gallery: Records | None = None
+    colluders: tuple[Records, ...] = ()
+
+    @property
+    def senders(self) -> tuple[Records, ...]:
+        """Who takes part in the method: clients, and those that collude."""
+        return (*self.clients, *self.colluders)
 
     @cached_property
     def digests(self) -> dict[str, str]:
         """SHA-256 of the records of each role: images, labels, persons, and features that came with them."""
         own = is_precomputed(self.backbone)
-        private = [records_digest(client, own) for client in self.clients]
+        private = [records_digest(client, own) for client in self.senders]
         others = {"test": self.test, "evaluation": self.evaluation, "public": self.public, "control": self.control}
         others |= {"attacker": self.attacker, "fresh": self.fresh, "candidates": self.gallery}
         return {"private": hashlib.sha256(";".join(private).encode()).hexdigest()} | {
@@ -135,15 +143,20 @@ def prepare(
     evaluation = test if plan.clients.evaluate == "test" else private.take(own, "test")
     attacker, attacker_source = _attacker(plan, base, roles.attacker, seeds)
     gallery = _gallery(plan, base, roles.private, extract)
+    honest = len(parts) - plan.threat.colluding
+    colluders = tuple(private.take(part, f"{COLLUDER}{i}") for i, part in enumerate(parts[honest:]))
+    held = [] if attacker is None else [_records("attacker", attacker, extract)]
+    held += [each for each in colluders if len(each)]
     facts = {
         "source": data.source,
         "records": {role: len(getattr(roles, role)) for role in get_args(Role)},
-        "attacker": {"records": 0 if attacker is None else len(attacker), "source": attacker_source},
+        "attacker": {"records": sum(map(len, held)), "source": attacker_source},
         "duplicates_kept_together": roles.duplicates,
         "test_records_dropped_as_duplicates": roles.dropped,
         "image_shape": list(roles.private.image_shape),
         "class_names": list(roles.private.class_names),
         "client_records": [len(part) for part in parts],
+        **({"colluders": {"clients": len(colluders), "records": sum(map(len, colluders))}} if colluders else {}),
         "evaluated_on": {"records": plan.clients.evaluate, "count": len(evaluation)},
         "persons": _persons(plan, roles, parts, [*parts, *measured]),
         "backbone": {
@@ -154,17 +167,18 @@ def prepare(
         },
     }
     return Prepared(
-        clients=tuple(private.take(part, f"client/{i}") for i, part in enumerate(parts)),
+        clients=tuple(private.take(part, f"client/{i}") for i, part in enumerate(parts[:honest])),
         test=test,
         evaluation=evaluation,
         public=None if public is None else _records("public", public, extract),
-        attacker=None if attacker is None else _records("attacker", attacker, extract),
+        attacker=joined("attacker", held) if held else None,
         fresh=_fresh(roles, extract),
         control=_records("control", roles.control, extract),
         classes=roles.private.classes,
         backbone=backbone,
         facts=facts if gallery is None else {**facts, "candidates": len(gallery)},
         gallery=gallery,
+        colluders=colluders,
     )
 
 

@@ -73,7 +73,7 @@ def job_of_plan(
     return CellJob(
         key=cell.key,
         entry=CellEntry(method.name, method.label, method.params, method.given, cell.privacy, cell.seed),
-        source=SimulatedSource(cell, prepared, seeds, place, apart),
+        source=SimulatedSource(cell, prepared, seeds, place, apart, plan.threat.server == "malicious"),
         known=CellData(
             clients=prepared.clients,
             test=prepared.test,
@@ -134,6 +134,7 @@ class SimulatedSource:
         seeds: Streams of the first run.
         place: Where the work is done.
         apart: Where the method never ran; None: what is asked runs in this process.
+        malicious: Whether the server is (`threat.server`).
     """
 
     cell: Cell
@@ -141,6 +142,7 @@ class SimulatedSource:
     seeds: Seeds
     place: Place
     apart: Apart | None = None
+    malicious: bool = False
 
     def first(self, stages: Stages) -> Produced | None:
         """Run the method, keep its transcript and measure its model's accuracy."""
@@ -221,7 +223,7 @@ class SimulatedSource:
         """What a process that never ran the method needs to run it."""
         own = self.prepared
         others = (own.test, own.evaluation, own.public, own.attacker, own.fresh, own.control)
-        return ApartWork((*own.clients, *(each for each in others if each is not None)), self._apart)
+        return ApartWork((*own.senders, *(each for each in others if each is not None)), self._apart)
 
     def _apart(self, clients: Sequence[Records], other: str | None, seeds: Seeds) -> Outcome:
         task = replace(self._input(clients, seeds, None), device="cpu", spool=Spool())
@@ -236,7 +238,8 @@ class SimulatedSource:
 
     def _input(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> MethodInput:
         return MethodInput(
-            clients=tuple(clients),
+            # Who colludes takes part in every run, with its own records.
+            clients=(*clients, *self.prepared.colluders),
             test=self.prepared.evaluation,
             public=self.prepared.public,
             classes=self.prepared.classes,
@@ -250,6 +253,7 @@ class SimulatedSource:
             parameters=json.dumps(self.cell.method.params, sort_keys=True),
             # Only the first run keeps anything; the others are an audit's.
             simulated=scratch is None,
+            adversary=self.prepared.attacker if self.malicious else None,
         )
 
 

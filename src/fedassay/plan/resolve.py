@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedassay.contracts.facts import in_words
+from fedassay.contracts.facts import MethodFacts, in_words
 from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.plan.cell_keys import with_keys
@@ -82,7 +82,13 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
     ):
         _known(kind, name, f"{where}: {key}")  # type: ignore[arg-type]
     _check_weights(plan, base, where)
+    if plan.threat.colluding >= plan.clients.count:
+        raise PlanError(
+            f"{where}: threat.colluding: {plan.threat.colluding} given with clients.count {plan.clients.count}; "
+            f"allowed: 0 to {plan.clients.count - 1}, so that somebody is left who does not collude"
+        )
     methods: tuple[Component[Method], ...] = _components("method", plan.methods, f"{where}: methods")
+    _check_server(plan, methods, where)
     entries_of_attacks = attack_entries(plan, f"{where}: attacks")
     attacks: tuple[Component[Attack], ...] = _components("attack", entries_of_attacks, f"{where}: attacks")
     entries_of_audits = audit_entries(plan, entries_of_attacks, f"{where}: audits")
@@ -113,6 +119,19 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
                 )
     warnings = (*words_of_scale(plan), *unread(attacks, audits))
     return Scenario(plan, base, methods, attacks, audits, with_keys(cells, where), warnings)
+
+
+def _check_server(plan: Plan, methods: Sequence[Component[Method]], where: str) -> None:
+    """Refuse a malicious server that has nothing to choose, or nothing to choose by."""
+    if plan.threat.server == "honest":
+        return
+    at = f"{where}: threat.server: given malicious"
+    able = [name for name in entries("method") if cast(MethodFacts, declared("method", name).facts).malicious]
+    for method in methods:
+        if method.name not in able:
+            raise PlanError(f"{at}; {method.name} has no form for it; allowed: {', '.join(able)}")
+    if plan.data.split.attacker == 0 and plan.data.attacker_from is None and not plan.threat.colluding:
+        raise PlanError(f"{at}; it needs records of the attacker's own: data.split.attacker above 0")
 
 
 def _known(kind: Kind, name: str, where: str) -> None:

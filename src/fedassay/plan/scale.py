@@ -4,7 +4,7 @@
 
 - records: `data.limit` becomes the factor's share of the training images, but keeps `RECORDS` and `PER_CLASS` of
   each class in the private role. The limit also holds for a test set of the data set's own.
-- `clients.count`, at least `CLIENTS`; where clients are domains it stays.
+- `clients.count`, at least `CLIENTS`; where clients are domains it stays. Those that collude keep their share.
 - `seeds`: the first of them, at least one.
 - epochs, rounds and steps of methods and attacks, by the names of their keys (`FLOORS`). Batches, rates, epsilon,
   delta, partition and audits stay.
@@ -79,10 +79,14 @@ def scaled(plan: Plan, factor: float, base: Path, where: str) -> Plan:
     clients = plan.clients
     if clients.partition != "domains":
         clients = clients.model_copy(update={"count": _shrunk(clients.count, factor, CLIENTS)})
+    # As large a share of the clients as it was, but not all of them.
+    share = plan.threat.colluding * clients.count / plan.clients.count
+    colluding = min(math.ceil(share), clients.count - 1, plan.threat.colluding)
     return plan.model_copy(
         update={
             "data": data,
             "clients": clients,
+            "threat": plan.threat.model_copy(update={"colluding": colluding}),
             "seeds": plan.seeds[: _shrunk(len(plan.seeds), factor, 1)],
             "methods": _entries("method", plan.methods, factor, f"{where}: methods"),
             "attacks": _entries("attack", plan.attacks, factor, f"{where}: attacks"),

@@ -94,7 +94,7 @@ class SentBy(Frozen):
     Classes are numbered anew for each client where nobody else's releases speak of classes.
     """
 
-    role: Literal["client", "server", "aggregate"]
+    role: Literal["client", "colluder", "server", "aggregate"]
     senders: int = Field(ge=1, le=limits.RECORDS)
     messages: tuple[SentMessage, ...]
 

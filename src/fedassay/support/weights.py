@@ -7,7 +7,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -94,24 +94,29 @@ def assign(
     expected = {name: value for name, value in module.state_dict().items() if not _is_counter(name)}
     given = {name: value for name, value in state.items() if not _is_counter(name)}
     called = {name: (names or {}).get(name, name) for name in (*expected, *given)}
-    problems = []
+    if problems := "; ".join(_misfits(expected, given, called)):
+        raise DataError(f"{where}: does not fit this network: {problems}")
+    module.load_state_dict(given, strict=False)
+    for name, value in module.state_dict().items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise DataError(f"{where}: {called.get(name, name)} holds NaN or infinite values")
+
+
+def _misfits(
+    expected: Mapping[str, Tensor], given: Mapping[str, Tensor], called: Mapping[str, str]
+) -> Iterator[str]:
+    """How a state dict differs from a network's in names and shapes; `called` has the names for errors."""
     if missing := [called[name] for name in expected if name not in given]:
-        problems.append(f"missing {_some(missing)}")
+        yield f"missing {_some(missing)}"
     if unexpected := [called[name] for name in given if name not in expected]:
-        problems.append(f"unexpected {_some(unexpected)}")
+        yield f"unexpected {_some(unexpected)}"
     misshapen = [
         f"{called[name]} {tuple(given[name].shape)} where {tuple(expected[name].shape)} is needed"
         for name in expected
         if name in given and given[name].shape != expected[name].shape
     ]
     if misshapen:
-        problems.append(f"wrong shapes: {_some(misshapen)}")
-    if problems:
-        raise DataError(f"{where}: does not fit this network: {'; '.join(problems)}")
-    module.load_state_dict(given, strict=False)
-    for name, value in module.state_dict().items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise DataError(f"{where}: {called.get(name, name)} holds NaN or infinite values")
+        yield f"wrong shapes: {_some(misshapen)}"
 
 
 def hub_file(url: str) -> Path:

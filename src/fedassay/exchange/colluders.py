@@ -1,0 +1,28 @@
+"""Clients that collude with the server: whose they are, and what they undo.
+
+They tell the server what they sent. It subtracts that from every sum, and of a noise that is divided over the
+senders of a sum it takes their shares away: of n shares of variance s^2 / n each, those of k colluders are known,
+and (n - k) / n of the variance is left to hide the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fedassay.exchange.message import COLLUDER, Message
+from fedassay.exchange.release import Release
+
+
+def colluders_of(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Names of the senders that collude with the server, each once."""
+    return tuple(dict.fromkeys(each.sender for each in messages if each.sender.startswith(COLLUDER)))
+
+
+def without_shares(release: Release, colluding: int) -> Release:
+    """A release whose noise is divided over its senders, of whom so many have told their shares."""
+    left = release.shares - colluding
+    if not colluding or release.noise_scale is None or release.shares == 1 or left < 1:
+        return release
+    scales = tuple(scale * math.sqrt(left / release.shares) for scale in release.noise_scale)
+    return release.model_copy(update={"noise_scale": scales, "shares": left})

@@ -1,0 +1,91 @@
+"""All tests of what was received, and what they come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedassay.exchange.received.layers import check_layer
+from fedassay.exchange.received.maps import check_map
+from fedassay.exchange.received.reading import read_own, read_received
+from fedassay.exchange.received.tested import Tested
+from fedassay.support.errors import DataError
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the tests say.
+
+    Attributes:
+        tests: In their order.
+        untested: What the file holds that no test looked at.
+    """
+
+    tests: tuple[Tested, ...]
+    untested: tuple[str, ...]
+
+    @property
+    def found(self) -> bool:
+        """Whether any test speaks against what was received."""
+        return any(each.found for each in self.tests)
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        against = sorted({each.rule for each in self.tests if each.found})
+        words = f"yes: {', '.join(against)}" if against else "no test says so"
+        out = [f"Is it a trap, or other than it is said to be? {words}."]
+        out += [f"{'✖' if each.found else '·'} {each.about}: {each.rule}: {each.text}" for each in self.tests]
+        if self.untested:
+            out.append(f"Not looked at: {', '.join(self.untested)}.")
+        if not against:
+            out.append("A trap of another kind, or for others' records, is not excluded.")
+        return out
+
+    def as_dict(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "found": self.found,
+            "tests": [each.as_dict() for each in self.tests],
+            "untested": list(self.untested),
+        }
+
+
+def check_received(
+    path: Path, own: Path, *, fresh: bool = False, bandwidth: float | None = None, seed: int = 0
+) -> Checked:
+    """Test a file of what a server sent on a client's own records.
+
+    Args:
+        path: The file, see `fedassay.exchange.received.reading.read_received`.
+        own: The records, see `fedassay.exchange.received.reading.read_own`.
+        fresh: Whether layers are said to be freshly initialised.
+        bandwidth: Of a map, as it is stated; None: nobody says.
+        seed: Of the tests' draws.
+
+    Raises:
+        DataError: A file cannot be used, or the records are rows of nothing that was received.
+    """
+    received, rows = read_received(path), read_own(own)
+    rng, tests, untested = np.random.default_rng(seed), [], list(received.others)
+    for layer in received.layers:
+        if layer.weights.shape[1] == rows.shape[1]:
+            tests += check_layer(layer.name, layer.weights, layer.bias, rows, rng, fresh=fresh)
+        else:
+            untested.append(layer.name)
+    for name, known in received.maps.items():
+        if len(known.matrix) == rows.shape[1]:
+            tests += check_map(name, known, rows, rng, bandwidth)
+        else:
+            untested.append(name)
+    if not tests:
+        widths = [each.weights.shape[1] for each in received.layers] + [
+            len(m.matrix) for m in received.maps.values()
+        ]
+        raise DataError(
+            f"{own}: rows of {rows.shape[1]} numbers, and {path} takes rows of {', '.join(map(str, widths))}; "
+            "allowed: one of these"
+        )
+    return Checked(tuple(tests), tuple(untested))

@@ -1,0 +1,124 @@
+"""Is a layer that a server sent a trap for the records of whoever received it?
+
+A gradient of a layer W x + b behind which a rectifier stands gives a record away that is alone: alone in switching
+a unit on (Boenisch et al. 2021), or alone between the thresholds of two units that ask the same question (Fowl et
+al. 2022). Whoever holds records and the layer can count how many of its own would be.
+
+- `law`: entries are not uniform on +-1/sqrt(d), as fresh layers of PyTorch are (Kolmogorov and Smirnov, at .005);
+  asked where the layer is said to be fresh.
+- `one question`: three or more rows are parallel. Random rows of 8 numbers or more never are.
+- `alone`: more of the own records are alone than in any of 199 fresh layers. An honest fresh layer is found with a
+  probability of .005; those that were trained leave fewer alone.
+
+A layer that passes may still be a trap for other records, or of a kind that is not looked for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedassay.exchange.received.tested import DRAWS, LEVEL, Tested, p_of
+
+Matrix = NDArray[np.float64]
+
+PARALLEL = 1e-4
+"""Rows are parallel whose cosine is within this of 1."""
+FEWEST = 3
+_NARROW = 8
+"""Rows of fewer numbers may be parallel by chance."""
+_ENTRIES = 50_000
+"""Entries at most that a law is tested on, drawn at random."""
+_RECORDS = 200
+"""Own records at most that are looked at."""
+
+
+def check_layer(
+    name: str, weights: Matrix, bias: Matrix, own: Matrix, rng: np.random.Generator, *, fresh: bool
+) -> list[Tested]:
+    """The tests of one layer.
+
+    Args:
+        name: Of the layer.
+        weights: W, shape (H, d).
+        bias: b, shape (H,).
+        own: Inputs that the layer has of the receiver's records, shape (n, d).
+        rng: Source of randomness.
+        fresh: Whether it is said to be freshly initialised.
+    """
+    found = [_law(name, weights, bias, rng)] if fresh else []
+    rows = own if len(own) <= _RECORDS else own[np.sort(rng.permutation(len(own))[:_RECORDS])]
+    return [*found, _one_question(name, weights), _alone(name, weights, bias, rows, rng)]
+
+
+def _law(name: str, weights: Matrix, bias: Matrix, rng: np.random.Generator) -> Tested:
+    bound = 1 / np.sqrt(weights.shape[1])
+    entries = weights.ravel()
+    if len(entries) > _ENTRIES:
+        entries = entries[rng.choice(len(entries), _ENTRIES, replace=False)]
+    ps = [float(stats.kstest(each, "uniform", (-bound, 2 * bound)).pvalue) for each in (entries, bias)]
+    p = min(1.0, 2 * min(ps))
+    text = f"weights and biases are {'not ' if p < LEVEL else ''}drawn from +-{bound:.3g}, as a fresh layer's are"
+    return Tested("law", name, p < LEVEL, p, text)
+
+
+def parallel_rows(weights: Matrix) -> NDArray[np.int64]:
+    """Positions of the largest set of rows that are parallel to one of them, which is among them."""
+    norms = np.linalg.norm(weights, axis=1)
+    live = np.flatnonzero(norms > 1e-6 * norms.max(initial=0.0))
+    if not len(live):
+        return live.astype(np.int64)
+    units = weights[live] / norms[live, None]
+    alike = units @ units.T > 1 - PARALLEL
+    return np.asarray(live[alike[int(alike.sum(axis=1).argmax())]], np.int64)
+
+
+def _one_question(name: str, weights: Matrix) -> Tested:
+    count = len(parallel_rows(weights))
+    found = count >= FEWEST and weights.shape[1] >= _NARROW
+    words = "ask one question at different thresholds" if found else "at most ask the same question"
+    return Tested("one question", name, found, None, f"{count} of {len(weights)} units {words}")
+
+
+def alone(weights: Matrix, bias: Matrix, own: Matrix) -> NDArray[np.bool_]:
+    """Which records are alone in switching a unit on, or between thresholds of two parallel units, shape (n,)."""
+    found = _alone_in_a_unit(own @ weights.T + bias > 0)
+    rows = parallel_rows(weights)
+    if len(rows) >= FEWEST:
+        direction = weights[rows[0]] / np.linalg.norm(weights[rows[0]])
+        sizes = weights[rows] @ direction
+        place = np.searchsorted(np.sort(-bias[rows] / sizes), own @ direction)
+        counts = np.bincount(place, minlength=len(rows) + 1)
+        # Below the lowest threshold no unit is on.
+        found |= (counts[place] == 1) & (place > 0)
+    return found
+
+
+def _alone_in_a_unit(on: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.asarray(on[:, on.sum(axis=0) == 1].any(axis=1))
+
+
+def _alone(name: str, weights: Matrix, bias: Matrix, own: Matrix, rng: np.random.Generator) -> Tested:
+    count = int(alone(weights, bias, own).sum())
+    size, bound = len(bias), 1 / np.sqrt(weights.shape[1])
+    # Sums of many uniform entries are normal, with the covariance that the records have: no layer is drawn.
+    values, vectors = np.linalg.eigh(own @ own.T / (3 * weights.shape[1]))
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    drawn = [
+        int(
+            _alone_in_a_unit(
+                root @ rng.standard_normal((len(own), size)) + rng.uniform(-bound, bound, size) > 0
+            ).sum()
+        )
+        for _ in range(DRAWS)
+    ]
+    p = p_of(int(np.sum(np.array(drawn) >= count)))
+    on = (own @ weights.T + bias > 0).mean(axis=0)
+    live = on[on > 0]
+    share = f"{100 * float(np.median(live)):.0f} %" if len(live) else "none"
+    text = (
+        f"{count} of {len(own)} of your records would be alone in a gradient, at most {max(drawn)} in {DRAWS} "
+        f"fresh layers; half of the units are on for {share} of them or fewer"
+    )
+    return Tested("alone", name, p <= LEVEL, p, text)

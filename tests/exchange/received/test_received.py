@@ -1,0 +1,180 @@
+"""What a client finds of what a server sent it: traps are found, and honest broadcasts are not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from torch import nn
+
+from fedassay.cli import cli
+from fedassay.contracts.method import MethodInput
+from fedassay.exchange.public_map import fourier_features, projection, separating_bandwidth
+from fedassay.exchange.received.check import Checked, check_received
+from fedassay.exchange.received.layers import alone, parallel_rows
+from fedassay.exchange.received.reading import read_own, read_received
+from fedassay.methods.shared.local_networks import to_inputs
+from fedassay.nets.bodies import BodySpec, build_body
+from fedassay.nets.traps import set_trap
+from fedassay.support.errors import DataError
+from fedassay.support.seeds import Seeds
+
+MakeTask = Callable[..., MethodInput]
+WIDTH = 64
+
+
+def _network(task: MethodInput, seed: int, *, trap: bool) -> dict[str, NDArray[np.float32]]:
+    body = build_body(BodySpec(name="mlp", hidden=96), (8, 8, 1), 31, seed)
+    network = nn.Sequential(body, nn.Linear(31, 10))
+    assert task.public is not None
+    if trap:
+        set_trap(network, to_inputs(task.public.images, "cpu"), Seeds(seed))
+    return {name: each.numpy().copy() for name, each in network.state_dict().items()}
+
+
+def _checked(
+    folder: Path, sent: dict[str, NDArray[np.float32]], own: NDArray[np.generic], **said: object
+) -> Checked:
+    save_file(sent, folder / "sent.safetensors")
+    np.savez(folder / "own.npz", x=own)
+    return check_received(folder / "sent.safetensors", folder / "own.npz", **said)  # type: ignore[arg-type]
+
+
+def _found(checked: Checked) -> set[str]:
+    return {each.rule for each in checked.tests if each.found}
+
+
+def test_trap_weights_are_found_on_the_own_records(make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(clients=1, records=100)
+    own = task.clients[0].images
+    trapped = _checked(tmp_path, _network(task, 0, trap=True), own, fresh=True)
+    assert _found(trapped) == {"law", "one question", "alone"}
+    assert trapped.untested == ("0.1.3", "1")
+    assert _found(_checked(tmp_path, _network(task, 0, trap=True), own)) == {"one question", "alone"}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_fresh_weights_are_not(seed: int, make_task: MakeTask, tmp_path: Path) -> None:
+    """Each random test finds one in 200 of them; none of these ten."""
+    task = make_task(clients=1, records=100)
+    checked = _checked(tmp_path, _network(task, seed, trap=False), task.clients[0].images, fresh=True)
+    assert _found(checked) == set()
+    assert len(checked.tests) == 3
+
+
+def test_units_that_few_records_switch_on_are_found(make_task: MakeTask, tmp_path: Path) -> None:
+    """Boenisch et al.'s traps: rows that are scaled so that each unit is on for about one record in a hundred."""
+    task = make_task(clients=1, records=100)
+    own = task.clients[0].images.reshape(100, -1) / 127.5 - 1
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((96, WIDTH)).astype(np.float32) / 8
+    assert task.public is not None
+    theirs = task.public.images.reshape(-1, WIDTH) / 127.5 - 1
+    bias = -np.quantile(theirs @ weights.T, 0.99, axis=0).astype(np.float32)
+    assert "alone" in _found(_checked(tmp_path, {"l.weight": weights, "l.bias": bias}, own.astype(np.float32)))
+
+
+def test_a_map_under_which_nothing_is_alike_is_found(make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(clients=1, records=100)
+    own, rng = task.clients[0].features, np.random.default_rng(0)
+    assert task.public is not None
+    small = separating_bandwidth(task.public.features)
+    for bandwidth, against in ((3.0, set()), (small, {"law", "apart"})):
+        made = fourier_features(WIDTH, 400, bandwidth, rng)
+        assert made.phases is not None
+        checked = _checked(tmp_path, {"R": made.matrix, "c": made.phases}, own, bandwidth=3.0)
+        assert _found(checked) == against
+    # Where nobody says which bandwidth it has, what it does to the records is left.
+    assert _found(_checked(tmp_path, {"R": made.matrix, "c": made.phases}, own)) == {"apart"}
+
+
+def test_a_sparse_column_is_found(make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(clients=1, records=60)
+    made = fourier_features(WIDTH, 200, 3.0, np.random.default_rng(0))
+    assert made.phases is not None
+    made.matrix[:, 0] = 0
+    made.matrix[5, 0] = 2.0
+    sent = {"R": made.matrix, "c": made.phases}
+    assert "sparse" in _found(_checked(tmp_path, sent, task.clients[0].features, bandwidth=3.0))
+
+
+def test_a_linear_map_has_no_kernel_to_test(make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(clients=1, records=60)
+    linear = projection(WIDTH, 20, np.random.default_rng(0))
+    checked = _checked(tmp_path, {"projection": linear.matrix}, task.clients[0].features)
+    assert [each.rule for each in checked.tests] == ["law", "sparse"]
+    assert not checked.found
+
+
+def test_who_is_alone_is_counted_right() -> None:
+    own = np.array([[0.0], [1.0], [2.0], [2.1], [5.0]])
+    one = np.ones((1, 1))
+    # One unit at 4: the last record alone; at 1.5: three records.
+    assert alone(one, np.array([-4.0]), own).tolist() == [False, False, False, False, True]
+    assert not alone(one, np.array([-1.5]), own).any()
+    # Three thresholds of one question: 0.5 < 1 < 1.5 < 2, 2.1 < 4 < 5.
+    three = alone(np.ones((3, 1)), np.array([-0.5, -1.5, -4.0]), own)
+    assert three.tolist() == [False, True, False, False, True]
+    assert parallel_rows(np.array([[1.0, 0], [0, 1], [2, 0], [3, 1e-9]])).tolist() == [0, 2, 3]
+
+
+def test_the_command_says_it_and_exits_by_it(make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(clients=1, records=60)
+    np.savez(tmp_path / "own.npz", x=task.clients[0].images)
+    for trap, code in ((False, 0), (True, 1)):
+        save_file(_network(task, 1, trap=trap), tmp_path / "sent.safetensors")
+        given = ["audit", "--received", str(tmp_path / "sent.safetensors"), "--own", str(tmp_path / "own.npz")]
+        said = CliRunner().invoke(cli, [*given, "--fresh"], standalone_mode=False)
+        assert said.return_value == code
+        assert ("yes: alone, law, one question" in said.output) == trap
+        told = json.loads(CliRunner().invoke(cli, [*given, "--json"], standalone_mode=False).output)
+        assert told["found"] is trap
+        assert told["untested"] == ["0.1.3", "1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--received", "sent.safetensors"], "needs your records"),
+        (["--own", "own.npz"], "go with --received"),
+        (["run", "--received", "sent.safetensors"], "one of them"),
+    ],
+)
+def test_wrong_use_is_one_sentence(given: list[str], says: str) -> None:
+    result = CliRunner().invoke(cli, ["audit", *given], standalone_mode=False)
+    assert says in str(result.exception)
+
+
+def test_files_that_say_nothing_are_refused(tmp_path: Path, make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=20)
+    with pytest.raises(DataError, match="neither a layer nor a map"):
+        _checked(tmp_path, {"parameters": np.zeros(500, np.float32)}, task.clients[0].images)
+    with pytest.raises(DataError, match="takes rows of 32"):
+        _checked(
+            tmp_path,
+            {"l.weight": np.ones((4, 32), np.float32), "l.bias": np.ones(4, np.float32)},
+            np.ones((3, 64)),
+        )
+    with pytest.raises(DataError, match="NaN"):
+        _checked(tmp_path, {"l.weight": np.full((4, 32), np.nan, np.float32)}, np.ones((3, 64)))
+    (tmp_path / "text").write_text("no tensors")
+    with pytest.raises(DataError):
+        read_received(tmp_path / "text")
+    np.savez(tmp_path / "bad.npz", x=np.array([["a"]]))
+    with pytest.raises(DataError, match="allowed: an array x"):
+        read_own(tmp_path / "bad.npz")
+
+
+def test_tables_and_rows_are_told_apart(tmp_path: Path) -> None:
+    square, row = np.eye(3, dtype=np.float32), np.ones(3, np.float32)
+    save_file({"R": square, "c": row, "l.weight": square, "l.bias": row, "n": np.ones(2)}, tmp_path / "f")
+    found = read_received(tmp_path / "f")
+    assert [each.name for each in found.layers] == ["l"]
+    assert list(found.maps) == ["R"]
+    assert found.others == ("n",)

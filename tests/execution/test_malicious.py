@@ -1,0 +1,76 @@
+"""Plans in which the server chooses what it sends out: what comes out of it, and what the page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from fedassay.execution.prepare import prepare
+from fedassay.execution.runner import RunOptions, run_scenario
+from fedassay.plan.resolve import resolve
+from fedassay.plan.schema import parse_plan
+from fedassay.records.record import RunRecord
+from fedassay.reports.document.plan_notes import facts
+from fedassay.support.errors import PlanError
+from fedassay.support.progress import SILENT
+
+PLAN = """
+name: malicious
+data: {name: digits, split: {private: 0.1, attacker: 0.2, public: 0.1, test: 0.3, control: 0.25}}
+clients: {count: 2, partition: iid}
+backbone: {name: pixels}
+threat: {view: aggregate}
+methods: [fedsgd: {body: {name: mlp, hidden: 256}, batch: 500}]
+attacks: [gradient_inversion: {}]
+audits: [inversion: {}]
+"""
+
+
+def run(folder: Path, **changes: Any) -> RunRecord:
+    plan = parse_plan({**yaml.safe_load(PLAN), **changes}, "plan")
+    return run_scenario(resolve(plan, folder, "plan"), folder, RunOptions(device="cpu", quiet=True))[1]
+
+
+def test_a_trap_reads_records_that_an_honest_broadcast_leaves_hidden(tmp_path: Path) -> None:
+    """The gradient of 179 records, summed over two clients."""
+    found = {}
+    for server in ("honest", "malicious"):
+        record = run(tmp_path / server, threat={"view": "aggregate", "server": server})
+        assert not record.errors
+        (words,) = (text for name, text in facts(record) if name == "Adversary")
+        assert ("chooses what it sends out" in words) == (server == "malicious")
+        found[server] = [each for each in record.cells[0].findings if each.source == "layer_inputs"]
+    assert found["honest"] == []
+    (leak,) = found["malicious"]
+    assert leak.verdict == "leak"
+    assert leak.metrics["psnr"].value is not None
+    assert leak.metrics["psnr"].value > 30
+
+
+def test_what_goes_out_is_not_what_an_honest_server_sends(tmp_path: Path) -> None:
+    from fedassay.exchange.transcript import load_transcript
+
+    started = []
+    for server in ("honest", "malicious"):
+        record = run(tmp_path / server, threat={"server": server}, attacks=[], audits=[])
+        sent = load_transcript(tmp_path / server / "transcripts" / record.cells[0].key).messages[0]
+        assert sent.sender == "server"
+        started.append(sent.fields["parameters"].values)
+    assert started[0].shape == started[1].shape
+    # The second layer's outputs and the head are left as they are.
+    assert np.mean(started[0] == started[1]) < 0.1
+
+
+def test_the_server_needs_records_of_its_own(tmp_path: Path) -> None:
+    content = {**yaml.safe_load(PLAN), "threat": {"server": "malicious"}}
+    content["data"] = {"name": "digits", "split": {"private": 0.5, "test": 0.4}}
+    with pytest.raises(PlanError, match="needs records of the attacker's own"):
+        resolve(parse_plan(content, "plan"), tmp_path, "plan")
+    # Those of colluding clients are some.
+    content["threat"] = {"server": "malicious", "view": "aggregate", "colluding": 1}
+    plan = resolve(parse_plan(content, "plan"), tmp_path, "plan").plan
+    assert prepare(plan, tmp_path, 0, "cpu", SILENT).attacker is not None
