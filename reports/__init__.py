@@ -123,6 +123,7 @@ def write_report(
     policy: Policy | None = None,
     method: str | None = None,
     epsilon: float | None = None,
+    pdf: bool = False,
 ) -> Path:
     """Write one format, whole or not at all: to a file, to standard output, or (`csv`, `evidence`) to a folder.
 
@@ -134,6 +135,7 @@ def write_report(
         policy: See `render`.
         method: Label or registered name of the method that evidence is about; other formats are about the run.
         epsilon: The epsilon of that release.
+        pdf: Whether the pages of evidence are printed as PDF as well, where something is installed that prints.
 
     Returns:
         What was written.
@@ -153,7 +155,7 @@ def write_report(
         if format == "evidence":
             from fedassay.reports.evidence.folder import write_evidence
 
-            write_evidence(record, target, policy, method, epsilon)
+            write_evidence(record, target, policy, method, epsilon, pdf)
         else:
             write_tables(record, target)
     return target

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedassay.plan import rates
-from fedassay.plan.changes import entries_of
 from fedassay.records.coverage import together
 from fedassay.records.facts import HARMS, Change
 from fedassay.records.record import CellRecord, Coverage, RunRecord
@@ -71,7 +70,7 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
             why=f"{rows[0][1].attack.replace('_', ' ')} {_STATUS[rows[0][1].status]}",
             cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
             seconds=None if seconds is None else rates.START + seconds,
-            changes=_changes(record, rows),
+            changes=_changes(rows),
         )
         for what, rows in found.items()
         for seconds in [together([entry for _, entry in rows])]
@@ -100,21 +99,16 @@ def _place(rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[bool, int]:
     return all(row.status == "not_run" for _, row in rows), min(sought, default=len(HARMS))
 
 
-def _changes(record: RunRecord, rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[Change, ...]:
-    """Changes of the plan: the remedies that findings state, or the attacks that the plan lacks."""
+def _changes(rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[Change, ...]:
+    """Changes of the plan: the remedies that findings state, or the attacks and audits that the plan lacks."""
     stated = [
         finding.remedy
         for cell, row in rows
         for finding in cell.findings
         if row.status == "inconclusive" and finding.attack == row.attack and finding.remedy is not None
     ]
-    if stated:
-        return stated[0].changes
-    named = entries_of(record.plan, "attacks")
-    missing = [row.attack for _, row in rows if row.status == "not_run" and row.attack not in named]
-    if not missing or not named:
-        return ()
-    return (Change(key="attacks", before=", ".join(named), after="standard"),)
+    stated += [row.remedy for _, row in rows if row.remedy is not None]
+    return stated[0].changes if stated else ()
 
 
 def allowed_epsilon(

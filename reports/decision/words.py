@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedassay.records.record import RunRecord
+from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.metrics import EPSILONS, title
 from fedassay.reports.words.numbers import short
@@ -20,9 +20,20 @@ NEIGHBOURS: dict[Adjacency, str] = {
 """What a guarantee hides, by adjacency."""
 
 _CLAIMS = {
-    "sound": "every claim of privacy is sound",
+    "sound": "every claim of privacy holds",
     "not_disproved": "no claim of privacy is disproved or unsupported",
 }
+
+_FORBIDDEN: dict[Verdict, str] = {
+    "leak": "no attack finds a leak",
+    "unsound": "no claim of privacy is disproved",
+    "unsupported": "no claim of privacy is less than what is sent adds up to",
+    "inconclusive": "every audit decides",
+    "not_run": "every audit runs",
+    "no_leak_found": "every attack finds a leak",
+    "sound": "no claim of privacy holds",
+}
+"""What a policy asks that forbids a verdict."""
 
 
 def in_words(policy: Policy) -> tuple[str, ...]:
@@ -40,9 +51,8 @@ def in_words(policy: Policy) -> tuple[str, ...]:
     if policy.claims in _CLAIMS:
         rules.append(_CLAIMS[policy.claims])
     if policy.must_conclude:
-        rules.append(f"a verdict of {_all(name.removeprefix('other:') for name in policy.must_conclude)}")
-    if policy.forbidden_verdicts:
-        rules.append(f"no verdict {_all((name.replace('_', ' ') for name in policy.forbidden_verdicts), ' or ')}")
+        rules.append(f"a result of {_all(_audit(name) for name in policy.must_conclude)}")
+    rules += [_FORBIDDEN[name] for name in policy.forbidden_verdicts]
     return tuple(rules)
 
 
@@ -112,6 +122,10 @@ def _shares(record: RunRecord) -> dict[str, int]:
         if isinstance(facts, dict) and isinstance(facts.get("records"), dict):
             return dict(facts["records"])
     return {}
+
+
+def _audit(name: str) -> str:
+    return f"the audit {name.removeprefix('other:').replace('_', ' ')}"
 
 
 def _all(words: Any, last: str = " and ") -> str:

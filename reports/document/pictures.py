@@ -20,7 +20,7 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.harms import leaks
 from fedassay.reports.words.metrics import ordered
 from fedassay.reports.words.numbers import DASH, significant
-from fedassay.reports.words.sentences import at_epsilon
+from fedassay.reports.words.sentences import at_epsilon, row_words
 from fedassay.reports.words.summary import about
 from fedassay.support import limits
 from fedassay.support.reading import regular_size
@@ -151,10 +151,10 @@ def gallery(run: Path, picture: Picture, about: str, verdict: Verdict) -> Galler
     # Pillow's readers raise whatever they run into; a picture that cannot be read must not cost the report.
     except Exception as error:  # noqa: BLE001
         return Gallery(picture.title, about, verdict, picture.rows, (), picture.file, size, _said(error))
-    strips = []
+    strips, rows = [], tuple(map(row_words, picture.rows))
     for at, column in enumerate(picture.columns):
         tiles = []
-        for below, row in enumerate(picture.rows):
+        for below, row in enumerate(rows):
             left, top = at * tile_width, below * tile_height
             part = grid.crop((left, top, left + tile_width, top + tile_height))
             words = f"{row}, column {at + 1}" + (f" ({column.caption})" if column.caption else "")
@@ -164,7 +164,7 @@ def gallery(run: Path, picture: Picture, about: str, verdict: Verdict) -> Galler
             for key in ordered(column.metrics)
         )
         strips.append(Strip(column.caption, tuple(tiles), figures))
-    return Gallery(picture.title, about, verdict, picture.rows, tuple(strips), picture.file, size)
+    return Gallery(picture.title, about, verdict, rows, tuple(strips), picture.file, size)
 
 
 def _printed(value: float | None) -> str:

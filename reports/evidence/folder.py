@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from fedassay.records.record import FILE, RunRecord, finite_json
 from fedassay.records.statement import STATEMENT, bound, statement_text
 from fedassay.reports.evidence.page import html, markdown, pages
+from fedassay.reports.evidence.pdf import pdf_of
 from fedassay.reports.evidence.registry import entries
 from fedassay.reports.evidence.release import Release, release_of
 from fedassay.reports.gate.policy import Policy
-from fedassay.support.atomic import make_folder, write_text
+from fedassay.support.atomic import make_folder, write_bytes
+from fedassay.support.errors import PlanError
 from fedassay.support.text import plain_tree
+
+_LOG = logging.getLogger(__name__)
 
 DIGESTS = "SHA256SUMS"
 POLICY = "policy.json"
 PAGES = "evidence.html"
+PRINTED = "evidence.pdf"
 
 
 def write_evidence(
@@ -27,6 +33,7 @@ def write_evidence(
     policy: Policy | None = None,
     method: str | None = None,
     epsilon: float | None = None,
+    pdf: bool = False,
 ) -> list[Path]:
     """Write the evidence of one release into a folder.
 
@@ -36,6 +43,7 @@ def write_evidence(
         policy: What it is held to; None: the shipped one that fits.
         method: Label or registered name of the method; None: the only or the recommended one.
         epsilon: The epsilon that it was asked for.
+        pdf: Whether to print the pages as PDF as well, where something is installed that prints.
 
     Returns:
         The files written.
@@ -44,13 +52,21 @@ def write_evidence(
         PlanError: There is no such release, or there are several and none is recommended.
     """
     release = release_of(record, policy, method, epsilon)
-    files = evidence_files(release)
-    digests = {name: _digest(text) for name, text in sorted(files.items())}
-    files[STATEMENT] = statement_text("evidence", digests, **evidence_facts(release))
-    files[DIGESTS] = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    files = {name: text.encode("utf-8") for name, text in evidence_files(release).items()}
+    if pdf:
+        try:
+            files[PRINTED] = pdf_of(files[PAGES].decode("utf-8"))
+        except PlanError as error:
+            _LOG.warning("%s", error)
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+    files[STATEMENT] = statement_text("evidence", digests, **evidence_facts(release)).encode("utf-8")
+    files[DIGESTS] = "".join(f"{digest}  {name}\n" for name, digest in digests.items()).encode("utf-8")
     make_folder(folder)
-    for name, text in files.items():
-        write_text(folder / name, text)
+    for name, content in files.items():
+        write_bytes(folder / name, content)
+    if PRINTED not in files:
+        # One of an earlier release would stand beside pages that it does not show.
+        (folder / PRINTED).unlink(missing_ok=True)
     return [folder / name for name in files]
 
 

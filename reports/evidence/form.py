@@ -7,15 +7,17 @@ questions are in our words; whoever signs reads the sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from fedassay.contracts.facts import Threat
 from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_claim
+from fedassay.records.coverage import gaps
 from fedassay.records.facts import HarmKind
 from fedassay.records.record import CellRecord, Finding
-from fedassay.reports.evidence.lines import Line, by_person, from_cells, from_findings, from_plan
+from fedassay.reports.evidence.fields import assumed, named, noise
+from fedassay.reports.evidence.lines import Line, by_person, from_cells, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import risk_line
 from fedassay.reports.words.claims import claim_clause, claims
@@ -26,9 +28,10 @@ from fedassay.reports.words.sentences import listed, sentence
 from fedassay.support.registry import entries
 
 _MESSAGE = "A client's message is assessed here as a disclosure to the server, not as a released model."
-_NOISED = ("gaussian", "pure", "dp_sgd")
-_FIELDS = 6
-"""Names of fields that one line lists."""
+_ATTACKS = 6
+"""Names of attacks that one line lists."""
+_OPEN = {"not run": "Attacks that apply and were not run", "inconclusive": "Attacks that gave no result"}
+"""What became of attacks that were not conclusive, in the words of `fedassay.records.coverage`."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def form(release: Release) -> tuple[Source, ...]:
             _framework(release),
         ),
         Source(
-            "NIST SP 800-226, evaluating differential privacy guarantees (2025)",
+            "NIST SP 800-226, evaluating differential privacy guarantees",
             "https://csrc.nist.gov/pubs/sp/800/226/ipd",
             _guarantee(release),
         ),
@@ -94,7 +97,11 @@ def form(release: Release) -> tuple[Source, ...]:
 def _impact(release: Release) -> tuple[Line, ...]:
     return (
         from_cells(release, "(a)", "Which data does a client send?", "/ledger", _sent, "No field was recorded."),
-        by_person("(a)", "What is the purpose, and on which legal basis?", "State both for the training."),
+        by_person(
+            "(a)",
+            "What is the purpose, and which legitimate interest is pursued?",
+            "State the purpose of the training, and the interest where the controller relies on one.",
+        ),
         from_cells(
             release,
             "(b)",
@@ -110,7 +117,9 @@ def _impact(release: Release) -> tuple[Line, ...]:
             "Say why less data, more noise or no training at all would not serve the purpose.",
         ),
         risk_line(release, "(c)", "Which risks to the people were found?"),
-        from_cells(release, "(d)", "Which measures protect people?", "/ledger", _measures, "Nothing is noised."),
+        from_cells(
+            release, "(d)", "Which measures protect people?", "/ledger", _measures, "None: no noise is added."
+        ),
         by_person(
             "(d)",
             "Which further measures bind whoever receives the messages?",
@@ -134,7 +143,7 @@ def _design(release: Release) -> tuple[Line, ...]:
 
 def _security(release: Release) -> tuple[Line, ...]:
     return (
-        _protection(release, "(1)(d)", "Was the protection tested?"),
+        _protection(release, "(1)(d)", "What did tests of the protection show?"),
         by_person("(1)(d)", "When is it tested again?", "Set a date, and test after every change of the system."),
     )
 
@@ -159,11 +168,13 @@ def _recital() -> tuple[Line, ...]:
 
 def _models(release: Release) -> tuple[Line, ...]:
     return (
-        from_findings(release, "", "Was membership inference tested?", looked_for("members", "named")),
-        from_findings(release, "", "Was attribute inference tested?", of_persons()),
-        from_findings(release, "", "Was model inversion tested?", tests("model_inversion")),
-        from_findings(release, "", "Was reconstruction of training data tested?", tests("data_reconstruction")),
-        from_findings(release, "", "Was regurgitation of training data tested?", tests("regurgitation")),
+        from_findings(release, "", "Is membership inference possible?", looked_for("members", "named")),
+        from_findings(release, "", "Is attribute inference possible?", of_persons()),
+        from_findings(release, "", "Is model inversion possible?", tests("model_inversion")),
+        from_findings(
+            release, "", "Is reconstruction of training data possible?", looked_for("pictures", "exact")
+        ),
+        from_findings(release, "", "Is regurgitation of training data possible?", tests("regurgitation")),
         by_person(
             "Executive summary",
             "Is the likelihood of extracting personal data insignificant?",
@@ -199,9 +210,7 @@ def _anonymisation(release: Release) -> tuple[Line, ...]:
 
 def _framework(release: Release) -> tuple[Line, ...]:
     return (
-        from_plan(
-            release, "6.2", "Who is assumed to see what?", "threat", "Say who can read what the clients send."
-        ),
+        assumed(release, "6.2", "Who is assumed to see what?"),
         from_cells(release, "7.2", "Which data are sent?", "/ledger", _sent, "No field was recorded."),
         from_cells(
             release,
@@ -212,7 +221,7 @@ def _framework(release: Release) -> tuple[Line, ...]:
             "None: every attack that applies was conclusive.",
         ),
         from_findings(release, "8.2.3", "What did adversarial testing find?", lambda _: True),
-        from_cells(release, "8.3.3", "How are the data transformed?", "/ledger", _noise, "No noise is added."),
+        from_cells(release, "8.3.3", "How are the data transformed?", "/ledger", noise, "No noise is added."),
         by_person("9.2", "Who answers for the release?", "Name the role, and the procedure before release."),
         by_person("9.3.2", "Who watches what becomes of it?", "Name who reviews new attacks and other releases."),
     )
@@ -223,7 +232,7 @@ def _guarantee(release: Release) -> tuple[Line, ...]:
     return (
         from_cells(release, "", "What is claimed, for whom?", "/privacy/claimed", _claimed, none),
         from_cells(release, "", "What does the mechanism give?", "/privacy/accounted", _accounted, none),
-        from_cells(release, "", "Is the noise secret?", "/seed", _secret, "Nothing is noised."),
+        _secrecy(release),
         by_person(
             "",
             "Are hyper-parameters and earlier releases charged?",
@@ -245,7 +254,7 @@ def _guarantee(release: Release) -> tuple[Line, ...]:
 
 def _intruder(release: Release) -> tuple[Line, ...]:
     line = from_findings(
-        release, "", "Could an intruder with a list of candidates say who took part?", _with_gallery
+        release, "", "Could an intruder with a list of candidates say who took part?", with_gallery
     )
     answering = (finding for place, finding in release.findings() if place in line.pointers)
     return (
@@ -274,7 +283,8 @@ def tests(threat: Threat) -> Callable[[Finding], bool]:
     return looks
 
 
-def _with_gallery(finding: Finding) -> bool:
+def with_gallery(finding: Finding) -> bool:
+    """Whether a finding is of an attack that somebody with a list of candidates can make."""
     attack = finding.attack or ""
     return attack in entries("attack") and attack_facts(attack).takes_gallery
 
@@ -294,43 +304,39 @@ def _of_candidates(finding: Finding) -> str:
     return sentence(said)
 
 
-def _names(fields: dict[str, None]) -> str:
-    return listed((name.replace("_", " ") for name in fields), limit=_FIELDS)
-
-
 def _sent(cell: CellRecord) -> str:
-    up = dict.fromkeys(row.field for row in cell.ledger if row.direction == "up")
-    return f"A client sends {_names(up)}." if up else ""
+    up = named(row for row in cell.ledger if row.direction == "up")
+    return f"A client sends {up}." if up else ""
 
 
 def _exact(cell: CellRecord) -> str:
     """Fields without noise, those too that the guarantee declares public: they speak of people all the same."""
     rows = [row for row in cell.ledger if row.direction == "up" and row.exact]
-    private = dict.fromkeys(row.field for row in rows if not row.public_under_adjacency)
-    public = dict.fromkeys(row.field for row in rows if row.public_under_adjacency and row.kind != "public")
-    said = [_names(private)] if private else []
-    said += [f"{_names(public)}, which the guarantee declares public"] if public else []
+    private = named(row for row in rows if not row.public_under_adjacency)
+    public = named(row for row in rows if row.public_under_adjacency and row.kind != "public")
+    said = [private] if private else []
+    said += [f"{public}, which the guarantee declares public"] if public else []
     return sentence("; ".join(said))
 
 
 def _measures(cell: CellRecord) -> str:
-    noised = dict.fromkeys(row.field for row in cell.ledger if row.mechanism in _NOISED)
-    secure = dict.fromkeys(row.field for row in cell.ledger if row.secure)
-    said = [f"Noise is added to {_names(noised)}."] if noised else []
-    return " ".join([*said, f"Secure aggregation hides {_names(secure)}."] if secure else said)
-
-
-def _noise(cell: CellRecord) -> str:
-    rows = {f"{row.field.replace('_', ' ')} ({row.mechanism.replace('_', ' ')})": None for row in cell.ledger
-            if row.mechanism in _NOISED}  # fmt: skip
-    return f"Noise is added to {listed(rows, limit=_FIELDS)}." if rows else ""
+    secure = named(row for row in cell.ledger if row.secure)
+    return " ".join(filter(None, [noise(cell), f"Secure aggregation hides {secure}." if secure else ""]))
 
 
 def _untested(cell: CellRecord) -> str:
-    if not cell.coverage:
-        return "No attack that applies is on record."
-    open_ = [item.attack.replace("_", " ") for item in cell.coverage if item.status != "conclusive"]
-    return f"{listed(open_, limit=_FIELDS)[:1].upper()}{listed(open_, limit=_FIELDS)[1:]}." if open_ else ""
+    return left_open([cell]) if cell.coverage else "No attack that applies is on record."
+
+
+def left_open(cells: Iterable[CellRecord]) -> str:
+    """Which attacks apply and were not run, and which were run and gave no result; empty where there are none."""
+    found = gaps(cells)
+    said = {
+        words: [name.replace("_", " ") for name, status in found.items() if status == words] for words in _OPEN
+    }
+    return " ".join(
+        f"{lead}: {listed(said[words], limit=_ATTACKS)}." for words, lead in _OPEN.items() if said[words]
+    )
 
 
 def _worth(cell: CellRecord) -> str:
@@ -348,7 +354,7 @@ def _claimed(cell: CellRecord) -> str:
 def _accounted(cell: CellRecord) -> str:
     if cell.accounted is None or not claims(cell):
         return ""
-    return f"All that is sent: ε = {with_kind(cell.accounted, significant)}."
+    return f"What is sent adds up to ε = {with_kind(cell.accounted, significant)}."
 
 
 def _claim(cell: CellRecord) -> str:
@@ -356,7 +362,15 @@ def _claim(cell: CellRecord) -> str:
     return sentence(claim_clause(cell)) if tested and claims(cell) else ""
 
 
+def _secrecy(release: Release) -> Line:
+    """Whether the noise is secret; of a system whose messages were captured nobody here knows."""
+    question = "Is the noise secret?"
+    if release.captured and any(noise(cell) for _, cell in release.cells):
+        return by_person("", question, "Messages do not show it: say how the system draws its noise.")
+    return from_cells(release, "", question, "/seed", _secret, "Nothing is noised.")
+
+
 def _secret(cell: CellRecord) -> str:
-    if not any(row.mechanism in _NOISED for row in cell.ledger):
+    if not noise(cell):
         return ""
     return "No: the noise of this run follows from a seed." if cell.seed is not None else "Yes: it is not seeded."

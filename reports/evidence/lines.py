@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedassay.records.facts import HARMS
+from fedassay.records.facts import HARMS, ObstacleKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.words.claims import refuted
@@ -20,7 +20,13 @@ PERSON = "for a person to fill in"
 """What stands where no record can answer."""
 
 BESIDE_REFUTED = "The claim is disproved; that attacks showed nothing says little beside that."
-NOT_TESTED = "Not tested: no audit of the run looked for it."
+NOT_TESTED = "No audit of the run looked for it."
+
+NOT_READ: dict[ObstacleKind, str] = {
+    "not_possible": "It was tried, but needs something that is not sent or not at hand.",
+    "nothing_to_read": "What is sent holds nothing that the attack reads.",
+}
+"""Where an attack was tried and had nothing to go on; that another one might is not ruled out."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Line:
         answer: From the record, or what a person has to do, in one sentence.
         pointers: JSON pointers (RFC 6901) to the places in record.json that the answer is made of; empty where a
             person has to answer.
+        found: Whether what was looked for was found; None where nothing was looked for.
     """
 
     clause: str
@@ -41,6 +48,14 @@ class Line:
     status: Status
     answer: str
     pointers: tuple[str, ...] = ()
+    found: bool | None = None
+
+    @property
+    def shown(self) -> str:
+        """The status, in the words of somebody who reads what came of it."""
+        if self.status != "answered" or self.found is None:
+            return self.status
+        return "found" if self.found else "nothing found"
 
 
 def by_person(clause: str, question: str, guidance: str) -> Line:
@@ -80,15 +95,6 @@ def from_cells(
     return Line(clause, question, status, unless, places)
 
 
-def from_plan(release: Release, clause: str, question: str, key: str, guidance: str) -> Line:
-    """A question that a section of the plan answers; a person has to where the plan has none."""
-    plan = release.record.plan
-    value = plan.get(key) if isinstance(plan, dict) else None
-    if value is None:
-        return by_person(clause, question, guidance)
-    return Line(clause, question, "answered", f"{_flat(value)}.", (f"/plan/{key}",))
-
-
 def from_findings(
     release: Release,
     clause: str,
@@ -98,7 +104,8 @@ def from_findings(
 ) -> Line:
     """A question that was put to the release by attacks.
 
-    A leak answers it whatever else was found; without one, silence answers it only where nothing is left open.
+    A leak answers it whatever else was found; without one, silence answers it only where nothing is left open. An
+    attack that could not be run says why.
 
     Args:
         release: What was attacked.
@@ -114,7 +121,7 @@ def from_findings(
         worst = next((leak for leak in every if implied(leak.finding)), None)
     if worst is not None:
         places = tuple(place for place, finding in release.findings() if finding == worst.finding)
-        return Line(clause, question, "answered", sentence(harm_clause(worst)), places)
+        return Line(clause, question, "answered", sentence(harm_clause(worst)), places, found=True)
     open_ = [(place, finding) for place, finding in found if finding.verdict == "inconclusive"]
     silent = [(place, finding) for place, finding in found if finding.verdict == "no_leak_found"]
     if open_:
@@ -124,20 +131,16 @@ def from_findings(
         return Line(clause, question, "not decided", BESIDE_REFUTED, tuple(place for place, _ in silent))
     if silent:
         words = sentence(silent_clause([finding for _, finding in silent], release.option.group.asked))
-        return Line(clause, question, "answered", words, tuple(place for place, _ in silent))
+        return Line(clause, question, "answered", words, tuple(place for place, _ in silent), found=False)
+    for place, finding in found:
+        if (obstacle := obstacle_of(finding)) is not None:
+            return Line(clause, question, "not tested", NOT_READ.get(obstacle.kind, _open(finding)), (place,))
     return Line(clause, question, "not tested", NOT_TESTED)
 
 
 def _open(finding: Finding) -> str:
     obstacle = obstacle_of(finding)
     return "" if obstacle is None else sentence(open_clause(finding, obstacle))
-
-
-def _flat(value: Any) -> str:
-    if isinstance(value, dict):
-        said = [f"{key.replace('_', ' ')}: {_flat(item)}" for key, item in value.items() if item is not None]
-        return "; ".join(said)
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value).replace("_", " ")
 
 
 def resolved(document: Any, pointer: str) -> Any:

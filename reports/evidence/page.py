@@ -3,35 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import get_args
 
-from fedassay.records.coverage import not_fully_tested
+from fedassay.contracts.facts import ResultKind
+from fedassay.contracts.registry import attack_facts
+from fedassay.records.coverage import gaps
 from fedassay.records.facts import HARMS, HarmKind
-from fedassay.records.record import Finding
+from fedassay.records.record import CellRecord, Finding
+from fedassay.reports.decision.words import in_words
 from fedassay.reports.document.html import render
 from fedassay.reports.document.markdown import escaped
 from fedassay.reports.document.plan_notes import name_of
-from fedassay.reports.evidence.form import Source, form, looked_for, of_persons
+from fedassay.reports.evidence.form import Source, form, left_open, looked_for, of_persons, with_gallery
 from fedassay.reports.evidence.lines import Line, Status, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import SCALE, Risk, risks
-from fedassay.reports.words.claims import claim_clause
-from fedassay.reports.words.sentences import sentence
+from fedassay.reports.words.claims import claim_clause, refuted
+from fedassay.reports.words.sentences import listed, sentence
+from fedassay.support.registry import entries
 from fedassay.support.text import plain_lines
 
 _SOUGHT: dict[HarmKind, str] = {
     "pictures": "Images of people rebuilt",
-    "exact": "Features or records taken out exactly",
+    "exact": "Exact features or records",
     "named": "Persons named as members",
     "members": "Likely members",
-    "attributes": "Labels, and what clients are like",
+    "attributes": "Labels and traits of clients",
     "counts": "How many records there are",
 }
 """What was looked for, the worst first."""
 
-ATTRIBUTE = "A sensitive attribute of a person"
+ATTRIBUTE = "A sensitive attribute"
 """Beside these: of persons, and over what anybody could have guessed."""
+
+_GIVES: dict[HarmKind, tuple[ResultKind, ...]] = {
+    "pictures": ("reconstructions", "inversions"),
+    "exact": ("vectors",),
+    "named": (),
+    "members": ("scores",),
+    "attributes": ("counts",),
+    "counts": ("remarks",),
+}
+"""What attacks that look for a harm give; persons are named by those that take a list of candidates."""
+
+_SHORT = 40
+"""Characters of an answer that is said again rather than referred to."""
+
+_A_PAGE, _A_RISK = 1_200, 60
+"""Characters that the first page holds in its usual type, and those that a row of risks takes."""
+
+_TERMS = {
+    "ε": "ε (epsilon) bounds what one {unit} can change in what is sent: the smaller, the better the protection.",
+    "AUC": "AUC: how well those who took part are told from others; 0.5 is guessing, 1 is every time.",
+    "eatures": "Features: the numbers that a network computes of a record.",
+    "false alarms": "False alarms: others who are taken for somebody who took part.",
+}
+"""Terms that the first page explains where it uses them."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +72,7 @@ class Pages:
         release: What it is about.
         claim: What is claimed, and what became of it.
         tested: What was looked for, and what was found or may have been missed.
-        open: Which attacks that apply were not conclusive; empty where all were.
+        open: Names of attacks that apply and were not conclusive.
         risks: What was found, on the scale.
         sources: The form.
     """
@@ -52,7 +81,7 @@ class Pages:
     release: Release
     claim: str
     tested: tuple[Line, ...]
-    open: str
+    open: tuple[str, ...]
     risks: tuple[Risk, ...]
     sources: tuple[Source, ...]
 
@@ -62,8 +91,72 @@ class Pages:
             return ""
         for tested in self.tested:
             if tested.answer and tested.answer in line.answer:
-                return f"Page 1: {tested.question[:1].lower()}{tested.question[1:]}."
+                level = line.answer.split(tested.answer)[0].rstrip(": ")
+                page = f"{level}; page 1" if level else "Page 1"
+                return f"{page}: {tested.question[:1].lower()}{tested.question[1:]}."
+        if line.answer == self.claim:
+            return "Page 1: claim."
+        first = next(
+            (each for source in self.sources for each in source.lines if each.answer == line.answer), line
+        )
+        if first is not line and len(line.answer) > _SHORT:
+            return f"As above: “{first.question}”"
         return line.answer
+
+    @property
+    def further(self) -> str:
+        """Which attacks that apply were not conclusive, where no row of the first page names them all."""
+        found = dict(self.release.findings())
+        tried = {
+            found[place].attack for line in self.tested if line.status == "not decided" for place in line.pointers
+        }
+        said = " ".join(line.answer for line in self.tested if line.status == "not tested")
+        shown = (name in tried or name.replace("_", " ") in said for name in self.open)
+        return "" if all(shown) else left_open(self.cells)
+
+    @property
+    def cells(self) -> tuple[CellRecord, ...]:
+        """The cells of the release."""
+        return tuple(self.release.option.group.cells)
+
+    @property
+    def disproved(self) -> bool:
+        """Whether the claim is."""
+        return any(refuted(cell) for cell in self.cells)
+
+    @property
+    def worst_first(self) -> list[Line]:
+        """What was looked for: what was found, what is open, and last what was not found; each the worst first."""
+        order = ("found", "not decided", "not tested", "nothing found")
+        return sorted(self.tested, key=lambda line: order.index(line.shown))
+
+    @property
+    def sought(self) -> dict[HarmKind, str]:
+        """What each harm is called on the pages."""
+        return _SOUGHT
+
+    @property
+    def dense(self) -> bool:
+        """Whether the first page has so much to say that it takes smaller type to stay one page."""
+        said = [self.release.answer.text, self.claim, self.further, *(line.answer for line in self.tested)]
+        return sum(map(len, said)) + _A_RISK * len(self.risks) > _A_PAGE
+
+    @property
+    def terms(self) -> str:
+        """What the terms mean that the first page uses."""
+        said = " ".join([self.claim, self.release.answer.text, *(line.answer for line in self.tested)])
+        unit = self.release.option.group.asked.unit
+        return " ".join(words.format(unit=unit) for term, words in _TERMS.items() if term in said)
+
+    @property
+    def ended(self) -> str:
+        """When the run ended, to the minute; empty where the record does not say."""
+        when = self.release.record.environment.get("finished")
+        try:
+            ended = datetime.fromisoformat(str(when)) if when else None
+        except ValueError:
+            return ""
+        return "" if ended is None else f"{ended.day} {ended:%B %Y, %H:%M %Z}".strip()
 
     def counts(self) -> dict[Status, int]:
         """How many questions of the form came out how."""
@@ -79,7 +172,7 @@ def pages(release: Release) -> Pages:
         release,
         sentence(claim_clause(cell)),
         _tested(release),
-        sentence(not_fully_tested(release.option.group.cells)),
+        tuple(gaps(release.option.group.cells)),
         risks(release),
         form(release),
     )
@@ -91,10 +184,36 @@ def _tested(release: Release) -> tuple[Line, ...]:
 
     def looks(kind: HarmKind) -> Callable[[Finding], bool]:
         of_kind = looked_for(kind)
+        if kind == "named":
+            return lambda finding: of_kind(finding) or with_gallery(finding)
         return lambda finding: of_kind(finding) and not own(finding)
 
-    rows = tuple(from_findings(release, "", _SOUGHT[kind], looks(kind)) for kind in HARMS)
-    return (*rows, from_findings(release, "", ATTRIBUTE, own))
+    rows = [
+        _left_out(from_findings(release, "", _SOUGHT[kind], looks(kind)), release, _GIVES[kind], kind == "named")
+        for kind in HARMS
+    ]
+    return (*rows, _left_out(from_findings(release, "", ATTRIBUTE, own), release, ("values",)))
+
+
+def _left_out(line: Line, release: Release, gives: tuple[ResultKind, ...], candidates: bool = False) -> Line:
+    """A line of what was not tested says which attacks that apply were left out of the plan."""
+    if line.status != "not tested":
+        return line
+    out: dict[str, None] = {}
+    places = []
+    for number, cell in release.cells:
+        for place, row in enumerate(cell.coverage):
+            if row.status != "not_run" or row.attack not in entries("attack"):
+                continue
+            facts = attack_facts(row.attack)
+            if facts.takes_gallery == candidates and (candidates or set(gives) & set(facts.gives)):
+                out.setdefault(row.attack.replace("_", " "))
+                places.append(f"/cells/{number}/coverage/{place}")
+    if not out:
+        return line
+    attacks, were = ("attacks", "apply, but were") if len(out) > 1 else ("attack", "applies, but was")
+    said = f"The {attacks} {listed(out, limit=len(out))} {were} not part of the run."
+    return replace(line, answer=said, pointers=tuple(places))
 
 
 def html(found: Pages, record_digest: str) -> str:
@@ -123,6 +242,9 @@ def markdown(found: Pages) -> str:
         "Every answer names the places in record.json that it is made of (JSON pointers), or is left to a person.",
         "## What was tested",
         _table(found.tested),
+        f"## Policy {escaped(found.release.policy.name)}",
+        "\n".join(f"- {escaped(sentence(rule))}" for rule in in_words(found.release.policy))
+        or "It asks for nothing.",
         f"## Risk\n\n{escaped(SCALE)}",
         _risks(found.risks),
     ]

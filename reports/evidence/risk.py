@@ -51,6 +51,7 @@ class Risk:
 
     Attributes:
         level: On the scale.
+        kind: The harm, one of the ranked list.
         found: What an attack took, as a sentence.
         who: Who could do it.
         takes: What it would take.
@@ -58,6 +59,7 @@ class Risk:
     """
 
     level: Level
+    kind: HarmKind
     found: str
     who: str
     takes: str
@@ -83,7 +85,7 @@ def _risks(release: Release) -> Iterator[Risk]:
         level = _HARM[leak.harm.kind]
         if level == "severe" and _needs_records(leak):
             level = "serious"
-        yield Risk(level, sentence(harm_clause(leak)), who, _takes(leak), places)
+        yield Risk(level, leak.harm.kind, sentence(harm_clause(leak)), who, _takes(leak), places)
 
 
 def risk_line(release: Release, clause: str, question: str) -> Line:
@@ -91,7 +93,7 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
     found = risks(release)
     if found:
         words = f"{found[0].level.capitalize()}: {found[0].found}"
-        return Line(clause, question, "answered", words, found[0].pointers)
+        return Line(clause, question, "answered", words, found[0].pointers, found=True)
     tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
     if not tested:
         return Line(clause, question, "not tested", NOT_TESTED)
@@ -100,7 +102,8 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
         return Line(
             clause, question, "not decided", "None was found, but not every attack was conclusive.", tested
         )
-    return Line(clause, question, "answered", f"None was found. {release.answer.missed}".strip(), tested)
+    missed = f"None was found. {release.answer.missed}".strip()
+    return Line(clause, question, "answered", missed, tested, found=False)
 
 
 def _needs_records(leak: Leak) -> bool:
@@ -120,7 +123,7 @@ def _takes(leak: Leak) -> str:
     if attack in entries("attack") and attack_facts(attack).takes_gallery:
         return "a list of candidates"
     if _needs_records(leak):
-        return "the records that it asks about"
+        return "a copy of each record that is asked about"
     have = [
         words
         for need, words in (
@@ -129,7 +132,14 @@ def _takes(leak: Leak) -> str:
         )
         if need in needs
     ]
+    have += ["the network that the clients train"] if _reads_networks(attack) else []
     return " and ".join(have) or "arithmetic on the messages alone"
+
+
+def _reads_networks(attack: str) -> bool:
+    """Whether an attack reads gradients or weights, which say nothing without the network that they are of."""
+    reads = attack_facts(attack).reads if attack in entries("attack") else ()
+    return any({"gradient", "model"} & set((each,) if isinstance(each, str) else each) for each in reads)
 
 
 assert set(_HARM) == set(HARMS)

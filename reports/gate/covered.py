@@ -11,6 +11,7 @@ from fedassay.reports.gate.policy import EPSILON_LIMIT
 from fedassay.reports.words.harms import obstacle_of
 from fedassay.reports.words.numbers import significant
 from fedassay.reports.words.sentences import missed_clause, open_clause
+from fedassay.reports.words.summary import search
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import PlanError
@@ -85,7 +86,7 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
         status = LOOKS[row.status].word.lower()
         words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
         happened = "was inconclusive" if row.status == "inconclusive" else "was not run"
-        brief = f"{row.attack.replace('_', ' ')} {happened}"
+        brief = f"the attack {row.attack.replace('_', ' ')} {happened}"
         yield Judgement(rule, name, "undecided", words, brief, "coverage")
 
 
@@ -110,7 +111,7 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
 def _limited(
     rule: str, name: str, finding: Finding, share: float, epsilon: float | None, asked: Epsilon
 ) -> Judgement:
-    where = ", ".join(part for part in (finding.audit, finding.source, finding.selection) if part)
+    where = search(finding)
     if finding.verdict in ("inconclusive", "not_run"):
         words = f"{where} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
         obstacle = obstacle_of(finding)

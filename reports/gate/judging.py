@@ -18,13 +18,13 @@ from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.gate.required import required
 from fedassay.reports.gate.usefulness import above_majority
-from fedassay.reports.words.claims import claim_clause, claims, refuted
+from fedassay.reports.words.claims import claim_clause, claims, fields_in_words, refuted
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, EPSILONS, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
-from fedassay.reports.words.sentences import harm_clause, listed, open_clause
-from fedassay.reports.words.summary import attacks_on, verdicts_of
+from fedassay.reports.words.sentences import harm_clause, open_clause
+from fedassay.reports.words.summary import attacks_on, search, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
 
@@ -125,7 +125,7 @@ def _in_scope(cell: CellRecord, scope: Scope) -> bool:
 def _exact(cell: CellRecord, name: str) -> Judgement:
     fields = cell.privacy.exact_fields
     if fields:
-        brief = f"clients send {listed(field.replace('_', ' ') for field in fields)} without noise"
+        brief = f"clients send {fields_in_words(fields)} without noise"
         return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly", brief)
     if not cell.ledger:
         return Judgement("exact_fields", name, "undecided", "the record holds no ledger")
@@ -239,8 +239,7 @@ def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], 
         if finding.verdict == "inconclusive" and (held is not None or not finding.metrics):
             doubts.append(f"{finding.audit} is inconclusive: {finding.reason}")
         elif held is not None and held.value is not None:
-            where = ", ".join(part for part in (finding.audit, finding.source, finding.selection) if part)
-            found.append((f"{where}: ", held))
+            found.append((f"{search(finding)}: ", held))
         elif held is not None:
             doubts.append(held.reason or f"{finding.audit} did not measure it")
     return found, doubts

@@ -6,6 +6,7 @@ noise was sized for, something that is sent beside the ledger. Only then what ad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -127,6 +128,11 @@ def _scale(cell: CellRecord, fields: tuple[str, ...]) -> float | None:
     return min(scales, default=None)
 
 
+def fields_in_words(fields: Sequence[str]) -> str:
+    """Fields by their names, as an object."""
+    return f"the field{'s' if len(fields) > 1 else ''} {listed(name.replace('_', ' ') for name in fields)}"
+
+
 def fault_clause(fault: ClaimFault) -> str:
     """A claim and why it does not stand, in one clause."""
     claim = f"claims ε = {with_kind(fault.claimed)}"
@@ -146,8 +152,7 @@ def fault_clause(fault: ClaimFault) -> str:
         why = "something is sent that depends on records and has no noise"
         return f"{claim}, but {why}{named}" if fault.refuted else f"{claim}, but not all that is sent was checked"
     if fault.kind == "exact":
-        fields = listed(name.replace("_", " ") for name in fault.fields)
-        return f"{claim}, but clients send {fields} without noise"
+        return f"{claim}, but clients send {fields_in_words(fault.fields)} without noise"
     if fault.kind == "observed":
         return f"{claim}, but an attack shows at least {shown} (95 % bound)"
     if fault.kind == "accounted":

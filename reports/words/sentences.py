@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fedassay.contracts.registry import audit_facts
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
 from fedassay.reports.words.harms import Leak, kind_sought
 from fedassay.reports.words.numbers import short, significant, with_kind
@@ -35,8 +36,20 @@ SOURCES = {
     "layer_inputs": "the gradients",
     "strongest_direction": "the gradients",
     "informed": "messages whose other records are known",
+    "model": "the model",
 }
 """Plain words for what was attacked; others are printed as they are."""
+
+_ROWS = {
+    "layer_inputs": "rebuilt from gradients",
+    "before_layer_inputs": "rebuilt by descent",
+    "gradient_matching": "rebuilt by matching",
+    "strongest_direction": "what gradients share",
+}
+"""What a row of pictures shows, by the result of the attack on gradients that it is of."""
+
+_SINGULAR = ("the model", "the rank", "what is sent")
+"""Beginnings of those that are one thing."""
 
 _FAULTS = {
     "redundant_field": "the noise of a field can be averaged away with another field",
@@ -101,6 +114,11 @@ def source_words(source: str | None) -> str:
     words = (source or "what is sent").replace("_", " ")
     # What an attack recovered is named after the attack.
     return f"what is sent, by {words}" if source in entries("attack") else words
+
+
+def row_words(row: str) -> str:
+    """What a row of pictures shows, in plain words."""
+    return _ROWS.get(row.removeprefix("from "), row.replace("_", " "))
 
 
 def who(group: Group) -> str:
@@ -214,13 +232,23 @@ def _of(count: int | None, total: int | None, alone: str = "") -> str:
 
 def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     """Why nothing can be said of what a finding looked for."""
-    sought = _SOUGHT[kind_sought(finding)]
-    words = f"we cannot say yet whether {source_words(finding.source)} give away {sought}: "
+    source = source_words(finding.source)
+    source += "," if ", " in source else ""
+    give = "gives" if source.startswith(_SINGULAR) else "give"
+    words = f"we cannot say yet whether {source} {give} away {_sought(finding)}: "
     words += _OBSTACLES[obstacle.kind]
     if obstacle.held is not None and obstacle.needed is not None:
         role = f"{obstacle.role.replace('_', ' ')} records" if obstacle.role != "clients" else "clients"
         words += f" ({obstacle.held:,} {role.strip()}, {obstacle.needed:,} would do)"
     return words
+
+
+def _sought(finding: Finding) -> str:
+    """What a finding looked for, as an object; an attribute of persons by its name."""
+    facts = audit_facts(finding.audit)
+    if facts is not None and facts.threats[:1] == ("attribute_inference",) and finding.selection:
+        return f"the attribute {finding.selection}"
+    return _SOUGHT[kind_sought(finding)]
 
 
 def silent_clause(findings: Sequence[Finding], asked: Epsilon | None = None, where: str = "") -> str:
@@ -263,7 +291,7 @@ _FALSE_ALARMS = {"tpr_at_10pct": "10", "tpr_at_1pct": "1", "tpr_at_0.1pct": "0.1
 
 def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     """What a finding without a leak may have missed, empty where it would have found the least there is."""
-    sought, limit = _SOUGHT[kind_sought(finding)], finding.limit
+    sought, limit = _sought(finding), finding.limit
     if limit is None:
         return f"what the search for {sought} would have missed is not known"
     if limit.metric == "shift":

@@ -74,6 +74,14 @@ def about(finding: Finding) -> str:
     return ", ".join(part for part in (source, selection_words(finding.selection)) if part)
 
 
+def search(finding: Finding) -> str:
+    """A finding as the search that it is: the audit, what it looked at, and for whom."""
+    words = finding.audit.replace("_", " ")
+    words += "" if finding.source is None else f" of {source_words(finding.source)}"
+    selected = selection_words(finding.selection)
+    return f"{words} ({selected})" if selected else words
+
+
 def strip(record: RunRecord) -> tuple[Line, ...]:
     """The lines of the verdict strip, in the record's order; the worst first where there are many to read."""
     lines = tuple(line_of(group) for group in groups(record))

@@ -384,7 +384,7 @@ def report(
         output = output or folder / default_name(format_, redacted=True)
     _no_json_beside(as_json, output)
     asked = None if epsilon is None else _epsilon(epsilon)
-    _written(write_report(record, folder, format_, output, held, method, asked), quiet, as_json)
+    _written(write_report(record, folder, format_, output, held, method, asked, pdf=True), quiet, as_json)
     return 0
 
 

@@ -176,7 +176,7 @@ def test_the_level_of_a_sweep_is_held_for_its_cells(tmp_path: Path) -> None:
     assert sweep == 8 * own
     with module.tests_in_run(sweep):
         assert module.tests_of(module.plan([1.0]), tmp_path) == sweep
-    assert module.of_plan.bounds_in(load_scenario(tmp_path / "tests.yaml", ())) == own
+    assert module.simulated_source.bounds_in(load_scenario(tmp_path / "tests.yaml", ())) == own
 
 
 def test_the_standard_battery_is_a_shipped_plan_with_everything(tmp_path: Path) -> None:

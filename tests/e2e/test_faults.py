@@ -96,7 +96,7 @@ if multiprocessing.parent_process() is not None or '--multiprocessing-fork' in _
     import fedassay.execution.cell as cell_work
     run = cell_work.Work.run
     def dying(self):
-        if 'second' in self.case.entry.label and {once}:
+        if 'second' in self.job.entry.label and {once}:
             os.kill(os.getpid(), signal.SIGKILL)
         return run(self)
     cell_work.Work.run = dying
@@ -275,7 +275,7 @@ def test_a_cell_that_memory_does_not_suffice_for_says_so_and_is_tried_again(
 import fedassay.execution.cell as cell_work
 attack = cell_work.Work._attack
 def greedy(self, *given):
-    if 'second' in self.case.entry.label:
+    if 'second' in self.job.entry.label:
         with self.stages('greedy'):
             {_NO_MEMORY[library]}
     return attack(self, *given)

@@ -26,8 +26,8 @@ if any('default_worker' in argument for argument in sys.orig_argv):
     run = cell_work.Work.run
     def counted(self):
         with open({log!r}, 'a') as log:
-            log.write(self.case.entry.label + ' ')
-        if self.case.entry.label == 'second' and os.path.exists({flag!r}):
+            log.write(self.job.entry.label + ' ')
+        if self.job.entry.label == 'second' and os.path.exists({flag!r}):
             os.remove({flag!r})
             os.kill(os.getpid(), signal.SIGKILL)
         return run(self)

@@ -239,3 +239,80 @@ def test_a_gradient_that_lies_as_it_should_is_not_cut() -> None:
     found = infer_kinds(_transcript(messages, **dict.fromkeys("abcd", "gradient")))
     assert [each.field for each in found] == [*"abcd", "records"]
     assert all(each.as_sent for each in found)
+
+
+def _spherical(seed: int) -> Arrays:
+    """Mixtures of two components a class, each with one variance."""
+    rng = np.random.default_rng(seed)
+    shares = rng.uniform(0.2, 0.8, CLASSES).astype(np.float16)
+    return {
+        "classes": np.arange(CLASSES, dtype=np.int32),
+        "counts": rng.integers(20, 60, CLASSES).astype(np.int32),
+        "components": np.full(CLASSES, 2, dtype=np.int32),
+        "weights": np.stack([shares, 1 - shares], axis=1).ravel().astype(np.float16),
+        "means": rng.normal(size=(2 * CLASSES, WIDTH)).astype(np.float32),
+        "variances": rng.uniform(0.1, 2, (2 * CLASSES, 1)).astype(np.float16),
+    }
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_variances_in_a_column_are_no_table_of_variances(turned: bool) -> None:
+    """Read as a table they made a message that cannot be, and nothing was attacked or said."""
+    messages = [_spherical(seed) for seed in range(3)]
+    for each in messages:
+        each["means"] = each["means"].T if turned else each["means"]
+    transcript = _transcript(messages)
+    read = next(iter(with_inferred(transcript, infer_kinds(transcript)).from_clients()))
+    kinds = {name: item.kind for name, item in read.fields.items()}
+    assert kinds["means"] == "mixture_means"
+    assert kinds["variances"] == "mixture_covariances"
+    assert kinds["counts"] == "class_counts"
+    assert read.fields["variances"].shape == (2 * CLASSES,)
+
+
+@pytest.mark.parametrize("turned", [(), ("means",), ("variances",), ("means", "variances")])
+def test_every_field_may_lie_otherwise_at_once(turned: tuple[str, ...]) -> None:
+    """Tables turned and rows as columns: more cuts than are tried field by field."""
+    messages = []
+    for seed in range(3):
+        each = _spherical(seed)
+        rng = np.random.default_rng(seed)
+        each["variances"] = rng.uniform(0.1, 2, (2 * CLASSES, WIDTH)).astype(np.float16)
+        messages.append(
+            {name: a.T if name in turned else a if a.ndim == 2 else a[:, None] for name, a in each.items()}
+        )
+    transcript = _transcript(messages)
+    read = next(iter(with_inferred(transcript, infer_kinds(transcript)).from_clients()))
+    assert {name: item.kind for name, item in read.fields.items()} == {
+        "classes": "class_ids",
+        "counts": "class_counts",
+        "components": "component_counts",
+        "weights": "mixture_weights",
+        "means": "mixture_means",
+        "variances": "mixture_covariances",
+    }
+
+
+@pytest.mark.parametrize("types", [(np.float16, np.float32), (np.float32, np.float16), (np.float32, np.float64)])
+def test_parts_of_one_row_were_rounded_each_in_its_own_type(types: tuple[type, type]) -> None:
+    """A Gram matrix that was rounded coarser than the sums that it was joined with is no less symmetric."""
+    messages = []
+    for seed in range(3):
+        truth = _statistics(12 + 3 * seed, seed, np.float64)
+        gram, sums = pack_lower(truth["g"]).astype(types[0]), truth["a"].astype(types[1])
+        messages.append({"1": np.concatenate([gram.astype(np.float64), sums.astype(np.float64).ravel()])})
+    transcript = _transcript(messages)
+    read = next(iter(with_inferred(transcript, infer_kinds(transcript)).from_clients()))
+    held = {item.kind: item for item in read.fields.values()}
+    assert set(held) == {"second_moment", "class_sums"}
+    assert held["second_moment"].dtype == types[0]
+
+
+def test_a_message_that_cannot_be_is_said_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a reader takes arrays for: nothing is attacked in silence, or not attacked in silence."""
+    messages = [SUMS_AND_GRAM["turned"](_statistics(60, seed, np.float64)) for seed in range(3)]
+    monkeypatch.setattr("fedassay.exchange.inference.infer.shape_problem", lambda *_: "the table is too wide")
+    found = infer_kinds(_transcript(messages))
+    assert {each.status for each in found} == {"unknown"}
+    assert {each.read_as for each in found} == {None}
+    assert all("cannot be: the table is too wide" in each.text for each in found)

@@ -1,5 +1,6 @@
 """Keys under the names that they had before: older plans and records go on working."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from fedassay.contracts.method import MethodInput
 from fedassay.contracts.registry import component
 from fedassay.plan.keys import keys
 from fedassay.plan.resolve import resolve
@@ -99,3 +101,10 @@ def test_a_plan_with_both_names_names_the_key(tmp_path: Path) -> None:
     text = PLAN.replace("reruns: 5000", "reruns: 5000, mechanism_trials: 5000")
     with pytest.raises(PlanError, match="`reruns` is the old name of `mechanism_trials`"):
         resolve(_plan(text), base=tmp_path, where="plan")
+
+
+def test_a_method_of_old_names_draws_the_same_noise_and_coins(make_task: Callable[..., MethodInput]) -> None:
+    task = make_task(epsilon=1.0)
+    assert task.door("client/0", 0, "sums") == task.mechanism("client/0", 0, "sums")
+    assert task.coins == task.hidden_randomness
+    assert task.coins != task.seeds

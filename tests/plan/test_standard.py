@@ -55,7 +55,9 @@ def test_what_the_plan_has_nothing_for_is_left_out() -> None:
 
 def test_audits_follow_the_attacks_and_attacks_that_go_on_from_others_come_after_them() -> None:
     scenario = _scenario(["label_distribution"], "standard")
-    assert {"message", "dp_claim", "ledger", "memorization"} == {audit.name for audit in scenario.audits}
+    audits = {audit.name for audit in scenario.audits}
+    assert {"message", "dp_claim", "ledger", "memorization"} <= audits
+    assert not {"reconstruction", "inversion", "membership"} & audits
     names = [attack.name for attack in _scenario("standard", []).attacks]
     assert names.index("gram_factorization") < names.index("feature_diffusion")
 

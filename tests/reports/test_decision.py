@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -17,6 +17,7 @@ from fedassay.records.record import (
     NegativeControl,
     PositiveControl,
     RunRecord,
+    Verdict,
 )
 from fedassay.reports.answer.answer import Answer, answer
 from fedassay.reports.decision.decision import Decision, decide
@@ -268,8 +269,12 @@ def test_a_policy_is_printed_in_words() -> None:
         forbidden_verdicts=("leak", "unsound"),
     )
     words = in_words(policy)
-    assert len(words) == 6
-    assert words[-2:] == ("a verdict of dp_claim and reconstruction", "no verdict leak or unsound")
+    assert len(words) == 7
+    assert words[-3] == "a result of the audit dp claim and the audit reconstruction"
+    assert words[-2:] == ("no attack finds a leak", "no claim of privacy is disproved")
+    for name in get_args(Verdict):
+        (said,) = in_words(Policy(name="x", forbidden_verdicts=(name,)))
+        assert name not in said.split() or name == "leak"
     assert "at most 3" in words[0]
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from fedassay.contracts.registry import every_audit, judges_the_claim
-from fedassay.records.facts import HARMS, Harm
-from fedassay.records.record import Finding, Metric, RunRecord
+from fedassay.records.facts import HARMS, Harm, Obstacle
+from fedassay.records.record import Coverage, Finding, Metric, RunRecord
 from fedassay.reports import write_report
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.evidence.form import form
-from fedassay.reports.evidence.lines import PERSON, Line, resolved
+from fedassay.reports.evidence.lines import NOT_TESTED, PERSON, Line, resolved
 from fedassay.reports.evidence.page import ATTRIBUTE, pages
 from fedassay.reports.evidence.registry import entries
 from fedassay.reports.evidence.release import Release, release_of
@@ -78,7 +78,9 @@ def test_every_line_stands_in_the_record_or_is_for_a_person_or_was_not_tested(re
     for release in every(record):
         own = {number for number, _ in release.cells}
         for line in lines(release):
-            assert bool(line.pointers) == (line.status in ("answered", "not decided")), line
+            # What was not tested has a place where an attack was tried in vain, or left out.
+            assert line.status == "not tested" or bool(line.pointers) == (line.status != "for a person"), line
+            assert (line.found is None) <= (line.shown == line.status)
             for pointer in line.pointers:
                 resolved(document, pointer)
                 if pointer.startswith("/cells/"):
@@ -119,7 +121,7 @@ def test_a_run_without_audits_answers_nothing_that_an_attack_would(record: RunRe
         update={"cells": tuple(cell.model_copy(update={"findings": ()}) for cell in record.cells)}
     )
     for release in every(bare):
-        asked = [line for line in lines(release) if "tested?" in line.question or "Can a" in line.question]
+        asked = [line for line in lines(release) if re.search("possible[?]|Can a|list of cand", line.question)]
         assert len(asked) == 9
         assert {line.status for line in asked} == {"not tested"}
         risk = next(line for line in lines(release) if "risks to the people" in line.question)
@@ -141,7 +143,7 @@ def test_the_rows_of_attributes_are_of_the_audit_that_tests_them(build_cell: Any
     )  # fmt: skip
     cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (histograms, own)})
     release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))
-    rows = ("Was attribute inference tested?", "Can an attribute of a person be deduced?", ATTRIBUTE)
+    rows = ("Is attribute inference possible?", "Can an attribute of a person be deduced?", ATTRIBUTE)
     for question in rows:
         (line,) = [line for line in lines(release) if line.question == question]
         assert line.status == "answered"
@@ -151,14 +153,173 @@ def test_the_rows_of_attributes_are_of_the_audit_that_tests_them(build_cell: Any
         assert bare.status == "not tested"
     assert [risk.level for risk in risks(release)] == ["serious"]
     (takes,) = [risk.takes for risk in risks(release)]
-    assert takes == "the records that it asks about"
+    assert takes == "a copy of each record that is asked about"
+
+
+ROWS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    (
+        "membership",
+        {"attack": "membership", "source": "model", "metrics": {"auc": Metric(value=0.8, n=90)}},
+        ("Likely members", "Is membership inference possible?", "Can a record that somebody holds be linked"),
+    ),
+    (
+        "membership",
+        {"attack": "gallery", "source": "messages", "metrics": {"records_named": Metric(value=7.0, n=90)}},
+        ("Persons named as members", "Is membership inference possible?", "Could an intruder with a list"),
+    ),
+    (
+        "reconstruction",
+        {"attack": "feature_diffusion", "source": "raw", "metrics": {"ssim": Metric(value=0.9, n=90)}},
+        ("Images of people rebuilt", "Is reconstruction of training data possible?", "Can a person's record be"),
+    ),
+    (
+        "inversion",
+        {"attack": "gradient_inversion", "source": "gradient", "metrics": {"psnr": Metric(value=40.0, n=9)}},
+        (
+            "Images of people rebuilt",
+            "Is model inversion possible?",
+            "Is reconstruction of training data possible?",
+        ),
+    ),
+    (
+        "memorization",
+        {"source": "generated", "metrics": {"under_threshold": Metric(value=3.0, n=9)}},
+        ("Images of people rebuilt", "Is regurgitation of training data possible?"),
+    ),
+    (
+        "message",
+        {
+            "attack": "gram_factorization",
+            "source": "raw",
+            "metrics": {"fraction_recovered": Metric(value=0.5, n=90)},
+        },
+        ("Exact features or records", "Is reconstruction of training data possible?"),
+    ),
+    (
+        "message",
+        {"attack": "message_algebra", "source": "rank", "metrics": {"rules_met": Metric(value=1.0, n=5)}},
+        ("How many records there are", "What did adversarial testing find?"),
+    ),
+    (
+        "message",
+        {"attack": "label_distribution", "source": "x", "metrics": {"senders_told": Metric(value=5.0, n=5)}},
+        ("Labels and traits of clients",),
+    ),
+]
+"""An audit, a finding of it, and the questions that it alone answers."""
+
+
+@pytest.mark.parametrize(("audit", "found", "questions"), ROWS)
+@pytest.mark.parametrize("verdict", ["leak", "no_leak_found", "inconclusive"])
+def test_without_its_audit_a_row_is_not_tested(
+    build_cell: Any, audit: str, found: dict[str, Any], questions: tuple[str, ...], verdict: Any
+) -> None:
+    named = Harm(kind="named", of="record", count=7, total=90, mechanism="messages")
+    harm = named if verdict == "leak" and found.get("attack") == "gallery" else None
+    finding = Finding(audit=audit, verdict=verdict, reason="x", harm=harm, **found)
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (finding,)})
+    release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))
+    bare = without(release, audit)
+    for question in questions:
+        (line,) = [line for line in lines(release) if line.question.startswith(question)]
+        assert line.pointers == ("/cells/0/findings/0",), line
+        expected = {"leak": "found", "no_leak_found": "nothing found", "inconclusive": "not decided"}
+        assert line.shown == expected[verdict], line
+        (gone,) = [line for line in lines(bare) if line.question.startswith(question)]
+        assert (gone.shown, gone.pointers) == ("not tested", ()), gone
+
+
+def test_attacks_that_apply_and_were_left_out_are_named_in_their_rows(build_cell: Any) -> None:
+    left_out = [
+        Coverage(attack=name, status="not_run", reason="x")
+        for name in ("feature_diffusion", "gallery", "membership")
+    ]
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(
+        update={"findings": (), "coverage": tuple(left_out)}
+    )
+    found = pages(release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,))))
+    said = {line.question: line for line in found.tested}
+    for place, question, name in (
+        (0, "Images of people rebuilt", "feature diffusion"),
+        (1, "Persons named as members", "gallery"),
+        (2, "Likely members", "membership"),
+    ):
+        assert said[question].answer == f"The attack {name} applies, but was not part of the run."
+        assert said[question].pointers == (f"/cells/0/coverage/{place}",)
+    assert said["How many records there are"].answer == NOT_TESTED
+    assert found.further == ""
+
+
+def test_what_could_not_be_attacked_says_so(build_cell: Any) -> None:
+    finding = Finding(
+        audit="inversion", attack="gradient_inversion", verdict="not_run", reason="x",
+        obstacle=Obstacle(kind="not_possible"),
+    )  # fmt: skip
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (finding,)})
+    found = pages(release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,))))
+    line = next(line for line in found.tested if line.question == "Images of people rebuilt")
+    assert (line.status, line.pointers) == ("not tested", ("/cells/0/findings/0",))
+    assert line.answer == "It was tried, but needs something that is not sent or not at hand."
+
+
+def test_what_nobody_knows_of_a_captured_system_is_for_a_person(build_cell: Any) -> None:
+    """Its noise may come from a seed, and no network was given: the messages show neither."""
+    cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0).model_copy(update={"seed": None})
+    threat = {"view": "per_client", "backbone": "white_box", "attacker_share": 1.0, "rounds": "all"}
+    for plan, status, network in (
+        ({"name": "t", "threat": threat}, "answered", True),
+        ({"name": "t", "threat": threat, "transcript": {}}, "for a person", False),
+    ):
+        release = release_of(RunRecord(plan=plan, environment={}, cells=(cell,)))
+        secret = next(line for line in lines(release) if line.question == "Is the noise secret?")
+        assert secret.status == status
+        seen = next(line for line in lines(release) if line.question == "Who is assumed to see what?")
+        assert seen.answer.startswith("The server, or whoever reads what each client sends, in every round.")
+        assert ("network" in seen.answer) == network
+
+
+@pytest.mark.parametrize(
+    ("threat", "answer"),
+    [
+        (
+            {"view": "aggregate", "backbone": "black_box", "rounds": "last"},
+            "sums over all clients.*last round.*query",
+        ),
+        (
+            {"view": "broadcast", "backbone": "white_box", "rounds": 2},
+            "what the server sends out.*round 2.*has the",
+        ),
+        ({"view": "of another version"}, "Say who can read"),
+        (None, "Say who can read"),
+    ],
+)
+def test_who_sees_what_is_said_in_words(build_cell: Any, threat: dict[str, Any] | None, answer: str) -> None:
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0)
+    release = release_of(RunRecord(plan={"name": "t", "threat": threat}, environment={}, cells=(cell,)))
+    line = next(line for line in lines(release) if line.question == "Who is assumed to see what?")
+    assert re.search(answer, line.answer)
+    assert "_" not in line.answer
+
+
+def test_the_second_page_says_nothing_that_the_first_says(record: RunRecord) -> None:
+    for release in every(record):
+        found = pages(release)
+        order = [
+            ("found", "not decided", "not tested", "nothing found").index(row.shown) for row in found.worst_first
+        ]
+        assert order == sorted(order)
+        assert len(found.worst_first) == len(found.tested) == 7
+        for source in found.sources:
+            for line in source.lines:
+                if line.status in ("answered", "not decided"):
+                    assert all(row.answer not in found.brief(line) for row in found.tested)
 
 
 def test_what_was_tried_without_an_answer_is_not_called_answered(build_cell: Any) -> None:
     finding = Finding(audit="membership", source="messages", verdict="inconclusive", reason="x")
     cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (finding,)})
     release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))
-    line = next(line for line in lines(release) if line.question == "Was membership inference tested?")
+    line = next(line for line in lines(release) if line.question == "Is membership inference possible?")
     assert line.status == "not decided"
     assert line.answer.startswith("We cannot say yet")
 
@@ -170,7 +331,7 @@ def test_a_worse_leak_answers_what_a_lesser_one_would(build_cell: Any) -> None:
     release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))
     linked = next(line for line in lines(release) if line.clause == "linkability")
     assert linked.status == "answered"
-    membership = next(line for line in lines(release) if line.question == "Was membership inference tested?")
+    membership = next(line for line in lines(release) if line.question == "Is membership inference possible?")
     assert membership.status == "not tested"
 
 

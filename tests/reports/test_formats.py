@@ -210,7 +210,7 @@ def test_markdown_is_one_table_of_verdicts_and_one_of_numbers(run: Path, record:
     assert len(rows) == (2 + 7) + 2 * (2 + 12)
     assert (
         "| ▲ **Claim exceeded** | fedlog | 1 (one record added or removed) | Claims ε = 1 (one record added or "
-        "removed), but clients send counts and statistics without noise" in text
+        "removed), but clients send the fields counts and statistics without noise" in text
     )
     assert "| dp | 10 (one record replaced, same label) | 0.906" in text
     assert "52 of 58 controls came out as they must." in text

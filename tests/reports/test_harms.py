@@ -140,7 +140,7 @@ def test_noise_that_is_missing_is_why_a_claim_falls_not_what_adds_up(build_cell:
         (
             {"accounted": math.inf, "exact_fields": ("counts", "sums")},
             "exact",
-            "clients send counts and sums without",
+            "clients send the fields counts and sums without",
         ),
         ({"observed": 3.12}, "observed", "an attack shows at least 3.12"),
         ({"accounted": 21.9}, "accounted", "what is sent adds up to 21.9"),

@@ -325,7 +325,7 @@ def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:
 def test_fields_are_named_in_words(build_cell: Any) -> None:
     cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, accounted=math.inf, exact=("class_counts",))
     outcome = check_record(run_of(cell), Policy(name="p", exact_fields="forbidden"))
-    assert [each.brief for each in outcome.judgements] == ["clients send class counts without noise"]
+    assert [each.brief for each in outcome.judgements] == ["clients send the field class counts without noise"]
 
 
 def test_check_writes_sarif_and_junit_with_its_judgements(record: RunRecord, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def test_lines_in_plain_words(record: RunRecord) -> None:
     unsupported = found["fedlog", 1.0]
     assert unsupported.verdict == "unsupported"
     assert unsupported.text.startswith(
-        "claims ε = 1 (one record added or removed), but clients send counts and statistics without noise"
+        "claims ε = 1 (one record added or removed), but clients send the fields counts and statistics "
+        "without noise"
     )
     unsound = found["released", 0.5]
     assert unsound.verdict == "unsound"
@@ -48,7 +49,7 @@ def test_lines_in_plain_words(record: RunRecord) -> None:
 def test_an_inconclusive_audit_is_never_said_to_have_found_nothing(record: RunRecord) -> None:
     line = lines(record)["fedcgs", 1.0]
     assert line.verdict == "inconclusive"
-    assert "give away exact features or records: the attack failed even on messages" in line.text
+    assert "gives away exact features or records: the attack failed even on messages" in line.text
     assert "no leak" not in line.text
 
 

@@ -208,7 +208,7 @@ class Run:
 
         held = None if policy is None else self._policy(policy)
         target = None if output is None else Path(output)
-        return write_report(self.record, self.folder, format, target, held, method, epsilon)
+        return write_report(self.record, self.folder, format, target, held, method, epsilon, pdf=True)
 
     def to_mlflow(
         self,

@@ -18,7 +18,7 @@ from fedassay.exchange.view import View
 from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Component
-from fedassay.records.facts import Obstacle
+from fedassay.records.facts import Change, Obstacle, Remedy
 from fedassay.records.record import Coverage, Finding
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import entries
@@ -73,7 +73,10 @@ def coverage(
                 reason="it is not part of the plan",
                 would_decide=f"add {name} to audits",
             )
-            rows.append(_row(name, own, another) if own else _timed(missing, [Part("audit", name)], another))
+            part = Part("audit", name)
+            rows.append(
+                _row(name, own, another) if own else _timed(_added(missing, [part], another), [part], another)
+            )
     return tuple(rows)
 
 
@@ -109,7 +112,17 @@ def _not_run(name: str, facts: AttackFacts, run: set[str], judged: set[str], ano
         would_decide=f"{would}; it needs {' and '.join(needs)}" if would and needs else would,
     )
     judge = next((audit for audit in judges if audit in judged), *judges[:1]) if judges else None
-    return _timed(row, [Part("attack", name), *([Part("audit", judge)] if judge else [])], another)
+    parts = [Part("attack", name), *([Part("audit", judge)] if judge else [])]
+    lacking = [part for part in parts if part.name not in (run if part.kind == "attack" else judged)]
+    return _timed(row if needs else _added(row, lacking, another), parts, another)
+
+
+def _added(row: Coverage, lacking: Sequence[Part], another: NextRun | None) -> Coverage:
+    """A row with the parts that a plan lacks as changes of it."""
+    if another is None:
+        return row
+    changes = tuple(Change(key=f"{part.kind}s", after=part.name) for part in lacking)
+    return row.model_copy(update={"remedy": Remedy(changes=changes)})
 
 
 def _row(name: str, findings: Sequence[Finding], another: NextRun | None) -> Coverage:

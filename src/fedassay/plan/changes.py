@@ -14,7 +14,7 @@ _COMPONENTS = ("methods", "attacks", "audits")
 
 
 def changed_plan(plan: dict[str, Any], changes: Iterable[Change]) -> dict[str, Any]:
-    """A plan with some keys changed; a list of numbers gets the number added, everything else is replaced.
+    """A plan with some keys changed; a list gets the number, attack or audit added, everything else is replaced.
 
     Args:
         plan: As a record holds it, or as a file does; it stays as it is.
@@ -52,7 +52,9 @@ def _set(plan: dict[str, Any], path: list[str], after: Any, key: str) -> None:
             at[step] = {}
         at = at[step]
     held = at.get(path[0])
-    if isinstance(held, list) and isinstance(after, (int, float)) and not isinstance(after, bool):
+    if path[0] in _COMPONENTS and isinstance(held, list) and after != "standard":
+        at[path[0]] = held if after in entries_of(plan, path[0]) else [*held, after]
+    elif isinstance(held, list) and isinstance(after, (int, float)) and not isinstance(after, bool):
         at[path[0]] = held if after in held else [*held, after]
     elif path[0] == "epsilon" and held is not None and held != after:
         at[path[0]] = [held, after]

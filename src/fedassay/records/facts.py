@@ -156,9 +156,9 @@ class Change(Frozen):
     """One key of a plan that would be changed.
 
     Attributes:
-        key: Path of the key, such as `data.split.control`.
+        key: Path of the key, such as `data.split.control`; `attacks` or `audits` for one that is added.
         before: Its present value; None where it is not set.
-        after: The proposed value.
+        after: The proposed value, or the name of the attack or audit.
     """
 
     key: str

@@ -183,6 +183,7 @@ class Coverage(Frozen):
             and nothing follows.
         reason: Why it was not conclusive; empty where it was.
         would_decide: What would change that; empty where nothing is known to.
+        remedy: The changes of the plan that do it; None where a person has to choose, or a finding states them.
         seconds: What a run of this cell alone with that change would take, beside starting; None: nobody knows.
         further_seconds: What this cell would add to such a run of another cell.
     """
@@ -191,6 +192,7 @@ class Coverage(Frozen):
     status: Literal["conclusive", "inconclusive", "not_run"]
     reason: str = ""
     would_decide: str = ""
+    remedy: Remedy | None = None
     seconds: Finite | None = None
     further_seconds: Finite | None = None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedassay.exchange.inference.layouts import Piece
 from fedassay.exchange.inference.networks import read_networks
 from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
 from fedassay.exchange.inference.search import best_layout
-from fedassay.exchange.inference.sheets import Form, Sheet, forms_of, holds
+from fedassay.exchange.inference.sheets import MESSAGES, Form, Sheet, forms_of, holds
 from fedassay.exchange.inference.statistics import read_statistics
 from fedassay.exchange.message import FieldKind, Message, MessageField
 from fedassay.exchange.release import PrivacyClaim
@@ -111,7 +112,7 @@ class Inferred:
 def infer_kinds(transcript: Transcript) -> tuple[Inferred, ...]:
     """Infer the kind of every field that clients send, declared or not, in the order of forms and names."""
     forms = forms_of(transcript)
-    read = [found for form in forms[:_FORMS] for found in _of_form(form, transcript.classes)]
+    read = [found for form in forms[:_FORMS] for found in _possible(form, transcript)]
     why = f"one of more than {_FORMS} forms of messages"
     return (
         *read,
@@ -121,6 +122,23 @@ def infer_kinds(transcript: Transcript) -> tuple[Inferred, ...]:
             for name, sheet in form.sheets.items()
         ),
     )
+
+
+def _possible(form: Form, transcript: Transcript) -> Iterator[Inferred]:
+    """What was inferred of a form; nothing where it makes messages that cannot be, and why."""
+    found = tuple(_of_form(form, transcript.classes))
+    kinds = _by_source(found)
+    alike = (message for message in transcript.from_clients() if set(message.fields) == set(form.sheets))
+    changed = (_changed(message, kinds) for message in islice(alike, MESSAGES))
+    problem = next(
+        (why for each in changed if each is not None and (why := shape_problem(each, transcript.classes))), ""
+    )
+    if not kinds or not problem:
+        yield from found
+        return
+    for name, sheet in form.sheets.items():
+        reading = unsure(why=f"its arrays are read as a message that cannot be: {problem}")
+        yield Inferred(name, sheet.items[0].kind, reading, form.messages, name)
 
 
 def _of_form(form: Form, classes: int) -> Iterator[Inferred]:
@@ -168,14 +186,7 @@ def with_inferred(transcript: Transcript, found: tuple[Inferred, ...]) -> Transc
     cut alike. A message whose arrays then contradict the table of kinds keeps
     what it declared.
     """
-    kinds: dict[str, list[Inferred]] = {}
-    for each in found:
-        kinds.setdefault(each.source, []).append(each)
-    kinds = {
-        name: parts
-        for name, parts in kinds.items()
-        if any(part.read_as is not None or part.rounded is not None for part in parts)
-    }
+    kinds = _by_source(found)
     messages = tuple(_redeclared(message, kinds, transcript.classes) for message in transcript.messages)
     claim = transcript.claim
     if isinstance(claim, PrivacyClaim) and claim.covers:
@@ -184,16 +195,33 @@ def with_inferred(transcript: Transcript, found: tuple[Inferred, ...]) -> Transc
     return replace(transcript, messages=messages, claim=claim)
 
 
+def _by_source(found: Sequence[Inferred]) -> dict[str, list[Inferred]]:
+    """What is read otherwise than it was sent, by the field that it was sent as."""
+    kinds: dict[str, list[Inferred]] = {}
+    for each in found:
+        kinds.setdefault(each.source, []).append(each)
+    return {
+        name: parts
+        for name, parts in kinds.items()
+        if any(part.read_as is not None or part.rounded is not None for part in parts)
+    }
+
+
 def _redeclared(message: Message, kinds: Mapping[str, list[Inferred]], classes: int) -> Message:
+    changed = _changed(message, kinds)
+    return message if changed is None or shape_problem(changed, classes) else changed
+
+
+def _changed(message: Message, kinds: Mapping[str, list[Inferred]]) -> Message | None:
+    """A message with its fields as they are read; None where they cannot be cut so."""
     fields: dict[str, MessageField] = {}
     try:
         for name, item in message.fields.items():
             fields |= _read(name, item, kinds.get(name, ()), message.sender == SERVER)
     except ValueError:
         # A part has no such place in an array of another shape.
-        return message
-    changed = replace(message, fields=fields if message.sender == SERVER else _sorted(fields))
-    return message if shape_problem(changed, classes) else changed
+        return None
+    return replace(message, fields=fields if message.sender == SERVER else _sorted(fields))
 
 
 def _read(name: str, item: MessageField, parts: Sequence[Inferred], down: bool) -> dict[str, MessageField]:

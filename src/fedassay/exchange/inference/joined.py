@@ -7,6 +7,7 @@ symmetric, whatever it stands beside, and the last layer of a softmax classifier
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -29,7 +30,6 @@ _WIDEST = 1024
 _TRIED = 48
 """Cuts of one row of numbers whose blocks are looked at, at most."""
 
-Check = Callable[[Array], bool]
 Part = tuple[str, int]
 """What a part of a row is, and of how many entries."""
 
@@ -167,19 +167,31 @@ def _places(order: Sequence[Part]) -> list[tuple[str, int, int]]:
 
 
 def _fits(sheet: Sheet, order: Sequence[Part]) -> bool:
-    """Whether every block of a row can be what the order makes of it."""
-    checks: dict[str, Check] = {
-        "counts": _are_counts,
-        "total": _are_counts,
-        "square": lambda a: is_matrix(a.reshape(round(a.size**0.5), -1), sheet.unit),
-        "triangle": lambda a: is_lower(a, sheet.unit) or is_upper(a, sheet.unit),
+    """Whether every block of a row can be what the order makes of it.
+
+    Blocks were rounded each in its own type before they were joined: where one fits in the coarsest, it has to fit
+    in the type that holds it.
+    """
+    checks: dict[str, Callable[[Array, float], bool]] = {
+        "counts": lambda a, _: _are_counts(a),
+        "total": lambda a, _: _are_counts(a),
+        "square": lambda a, unit: is_matrix(a.reshape(round(a.size**0.5), -1), unit),
+        "triangle": lambda a, unit: is_lower(a, unit) or is_upper(a, unit),
     }
-    return all(
-        checks[what](array[start:stop])
-        for what, start, stop in _places(order)
-        if what in checks
-        for array in sheet.arrays
-    )
+    for what, start, stop in _places(order):
+        if what not in checks:
+            continue
+        blocks = [array[start:stop] for array in sheet.arrays]
+        if not all(checks[what](block, _COARSEST) for block in blocks):
+            return False
+        own = Sheet(sheet.name, tuple(replace(item, sent=item.values[start:stop]) for item in sheet.items)).unit
+        if own != _COARSEST and not all(checks[what](block, own) for block in blocks):
+            return False
+    return True
+
+
+_COARSEST = float(np.finfo(np.float16).eps) / 2
+"""Unit roundoff of the coarsest type that numbers are sent in."""
 
 
 def _are_counts(values: Array) -> bool:

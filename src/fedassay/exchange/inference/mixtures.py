@@ -30,6 +30,9 @@ def read_mixture(tables: Sheets, rows: Sheets, stacks: Sheets, whole: Sheets, cl
     lengths = next(iter(tables.values())).lengths()
     if any(not sheet.has_lengths(lengths) for sheet in (*tables.values(), *rows.values(), *stacks.values())):
         return {}
+    if len({item.shape[1:] for sheet in tables.values() for item in sheet.items}) > 1:
+        # Variances are as wide as means; those of spherical components, sent as a column, are a row.
+        return {}
     groups = read_groups(whole, lengths, classes)
     weights = [name for name, sheet in rows.items() if _are_weights(sheet.arrays, groups.components)]
     if len(weights) != 1 or len(rows) + len(stacks) + len(tables) > 3:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import combinations, islice, product
 
 import numpy as np
 
@@ -34,6 +34,9 @@ _LAYOUTS = 64
 
 _FIELDS = 8
 """Fields of which every one may lie in its own way; of more, all tables are turned, or one field is cut."""
+
+_TURNED = 4
+"""Tables of which every choice is turned, where rows have sides of 1."""
 
 _CHOICES = 12
 """Ways to cut one field that are tried."""
@@ -184,6 +187,12 @@ def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
     # The layers of one network lie alike.
     if len(tables) > 1:
         yield {name: cut for name, sheet in tables.items() for cut in turned(sheet)}
+    # A sender that gives one row a side of 1 gives it to others, and more fields than are cut one by one.
+    rows = {name: _without_ones(axes) for name, sheet in sheets.items() if (axes := _ones(sheet))}
+    if len(rows) > 1:
+        wide = [name for name in tables if name not in rows][:_TURNED]
+        for some in (chosen for many in range(len(wide) + 1) for chosen in combinations(wide, many)):
+            yield rows | {name: cut for name in some for cut in turned(tables[name])}
     for axis in (1, 0):
         # A table of low rank holds its last column in its range, whatever it is: the last layer has to say more.
         if any(ends(sheet, classes, axis) for sheet in tables.values()):
@@ -201,11 +210,8 @@ def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
 
 def _cuts(sheet: Sheet, classes: int) -> Iterator[Cut]:
     """Ways to cut a field, those first for which its own numbers speak."""
-    axes = tuple(
-        axis for axis in range(sheet.sides) if sheet.sides > 1 and all(a.shape[axis] == 1 for a in sheet.arrays)
-    )
-    if axes and len(axes) < sheet.sides:
-        yield Cut("an array with sides of 1", (Piece(dropped=axes),))
+    if axes := _ones(sheet):
+        yield _without_ones(axes)
         sheet = Sheet(
             sheet.name, tuple(replace(item, sent=np.squeeze(item.values, axis=axes)) for item in sheet.items)
         )
@@ -220,6 +226,18 @@ def _cuts(sheet: Sheet, classes: int) -> Iterator[Cut]:
     yield from flattened(sheet, classes)
     yield from halves(sheet, classes)
     yield from turned(sheet)
+
+
+def _ones(sheet: Sheet) -> tuple[int, ...]:
+    """The sides of 1 of an array that has others."""
+    if sheet.sides < 2 or not sheet.arrays:
+        return ()
+    axes = tuple(axis for axis in range(sheet.sides) if all(a.shape[axis] == 1 for a in sheet.arrays))
+    return axes if len(axes) < sheet.sides else ()
+
+
+def _without_ones(axes: tuple[int, ...]) -> Cut:
+    return Cut("an array with sides of 1", (Piece(dropped=axes),))
 
 
 def _dropping(cut: Cut, axes: tuple[int, ...]) -> Cut:

@@ -18,7 +18,7 @@ from fedassay.exchange.transcript import SERVER, Transcript
 
 Matrix = NDArray[np.float64]
 
-_MESSAGES = 12
+MESSAGES = 12
 """Messages of one form that are looked at."""
 
 _TYPES = (np.dtype(np.float16), np.dtype(np.float32))
@@ -125,7 +125,7 @@ def forms_of(transcript: Transcript) -> list[Form]:
             found.setdefault(tuple(sorted(message.fields)), []).append(dict(message.fields))
     forms = []
     for held in found.values():
-        seen = [fields for fields in held if _holds_something(fields)][:_MESSAGES] or held[:1]
+        seen = [fields for fields in held if _holds_something(fields)][:MESSAGES] or held[:1]
         # In the order of the first message: layers stand in that of the network.
         sheets = {name: Sheet(name, tuple(fields[name] for fields in seen)) for name in held[0]}
         forms.append(Form(sheets, len(held)))

@@ -1,0 +1,94 @@
+"""What a client sends, what is done to it, and who is assumed to see it, in words that need no manual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fedassay.records.record import CellRecord, LedgerRow
+from fedassay.reports.evidence.lines import Line, by_person
+from fedassay.reports.evidence.release import Release
+from fedassay.reports.words.sentences import listed
+
+_MOST = 3
+"""Fields of one kind that are named; of more it is said how many there are."""
+
+_KINDS = {
+    "features": "features of single records",
+    "labels": "labels of single records",
+    "class_ids": "lists of classes",
+    "class_counts": "numbers of records of each class",
+    "component_counts": "numbers of records of each cluster",
+    "mixture_weights": "shares of clusters of features",
+    "mixture_means": "means of clusters of features",
+    "mixture_covariances": "spreads of clusters of features",
+    "class_sums": "sums of features over each class",
+    "class_means": "means of features over each class",
+    "second_moment": "second moments of features",
+    "class_covariances": "covariances of features within each class",
+    "class_second_moments": "second moments of features within each class",
+    "regularised_gram": "second moments of features",
+    "inverse_gram": "inverse second moments of features",
+    "ridge_weights": "weights of a linear model",
+    "projection": "a projection of features",
+    "phases": "phases of features",
+    "head": "weights of a classifier",
+    "parameters": "weights of a network",
+    "gradient": "gradients of a network",
+    "magnitude_mean": "mean sizes of features",
+}
+"""Kinds of fields, in plain words."""
+
+_MECHANISMS = {
+    "gaussian": "Gaussian noise is",
+    "pure": "Noise of pure differential privacy is",
+    "dp_sgd": "In every training step (DP-SGD), noise is",
+}
+"""Ways of adding noise, as the beginning of a sentence."""
+
+_VIEWS = {
+    "per_client": "The server, or whoever reads what each client sends",
+    "aggregate": "Whoever sees the sums over all clients, and no client's own message",
+    "broadcast": "Whoever receives what the server sends out",
+}
+"""Who sees what, by the plan's `threat.view`."""
+
+
+def named(rows: Iterable[LedgerRow]) -> str:
+    """Fields as a list in words, each kind once with the names of its fields; empty where there are none."""
+    kinds: dict[str, dict[str, None]] = {}
+    for row in rows:
+        kinds.setdefault(_KINDS.get(row.kind, "other numbers"), {})[row.field.replace("_", " ")] = None
+    said = (
+        f"{words} ({listed(fields, limit=_MOST) if len(fields) <= _MOST else f'{len(fields)} fields'})"
+        for words, fields in kinds.items()
+    )
+    return listed(said, limit=len(kinds))
+
+
+def noise(cell: CellRecord) -> str:
+    """What noise is added to what, a sentence for each way; empty where there is none."""
+    said = []
+    for mechanism, words in _MECHANISMS.items():
+        fields = named(row for row in cell.ledger if row.mechanism == mechanism)
+        said += [f"{words} added to {fields}."] if fields else []
+    return " ".join(said)
+
+
+def assumed(release: Release, clause: str, question: str) -> Line:
+    """Who is assumed to see what, from the plan; a person has to say it where the plan does not."""
+    plan = release.record.plan
+    threat = plan.get("threat") if isinstance(plan, dict) else None
+    if not isinstance(threat, dict) or threat.get("view") not in _VIEWS:
+        return by_person(clause, question, "Say who can read what the clients send.")
+    rounds: Any = threat.get("rounds", "all")
+    when = {"all": "in every round", "last": "in the last round"}.get(rounds, f"in round {rounds}")
+    said = [f"{_VIEWS[threat['view']]}, {when}."]
+    if release.captured:
+        # What else the adversary of a foreign system has is for the plan to say that comes with its messages.
+        return Line(clause, question, "answered", said[0], ("/plan/threat",))
+    if threat.get("backbone") == "white_box":
+        said.append("It has the network that computes features.")
+    elif threat.get("backbone") == "black_box":
+        said.append("It can query the network that computes features.")
+    return Line(clause, question, "answered", " ".join(said), ("/plan/threat",))
