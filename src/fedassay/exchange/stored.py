@@ -136,8 +136,9 @@ def declared_arrays(file: Path) -> dict[str, Declared]:
     try:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(_LENGTH), "little")
-            if length > min(limits.HEADER_BYTES, size - _LENGTH):
-                raise ValueError(f"a header of {length:,} bytes; allowed: {limits.HEADER_BYTES:,}")
+            allowed = min(limits.HEADER_BYTES, max(0, size - _LENGTH))
+            if length > allowed:
+                raise ValueError(f"its header would be {length:,} bytes long; allowed in {size:,}: {allowed:,}")
             header = json.loads(stream.read(length))
         if not isinstance(header, dict) or len(header) > limits.ARRAYS:
             raise ValueError(f"the header is no mapping of at most {limits.ARRAYS:,} arrays")

@@ -35,8 +35,10 @@ class Checked:
     def lines(self) -> list[str]:
         """For a terminal."""
         against = sorted({each.rule for each in self.tests if each.found})
-        words = f"yes: {', '.join(against)}" if against else "no test says so"
-        out = [f"Is it a trap, or other than it is said to be? {words}."]
+        words = (
+            "It looks like a trap, or is other than it is said to be" if against else "No test speaks against it"
+        )
+        out = [f"{words}: {', '.join(against)}." if against else f"{words}."]
         out += [f"{'✖' if each.found else '·'} {each.about}: {each.rule}: {each.text}" for each in self.tests]
         if self.untested:
             out.append(f"Not looked at: {', '.join(self.untested)}.")

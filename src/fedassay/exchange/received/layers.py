@@ -77,8 +77,11 @@ def parallel_rows(weights: Matrix) -> NDArray[np.int64]:
 def _one_question(name: str, weights: Matrix) -> Tested:
     count = len(parallel_rows(weights))
     found = count >= FEWEST and weights.shape[1] >= _NARROW
-    words = "ask one question at different thresholds" if found else "at most ask the same question"
-    return Tested("one question", name, found, None, f"{count} of {len(weights)} units {words}")
+    if found:
+        text = f"{count} of {len(weights)} units ask one question at different thresholds"
+    else:
+        text = "no two units ask the same question" if count < 2 else f"{count} units ask the same question"
+    return Tested("one question", name, found, None, text)
 
 
 def alone(weights: Matrix, bias: Matrix, own: Matrix) -> NDArray[np.bool_]:
