@@ -132,7 +132,7 @@ def test_the_command_says_it_and_exits_by_it(make_task: MakeTask, tmp_path: Path
         given = ["audit", "--received", str(tmp_path / "sent.safetensors"), "--own", str(tmp_path / "own.npz")]
         said = CliRunner().invoke(cli, [*given, "--fresh"], standalone_mode=False)
         assert said.return_value == code
-        assert ("yes: alone, law, one question" in said.output) == trap
+        assert ("to be: alone, law, one question" in said.output) == trap
         told = json.loads(CliRunner().invoke(cli, [*given, "--json"], standalone_mode=False).output)
         assert told["found"] is trap
         assert told["untested"] == ["0.1.3", "1"]

@@ -35,10 +35,8 @@ class Checked:
     def lines(self) -> list[str]:
         """For a terminal."""
         against = sorted({each.rule for each in self.tests if each.found})
-        words = (
-            "It looks like a trap, or is other than it is said to be" if against else "No test speaks against it"
-        )
-        out = [f"{words}: {', '.join(against)}." if against else f"{words}."]
+        bad = f"It looks like a trap, or is other than it is said to be: {', '.join(against)}."
+        out = [bad if against else "No test speaks against it."]
         out += [f"{'✖' if each.found else '·'} {each.about}: {each.rule}: {each.text}" for each in self.tests]
         if self.untested:
             out.append(f"Not looked at: {', '.join(self.untested)}.")
