@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedassay.contracts.registry import audit_facts, claim_audit
-from fedassay.plan.rates import in_words
 from fedassay.records.coverage import not_fully_tested
 from fedassay.records.facts import HARMS
 from fedassay.records.record import CellRecord, RunRecord
+from fedassay.reports.answer.captured import doubts, is_captured
 from fedassay.reports.answer.epsilons import Sweep, sweeps
+from fedassay.reports.answer.next_step import NextStep, next_step
 from fedassay.reports.answer.rows import (
     MARKS,
     AnswerRow,
@@ -28,10 +28,8 @@ from fedassay.reports.answer.rows import (
 )
 from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
-from fedassay.reports.decision.steps import Step
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.claims import Fault, claim_clause, claims, fault_clause, noise_not_measured, refuted
-from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.claims import claim_clause, claims, fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
@@ -46,30 +44,6 @@ _AT_RISK = (
     ("worst_record", "record"),
 )
 """Shares of runs in which it is told whether the one most at risk took part, and who that is."""
-
-
-_MEND: dict[Fault, str] = {
-    "noise": "Find out why the declared noise is not added, mend it, and run or capture again.",
-    "sensitivity": "Clip each record to the declared sensitivity, or add the noise that what is sent needs.",
-    "rest": "Add noise to everything that depends on records, or do not send it.",
-    "exact": "Add noise to the fields that are named, or claim an adjacency that makes them public.",
-}
-"""What to do about a claim that is disproved, by what is wrong with it."""
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """What to do next.
-
-    Attributes:
-        what: In one sentence.
-        command: To be typed, with RUN for the run folder.
-        takes: Estimated time; empty where nobody can estimate it.
-    """
-
-    what: str
-    command: str
-    takes: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,56 +163,18 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
     return Answer(
         answer=word,
         policy=decision.policy,
-        sentences=(*said, *_doubt(record)),
+        sentences=(*said, *doubts(record)),
         leak=next(iter(leaks(cells)), None),
         untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
         missed=_missed(decision, subject),
         accuracy=_accuracy(subject),
         at_risk=_at_risk(cells if subject is None else subject.group.cells),
         hides="" if subject is None else row_of(subject).hides,
-        next=_next(record, decision, subject),
+        next=next_step(record, decision, subject),
         rows=tuple(row_of(option) for option in decision.options),
         sweeps=sweeps(decision),
         decision=decision,
     )
-
-
-def _doubt(record: RunRecord) -> Iterator[str]:
-    """Which captured fields are not what they declare, and which no attack read for want of a kind."""
-    about = record.plan.get("transcript") if isinstance(record.plan, dict) else None
-    said = about.get("inferred") if isinstance(about, dict) else None
-    wrong = [each for each in said or () if isinstance(each, dict) and each.get("status") == "contradicts"]
-    if wrong:
-        first, more = wrong[0], f", and {len(wrong) - 1} more fields" if len(wrong) > 1 else ""
-        yield (
-            f"Warning: {first['field']} declares {first['declared']}, but its arrays are {first['read_as']}{more}"
-            "; the attacks read what the arrays are."
-        )
-    untold = [each for each in said or () if isinstance(each, dict) and _is_untold(each)]
-    if untold:
-        first = min(untold, key=lambda each: not each["candidates"])
-        may_be = " or ".join(map(str, first["candidates"]))
-        what = f"may be {may_be}" if may_be else "is no kind that its numbers tell"
-        more = "" if len(untold) == 1 else f", and {len(untold) - 1} more fields are as unclear"
-        kind = first["candidates"][0] if first["candidates"] else "class_sums"
-        yield (
-            f"Not attacked: {first['field']} {what}{more}. Say what it is, in transcript.json or with "
-            f"kinds={{'{first['field']}': '{kind}'}}, and the attacks on that kind run."
-        )
-
-    weights = [each for each in said or () if isinstance(each, dict) and each.get("kind") == "parameters"]
-    ran = any(f.attack and f.verdict != "not_run" for cell in record.cells for f in cell.findings)
-    if weights and not ran:
-        yield (
-            f"Not attacked: {weights[0]['field']} is read as weights of a network, which attacks read beside the "
-            "model that the server sent: record that with recorder.sent('server', model, receiver=client)."
-        )
-
-
-def _is_untold(entry: dict[str, object]) -> bool:
-    """Whether a captured field was read as nothing because its arrays leave several kinds, or none."""
-    unread = entry.get("status") in ("ambiguous", "unknown") and entry.get("read_as") == entry.get("declared")
-    return unread and entry.get("candidates") != ["other"]
 
 
 def _subject(decision: Decision) -> Option | None:
@@ -286,7 +222,7 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
 
 def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Word) -> Iterator[str]:
     """One release: the answer with its first reason, then the others."""
-    captured = isinstance(record.plan, dict) and "transcript" in record.plan
+    captured = is_captured(record)
     name = "the messages" if captured else who(subject.group)
     subject_name = "the system" if captured else subject.group.name
     reasons = list(dict.fromkeys(_reasons(subject, subject_name)))
@@ -418,47 +354,3 @@ def _at_risk(cells: Sequence[CellRecord]) -> str:
             share = short(100 * max(known))
             return f"The {whose} most at risk is told to be in or out in {share} % of runs; 50 % is guessing."
     return ""
-
-
-def _step(record: RunRecord, decision: Decision) -> Step | None:
-    """What decides the release that the answer names as open; what a plan can state before what it cannot."""
-    open_ = next((option for option in decision.options if option.state == "undecided"), None)
-    steps = decision.steps
-    if open_ is not None:
-        deltas, seeds = several_deltas(record), several_seeds(record)
-        names = {cell_name(cell, deltas, seeds) for cell in open_.group.cells}
-        steps = tuple(step for step in steps if names & set(step.cells)) or steps
-    stated = [step for step in steps if step.changes and not step.needs_clients]
-    return next(iter((*stated, *steps)), None)
-
-
-def _next(record: RunRecord, decision: Decision, subject: Option | None) -> NextStep:
-    """One step: what stops the leak or mends the claim, what decides the rest, or where every rule stands."""
-    if decision.recommended is not None:
-        return NextStep("Keep the evidence for whoever signs.", "fedassay report RUN --format evidence")
-    every = f"fedassay check RUN --policy {decision.policy} --verbose"
-    leak = None if subject is None else worst_leak(subject)
-    audit = leak.finding.audit if leak is not None else ""
-    fault = None if subject is None else worst_fault(subject)
-    if not audit and fault is not None:
-        if fault.refuted and fault.kind in _MEND:
-            return NextStep(_MEND[fault.kind], every)
-        audit = claim_audit()
-    facts = audit_facts(audit) if audit else None
-    if facts is not None and facts.rule is not None:
-        return NextStep(facts.rule.help, every)
-    captured = isinstance(record.plan, dict) and "transcript" in record.plan
-    if captured and subject is not None and any(noise_not_measured(cell) for cell in subject.group.cells):
-        what = "Capture the same records a second time: only that measures the noise."
-        return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
-    if captured and subject is not None and not any(cell.coverage for cell in subject.group.cells):
-        what = "Say what each field is (kinds), record the model that the server sent, or give candidates."
-        return NextStep(what, "fedassay audit TRANSCRIPT --gallery FOLDER")
-    step = _step(record, decision)
-    if step is None:
-        return NextStep("See every rule of the policy.", every)
-    takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
-    if captured:
-        return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)
-    command = "fedassay next RUN > next.yaml && fedassay run next.yaml" if step.changes else every
-    return NextStep(sentence(step.what), command, takes)

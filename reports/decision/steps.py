@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fedassay.plan import rates
@@ -132,17 +132,11 @@ def allowed_epsilon(
     sides: set[bool] = set()
     for label in labels:
         own = [cell for cell in record.cells if cell.label == label and cell.asked.finite]
-        for asked in of_kind(cell.asked for cell in own).values():
-            limit = asked[0].like(bound)
-            if limit in asked:
-                continue
-            below = [each for each in asked if exceeds(limit, each)]
-            place = largest(below) or smallest(asked)
-            nearest = [cell for cell in own if cell.asked == place]
-            why = [judgement for cell in nearest for judgement in broken.get(cell_name(cell, deltas, seeds), ())]
+        for nearest, below in _nearest(own, bound):
+            why = [each for cell in nearest for each in broken.get(cell_name(cell, deltas, seeds), ())]
             if why and all(each.about == "use" if below else each.metric in _EPSILONS for each in why):
                 rows += nearest
-                sides.add(bool(below))
+                sides.add(below)
     if not rows:
         return ()
     names = listed(dict.fromkeys(cell.label for cell in rows))
@@ -156,3 +150,13 @@ def allowed_epsilon(
             changes=(Change(key="privacy.epsilon", after=bound),),
         ),
     )
+
+
+def _nearest(cells: Sequence[CellRecord], bound: float) -> Iterator[tuple[list[CellRecord], bool]]:
+    """Cells nearest to a bound, of each kind of epsilon that was not run at it, and whether they lie below it."""
+    for asked in of_kind(cell.asked for cell in cells).values():
+        limit = asked[0].like(bound)
+        if limit not in asked:
+            below = [each for each in asked if exceeds(limit, each)]
+            place = largest(below) or smallest(asked)
+            yield [cell for cell in cells if cell.asked == place], bool(below)

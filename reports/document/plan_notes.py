@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -36,57 +37,71 @@ def name_of(record: RunRecord) -> str:
 def facts(record: RunRecord) -> list[tuple[str, str]]:
     """The head of the page: what was run, on what, against whom."""
     plan = plan_of(record)
-    data, clients = _part(plan, "data"), _part(plan, "clients")
-    backbone, threat = _part(plan, "backbone"), _part(plan, "threat")
-    captured = _part(plan, "transcript")
-    out = []
+    return [*_data(plan), *_clients(plan), *_backbone(plan), *_adversary(plan), *_of_the_run(record)]
+
+
+def _data(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    data, captured = _part(plan, "data"), _part(plan, "transcript")
     if captured:
-        out.append(
-            ("Captured", f"{captured.get('messages', '?')} messages of {captured.get('clients', '?')} clients")
-        )
+        yield "Captured", f"{captured.get('messages', '?')} messages of {captured.get('clients', '?')} clients"
     if data:
         limit = f", {data['limit']} records" if data.get("limit") else ""
-        whose = "Adversary's data" if captured else "Data"
         official = "; the clients hold its test set" if data.get("roles") == "official" else ""
-        out.append((whose, f"{data.get('name', '?')}{limit}{official}"))
+        yield "Adversary's data" if captured else "Data", f"{data.get('name', '?')}{limit}{official}"
     if isinstance(plan.get("scaled"), int | float):
-        out.append(("Scaled", f"to {short(plan['scaled'])} of the plan as it was written"))
-    if clients:
-        words = f"{clients.get('count', '?')}, {clients.get('partition', 'iid')}"
-        if clients.get("partition") == "dirichlet":
-            alpha = clients.get("alpha", "?")
-            words += f" (α = {short(alpha) if isinstance(alpha, int | float) else alpha})"
-        out.append(("Clients", words))
-        if clients.get("evaluate") in _MEASURED:
-            out.append(("Accuracy", _MEASURED[clients["evaluate"]]))
-    if data.get("features"):
-        out.append(("Backbone", "none: features computed elsewhere"))
+        yield "Scaled", f"to {short(plan['scaled'])} of the plan as it was written"
+
+
+def _clients(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    clients = _part(plan, "clients")
+    if not clients:
+        return
+    words = f"{clients.get('count', '?')}, {clients.get('partition', 'iid')}"
+    if clients.get("partition") == "dirichlet":
+        alpha = clients.get("alpha", "?")
+        words += f" (α = {short(alpha) if isinstance(alpha, int | float) else alpha})"
+    yield "Clients", words
+    if clients.get("evaluate") in _MEASURED:
+        yield "Accuracy", _MEASURED[clients["evaluate"]]
+
+
+def _backbone(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    backbone = _part(plan, "backbone")
+    if _part(plan, "data").get("features"):
+        yield "Backbone", "none: features computed elsewhere"
     elif backbone:
         weights = backbone.get("weights")
-        out.append(("Backbone", f"{backbone.get('name', '?')}{f', {weights} weights' if weights else ''}"))
-    if threat:
-        words = f"sees {str(threat.get('view', '?')).replace('_', ' ')} messages"
-        if backbone or not captured:
-            words += f", {str(threat.get('backbone', '?')).replace('_', ' ')} backbone"
-        if colluding := threat.get("colluding"):
-            of = clients.get("count") or captured.get("clients")
-            words += f"; {colluding} of {of or '?'} clients on its side, with what they sent and their records"
-        if threat.get("server") == "malicious":
-            words += "; as the server it chooses what it sends out so that records come apart"
-        out.append(("Adversary", words))
+        yield "Backbone", f"{backbone.get('name', '?')}{f', {weights} weights' if weights else ''}"
+
+
+def _adversary(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    threat, captured = _part(plan, "threat"), _part(plan, "transcript")
+    if not threat:
+        return
+    words = f"sees {str(threat.get('view', '?')).replace('_', ' ')} messages"
+    if _part(plan, "backbone") or not captured:
+        words += f", {str(threat.get('backbone', '?')).replace('_', ' ')} backbone"
+    if colluding := threat.get("colluding"):
+        of = _part(plan, "clients").get("count") or captured.get("clients")
+        words += f"; {colluding} of {of or '?'} clients on its side, with what they sent and their records"
+    if threat.get("server") == "malicious":
+        words += "; as the server it chooses what it sends out so that records come apart"
+    yield "Adversary", words
+
+
+def _of_the_run(record: RunRecord) -> Iterator[tuple[str, str]]:
     deltas = sorted({cell.delta for cell in record.cells})
     if deltas:
-        out.append(("δ", ", ".join(short(delta) for delta in deltas)))
+        yield "δ", ", ".join(short(delta) for delta in deltas)
     seeds = dict.fromkeys(cell.seed for cell in record.cells)
-    if seeds and not (captured and set(seeds) == {None}):
-        out.append(("Seeds", ", ".join("none" if seed is None else str(seed) for seed in seeds)))
+    if seeds and not (_part(plan_of(record), "transcript") and set(seeds) == {None}):
+        yield "Seeds", ", ".join("none" if seed is None else str(seed) for seed in seeds)
     environment = record.environment
     when = environment.get("finished") or environment.get("started")
     if when:
-        out.append(("Run", _moment(str(when))))
+        yield "Run", _moment(str(when))
     if environment.get("fedassay"):
-        out.append(("fedassay", str(environment["fedassay"])))
-    return out
+        yield "fedassay", str(environment["fedassay"])
 
 
 def absent(record: RunRecord, audit: str) -> str:

@@ -1,0 +1,100 @@
+"""The one thing to do next: what stops a leak or mends a claim, what decides the rest, or where rules stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedassay.contracts.registry import audit_facts, claim_audit
+from fedassay.plan.rates import in_words
+from fedassay.records.record import RunRecord
+from fedassay.reports.answer.captured import is_captured
+from fedassay.reports.answer.rows import worst_fault, worst_leak
+from fedassay.reports.decision.decision import Decision, Option
+from fedassay.reports.decision.steps import Step
+from fedassay.reports.words.claims import Fault, noise_not_measured
+from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.sentences import sentence
+
+_MEND: dict[Fault, str] = {
+    "noise": "Find out why the declared noise is not added, mend it, and run or capture again.",
+    "sensitivity": "Clip each record to the declared sensitivity, or add the noise that what is sent needs.",
+    "rest": "Add noise to everything that depends on records, or do not send it.",
+    "exact": "Add noise to the fields that are named, or claim an adjacency that makes them public.",
+}
+"""What to do about a claim that is disproved, by what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What to do next.
+
+    Attributes:
+        what: In one sentence.
+        command: To be typed, with RUN for the run folder.
+        takes: Estimated time; empty where nobody can estimate it.
+    """
+
+    what: str
+    command: str
+    takes: str = ""
+
+
+def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> NextStep:
+    """What to do next.
+
+    Args:
+        record: The run.
+        decision: What a policy makes of it.
+        subject: The release that the answer is about; None: it is about all.
+    """
+    if decision.recommended is not None:
+        return NextStep("Keep the evidence for whoever signs.", "fedassay report RUN --format evidence")
+    every = f"fedassay check RUN --policy {decision.policy} --verbose"
+    mended = "" if subject is None else _mended(subject)
+    if mended:
+        return NextStep(mended, every)
+    if is_captured(record):
+        again = None if subject is None else _captured_again(subject)
+        if again is not None:
+            return again
+    step = _deciding(record, decision)
+    if step is None:
+        return NextStep("See every rule of the policy.", every)
+    takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
+    if is_captured(record):
+        return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)
+    command = "fedassay next RUN > next.yaml && fedassay run next.yaml" if step.changes else every
+    return NextStep(sentence(step.what), command, takes)
+
+
+def _mended(subject: Option) -> str:
+    """What stops the worst leak of a release, or else mends its claim; empty where nothing is known to."""
+    leak, fault = worst_leak(subject), worst_fault(subject)
+    if leak is None and fault is not None and fault.refuted and fault.kind in _MEND:
+        return _MEND[fault.kind]
+    audit = leak.finding.audit if leak is not None else claim_audit() if fault is not None else ""
+    facts = audit_facts(audit) if audit else None
+    return "" if facts is None or facts.rule is None else facts.rule.help
+
+
+def _captured_again(subject: Option) -> NextStep | None:
+    """What another capture would tell; None where there is nothing that it would."""
+    if any(noise_not_measured(cell) for cell in subject.group.cells):
+        what = "Capture the same records a second time: only that measures the noise."
+        return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
+    if not any(cell.coverage for cell in subject.group.cells):
+        what = "Say what each field is (kinds), record the model that the server sent, or give candidates."
+        return NextStep(what, "fedassay audit TRANSCRIPT --gallery FOLDER")
+    return None
+
+
+def _deciding(record: RunRecord, decision: Decision) -> Step | None:
+    """What decides the release that the answer names as open; what a plan can state before what it cannot."""
+    open_ = next((option for option in decision.options if option.state == "undecided"), None)
+    steps = decision.steps
+    if open_ is not None:
+        deltas, seeds = several_deltas(record), several_seeds(record)
+        names = {cell_name(cell, deltas, seeds) for cell in open_.group.cells}
+        steps = tuple(step for step in steps if names & set(step.cells)) or steps
+    stated = [step for step in steps if step.changes and not step.needs_clients]
+    return next(iter((*stated, *steps)), None)
