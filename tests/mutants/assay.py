@@ -21,7 +21,9 @@ from typing import Any
 
 from catalogue import UNCHANGED
 
+from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.verdict import LADDER
+from fedassay.support.environment import describe
 
 UNMEASURED = "not measured"
 TITLE = "# How good is this assay?"
@@ -144,20 +146,39 @@ def _found(words: str, fault: str, items: Sequence[dict[str, Any]]) -> tuple[str
         return (words, fault, *[UNMEASURED] * 4)
     outcomes = [item["outcome"] for item in items]
     found, missed = outcomes.count("found"), outcomes.count("missed") + outcomes.count("wrong reason")
-    return (words, fault, *map(str, (len(items), found, missed, len(items) - found - missed)))
+    judged = found + missed
+    return (words, fault, str(len(items)), str(found), _bounded(missed, judged), str(len(items) - judged))
+
+
+def _bounded(count: int, judged: int) -> str:
+    """A count with the largest share that it is compatible with (one-sided, 95 %), where any was judged."""
+    if not judged:
+        return f"{count} of 0"
+    most = clopper_pearson(count, judged, side="upper").high
+    return f"{count} of {judged} (at most {100 * float(most):.3g} %)"
 
 
 def _specificity(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:
     honest = [item for item in mutants if item["kind"] == "honest"]
     flagged = sum(item["outcome"] == "flagged" for item in honest)
     unclear = sum(item["outcome"] in ("inconclusive", "error") for item in honest)
-    first = (str(len(honest)), str(flagged), str(unclear)) if honest else (UNMEASURED,) * 3
+    first = _alarms(len(honest), flagged, unclear) if honest else (UNMEASURED,) * 3
     rows: list[tuple[str, ...]] = [("honest variations of methods", *first)]
-    for audit, count in sorted((sweep or {"audits": {}})["audits"].items()):
-        rows.append((f"findings of {audit}", *(str(count[key]) for key in ("findings", "alarms", "undecided"))))
+    audits = sorted((sweep or {"audits": {}})["audits"].items())
+    for audit, count in audits:
+        rows.append((f"findings of {audit}", *_alarms(count["findings"], count["alarms"], count["undecided"])))
+    if audits:
+        totals = (sum(count[key] for _, count in audits) for key in ("findings", "alarms", "undecided"))
+        rows.append(("**findings of honest methods**", *_alarms(*totals)))
     if sweep is None:
         rows.append(("findings of honest methods", *[UNMEASURED] * 3))
-    return _table(("what", "number", "false alarms", "could not be judged"), rows)
+    return _table(("what", "number", "false alarms, of those judged", "could not be judged"), rows)
+
+
+def _alarms(total: int, alarms: int, unclear: int) -> tuple[str, str, str]:
+    """Findings, false alarms among those that were judged, and the share that was not."""
+    share = f"{unclear} of {total} ({100 * unclear / total:.0f} %)" if total else "0"
+    return str(total), _bounded(alarms, total - unclear), share
 
 
 def _limits(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:
@@ -184,13 +205,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _versions() -> str:
+def _versions(revision: str) -> str:
     import numpy
     import torch
 
-    from fedassay.support.environment import describe
-
-    revision = describe("cpu", [], datetime.now(UTC)).get("git_revision", "")
     parts = [f"Python {platform.python_version()}", f"numpy {numpy.__version__}", f"torch {torch.__version__}"]
     return ", ".join([*([f"revision {str(revision)[:12]}"] if revision else []), *parts]) + "."
 
@@ -200,12 +218,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mutants", nargs="?", type=Path, help="What score.py wrote.")
     parser.add_argument("specificity", nargs="?", type=Path, help="What specificity.py wrote.")
+    parser.add_argument("--revision", default="", help="That was measured; left out: the one that is checked out.")
     given = parser.parse_args()
+    revision = given.revision or str(describe("cpu", [], datetime.now(UTC)).get("git_revision", ""))
     mutants, sweep = (
         None if path is None else json.loads(path.read_text(encoding="utf-8"))
         for path in (given.mutants, given.specificity)
     )
-    sys.stdout.write(page(mutants or [], sweep, _versions() if mutants or sweep else ""))
+    sys.stdout.write(page(mutants or [], sweep, _versions(revision) if mutants or sweep else ""))
     return 0
 
 
