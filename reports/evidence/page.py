@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
@@ -106,13 +106,15 @@ class Pages:
     @property
     def further(self) -> str:
         """Which attacks that apply were not conclusive, where no row of the first page names them all."""
-        found = dict(self.release.findings())
-        tried = {
-            found[place].attack for line in self.tested if line.status == "not decided" for place in line.pointers
+        tried = {place: finding.attack for place, finding in self.release.findings()}
+        left_out = {
+            f"/cells/{number}/coverage/{place}": row.attack
+            for number, cell in self.release.cells
+            for place, row in enumerate(cell.coverage)
         }
-        said = " ".join(line.answer for line in self.tested if line.status == "not tested")
-        shown = (name in tried or name.replace("_", " ") in said for name in self.open)
-        return "" if all(shown) else left_open(self.cells)
+        named: dict[Status, Mapping[str, str | None]] = {"not decided": tried, "not tested": left_out}
+        shown = {named.get(line.status, {}).get(place) for line in self.tested for place in line.pointers}
+        return "" if set(self.open) <= shown else left_open(self.cells)
 
     @property
     def cells(self) -> tuple[CellRecord, ...]:

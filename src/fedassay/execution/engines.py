@@ -101,6 +101,7 @@ def _pooled(
 ) -> Iterator[tuple[str, FinishedCell]]:
     """Cells from one pool of workers; when one dies, the pool ends and `suspects` says what it was working on."""
     context = multiprocessing.get_context("spawn")
+    needs_main = b"__main__" in pickle.dumps(work)
     left, running = list(keys), dict[Future["FinishedCell"], str]()
     with _environment(threads):
         lines = context.SimpleQueue()
@@ -111,7 +112,7 @@ def _pooled(
             while left or running:
                 # No more at once than there are workers, so that what runs when one dies is known.
                 while left and len(running) < jobs:
-                    with _main_hidden(work):
+                    with _main_hidden(needs_main):
                         running[pool.submit(work, left[0])] = left[0]
                     left.pop(0)
                 finished, _ = wait(running, timeout=_LISTENING, return_when=FIRST_COMPLETED)
@@ -152,15 +153,13 @@ def _environment(threads: int) -> Iterator[None]:
 
 
 @contextmanager
-def _main_hidden(work: Work) -> Iterator[None]:
+def _main_hidden(needed: bool) -> Iterator[None]:
     """New processes leave the main module alone where they need nothing of it.
 
     They would run it first, and a script that does not ask whether it is the main one would run as a whole again.
     """
     main = sys.modules["__main__"]
-    hidden = {"__file__", "__spec__"} & set(vars(main))
-    if b"__main__" in pickle.dumps(work):
-        hidden = set()
+    hidden = set() if needed else {"__file__", "__spec__"} & set(vars(main))
     kept = {name: vars(main)[name] for name in hidden}
     vars(main).update(dict.fromkeys(hidden))
     try:

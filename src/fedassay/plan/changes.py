@@ -52,7 +52,7 @@ def _set(plan: dict[str, Any], path: list[str], after: Any, key: str) -> None:
             at[step] = {}
         at = at[step]
     held = at.get(path[0])
-    if path[0] in _COMPONENTS and isinstance(held, list) and after != "standard":
+    if path[0] in _COMPONENTS and isinstance(held, list):
         at[path[0]] = held if after in entries_of(plan, path[0]) else [*held, after]
     elif isinstance(held, list) and isinstance(after, (int, float)) and not isinstance(after, bool):
         at[path[0]] = held if after in held else [*held, after]
