@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedassay.records.coverage import not_fully_tested
 from fedassay.records.facts import HARMS
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.captured import doubts, is_captured
@@ -34,6 +33,7 @@ from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
 from fedassay.reports.words.summary import distinct, silence, silent
+from fedassay.reports.words.untested import not_fully_tested
 
 _MOST = 3
 """Sentences of an answer."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
+from fedassay.reports.decision.settling import settling_epsilon
 from fedassay.reports.decision.steps import Step, allowed_epsilon, open_steps
 from fedassay.reports.decision.words import in_words
 from fedassay.reports.gate.judgement import Judgement, State
@@ -28,6 +29,7 @@ from fedassay.reports.words.groups import (
 )
 from fedassay.reports.words.metrics import utility
 from fedassay.reports.words.numbers import significant
+from fedassay.reports.words.untested import open_rows
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.epsilon import at_one_delta, numbers
 from fedassay.support.errors import PlanError
@@ -136,6 +138,7 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
         standings=standings,
         steps=(
             *allowed_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
+            *settling_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
             *open_steps(record),
         ),
     )
@@ -187,9 +190,8 @@ def _untested(cells: Iterable[CellRecord]) -> tuple[tuple[str, str], ...]:
     """Attacks that apply and were not concluded from in some cell, with the first reason."""
     open_: dict[str, str] = {}
     for cell in cells:
-        for entry in cell.coverage:
-            if entry.status != "conclusive":
-                open_.setdefault(entry.attack, entry.reason)
+        for entry in open_rows(cell):
+            open_.setdefault(entry.attack, entry.reason)
     return tuple(open_.items())
 
 

@@ -16,6 +16,7 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.harms import kind_sought
 from fedassay.reports.words.numbers import short
 from fedassay.reports.words.sentences import listed
+from fedassay.reports.words.untested import open_rows
 from fedassay.support.epsilon import exceeds, largest, of_kind, smallest
 
 _EPSILONS = ("accounted", "observed")
@@ -61,8 +62,8 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
     deltas, seeds = several_deltas(record), several_seeds(record)
     found: dict[str, list[tuple[CellRecord, Coverage]]] = {}
     for cell in record.cells:
-        for entry in cell.coverage:
-            if entry.status != "conclusive" and entry.would_decide:
+        for entry in open_rows(cell):
+            if entry.would_decide:
                 found.setdefault(entry.would_decide, []).append((cell, entry))
     steps = [
         Step(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-KAPPA = 0.01
-"""The stated prior: without the release, the best guess at the event succeeds so often."""
+from fedassay.reports.words.allowed import KAPPA
 
 EXPLAINED = (
     f"A reconstruction event that the best guess without the release gets right {KAPPA:.0%} of the time succeeds "

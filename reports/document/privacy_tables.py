@@ -8,10 +8,11 @@ from dataclasses import replace
 from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.exchange.run_ledger import together
 from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord, epsilon_metric
-from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
+from fedassay.reports.document.ceiling import EXPLAINED, ceiling
 from fedassay.reports.document.finding_tables import cell_columns, cell_values, group_values
 from fedassay.reports.document.leakage import MEASURES, leakage
 from fedassay.reports.document.tables import Column, Row, Ruling, Table, Value
+from fedassay.reports.words.allowed import KAPPA
 from fedassay.reports.words.claims import claims, refuted
 from fedassay.reports.words.groups import Group, groups, in_order, over_seeds
 from fedassay.reports.words.metrics import hint, title, utility, utility_names

@@ -13,7 +13,6 @@ from itertools import islice
 
 from fedassay.contracts.facts import Threat
 from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_claim
-from fedassay.records.coverage import gaps
 from fedassay.records.facts import HarmKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.evidence.fields import assumed, named, noise
@@ -25,6 +24,7 @@ from fedassay.reports.words.harms import BY_THREAT, kind_sought
 from fedassay.reports.words.metrics import title
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.reports.words.sentences import listed, sentence
+from fedassay.reports.words.untested import gaps
 from fedassay.support.registry import entries
 
 _MESSAGE = "A client's message is assessed here as a disclosure to the server, not as a released model."

@@ -122,8 +122,9 @@ def from_findings(
     if worst is not None:
         places = tuple(place for place, finding in release.findings() if finding == worst.finding)
         return Line(clause, question, "answered", sentence(harm_clause(worst)), places, found=True)
-    open_ = [(place, finding) for place, finding in found if finding.verdict == "inconclusive"]
-    silent = [(place, finding) for place, finding in found if finding.verdict == "no_leak_found"]
+    # One that said nothing for want of numbers has a limit where the claim bounds what it looked for.
+    open_ = [pair for pair in found if pair[1].verdict == "inconclusive" and pair[1].limit is None]
+    silent = [pair for pair in found if pair not in open_ and pair[1].verdict in ("no_leak_found", "inconclusive")]
     if open_:
         place, finding = min(open_, key=lambda each: HARMS.index(kind_sought(each[1])))
         return Line(clause, question, "not decided", _open(finding), (place,))

@@ -9,7 +9,6 @@ from typing import get_args
 
 from fedassay.contracts.facts import ResultKind
 from fedassay.contracts.registry import attack_facts
-from fedassay.records.coverage import gaps
 from fedassay.records.facts import HARMS, HarmKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.decision.words import in_words
@@ -22,6 +21,7 @@ from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import SCALE, Risk, risks
 from fedassay.reports.words.claims import claim_clause, refuted
 from fedassay.reports.words.sentences import listed, sentence
+from fedassay.reports.words.untested import gaps
 from fedassay.support.registry import entries
 from fedassay.support.text import plain_lines
 

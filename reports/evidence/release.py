@@ -11,6 +11,7 @@ from fedassay.reports.answer.answer import Answer, answer_of
 from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.gate.policy import Policy
+from fedassay.reports.words.allowed import known
 from fedassay.reports.words.sentences import listed, who
 from fedassay.reports.words.summary import attacks_on
 from fedassay.support.errors import PlanError
@@ -45,12 +46,12 @@ class Release:
         return "the captured messages" if self.captured else who(self.option.group)
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """Every finding of an attack on it, with its JSON pointer."""
+        """Every finding of an attack on it, with its JSON pointer; what a claim bounds, with that bound."""
         for number, cell in self.cells:
             attacks = attacks_on(cell)
             for place, finding in enumerate(cell.findings):
                 if finding in attacks:
-                    yield f"/cells/{number}/findings/{place}", finding
+                    yield f"/cells/{number}/findings/{place}", known(cell, finding)
 
     def decided(self) -> dict[str, Any]:
         """What a signature vouches for: the answer, the policy and the release, for JSON."""

@@ -8,12 +8,13 @@ from fedassay.contracts.registry import attack_facts, audit_facts
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import EPSILON_LIMIT
-from fedassay.reports.words.harms import obstacle_of
+from fedassay.reports.words.allowed import known, settled
+from fedassay.reports.words.harms import BY_CLAIM, obstacle_of
 from fedassay.reports.words.numbers import significant
 from fedassay.reports.words.sentences import missed_clause, open_clause
 from fedassay.reports.words.summary import search
+from fedassay.reports.words.untested import open_rows
 from fedassay.reports.words.verdicts import LOOKS
-from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import PlanError
 
 
@@ -74,6 +75,7 @@ def attacked(cell: CellRecord, name: str) -> Iterator[Judgement]:
 
 def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
     """Every attack that applies was conclusive."""
+    open_ = open_rows(cell)
     if not cell.coverage:
         words = "the record does not say which attacks apply, or none of those installed does"
         yield Judgement("coverage", name, "undecided", words, about="coverage")
@@ -81,6 +83,10 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
         rule = f"coverage {row.attack}"
         if row.status == "conclusive":
             yield Judgement(rule, name, "pass", f"{row.attack} was conclusive", about="coverage")
+            continue
+        if row not in open_:
+            words = f"{row.attack} had too few records or runs to conclude, and the claim bounds what it looks for"
+            yield Judgement(rule, name, "pass", words, about="coverage")
             continue
         would = f"; what would decide: {row.would_decide}" if row.would_decide else ""
         status = LOOKS[row.status].word.lower()
@@ -105,19 +111,19 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
                 rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits"
             )
         for finding in findings:
-            yield _limited(rule, name, finding, bound, bounds.get(EPSILON_LIMIT), cell.asked)
+            yield _limited(rule, name, known(cell, finding), bound, bounds.get(EPSILON_LIMIT), cell)
 
 
 def _limited(
-    rule: str, name: str, finding: Finding, share: float, epsilon: float | None, asked: Epsilon
+    rule: str, name: str, finding: Finding, share: float, epsilon: float | None, cell: CellRecord
 ) -> Judgement:
-    where = search(finding)
-    if finding.verdict in ("inconclusive", "not_run"):
+    where, asked = search(finding), cell.asked
+    if finding.verdict in ("inconclusive", "not_run") and not settled(cell, finding):
         words = f"{where} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
         obstacle = obstacle_of(finding)
         brief = "" if obstacle is None else open_clause(finding, obstacle)
         return Judgement(rule, name, "undecided", words, brief, "coverage")
-    if finding.verdict not in ("no_leak_found", "sound"):
+    if finding.verdict not in ("no_leak_found", "sound", "inconclusive"):
         return Judgement(rule, name, "pass", f"{where} is not silent")
     limit = finding.limit
     if limit is None:
@@ -128,10 +134,14 @@ def _limited(
         return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
     bound = epsilon if limit.metric == "epsilon" else share
     of = f"epsilon; {asked.kind.words}" if limit.metric == "epsilon" else limit.metric
-    smallest = f"{where}: the smallest leak that would have been found is {significant(limit.value)} ({of})"
+    by_claim = limit.planted == BY_CLAIM
+    least = "the smallest leak that would have been found"
+    least = "the most that the claim, which is sound, allows" if by_claim else least
+    smallest = f"{where}: {least} is {significant(limit.value)} ({of})"
     if bound is None:
         return Judgement(rule, name, "pass", f"{smallest}; the policy bounds no limit that is an epsilon")
     if limit.value > bound:
-        words = f"{smallest}, above the bound of {significant(bound)}; more records would lower it"
+        lower = "a smaller epsilon" if by_claim else "more records"
+        words = f"{smallest}, above the bound of {significant(bound)}; {lower} would lower it"
         return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
     return Judgement(rule, name, "pass", f"{smallest}, within {significant(bound)}")

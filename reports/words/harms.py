@@ -14,6 +14,10 @@ from fedassay.contracts.facts import Threat
 from fedassay.contracts.registry import audit_facts, judges_the_claim
 from fedassay.records.facts import Harm, HarmKind, Obstacle, Thing, rank
 from fedassay.records.record import CellRecord, Finding, Metric
+from fedassay.support.adjacency import UNIT_ORDER, Unit
+
+BY_CLAIM = "claim"
+"""What a limit is planted by that follows from a claim, and not from a run."""
 
 _IMAGES = {"reconstructions", "inversions"}
 """Kinds of attack results that are images."""
@@ -29,6 +33,12 @@ BY_THREAT: dict[Threat, HarmKind] = {
 
 _TOLD: dict[str, Thing] = {"persons_told": "person", "clients_told": "client", "records_told": "record"}
 """Counts of those that are told better than by chance, and of what."""
+
+_OF_GROUPS: dict[Unit, tuple[str, ...]] = {
+    "client": ("auc_clients", "clients_told", "worst_client_told"),
+    "person": ("persons_told", "persons_above_all", "worst_person_told"),
+}
+"""Metrics by which a finding is about more than single records, and about whom."""
 
 _LIKENESS = ("ssim", "psnr", "misfit", "feature_cosine")
 """Metrics of images, those against the private images first."""
@@ -95,6 +105,17 @@ def kind_sought(finding: Finding) -> HarmKind:
     if "membership_inference" in threats and finding.selection == "property":
         return "attributes"
     return next((BY_THREAT[threat] for threat in threats), "attributes")
+
+
+def unit_sought(finding: Finding) -> Unit | None:
+    """Whose secret a finding looked for; None where it is no single unit's, such as a count of labels."""
+    facts = audit_facts(finding.audit)
+    own = facts is not None and [BY_THREAT[threat] for threat in facts.threats] == ["attributes"]
+    if kind_sought(finding) in ("attributes", "counts") and not own:
+        return None
+    stated = None if finding.limit is None else finding.limit.of
+    told = [unit for unit, names in _OF_GROUPS.items() if any(name in finding.metrics for name in names)]
+    return next((unit for unit in reversed(UNIT_ORDER) if unit in (stated, *told)), "record")
 
 
 def obstacle_of(finding: Finding) -> Obstacle | None:

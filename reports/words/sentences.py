@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedassay.contracts.registry import audit_facts
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
-from fedassay.reports.words.harms import BY_THREAT, Leak, kind_sought
+from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, Leak, kind_sought
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
@@ -297,6 +297,8 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     sought, limit = _sought(finding), finding.limit
     if limit is None:
         return f"what the search for {sought} would have missed is not known"
+    if limit.planted == BY_CLAIM:
+        return _most(limit, asked)
     if limit.metric == "shift":
         unit = f" {limit.shift_metric}" if limit.shift_metric else ""
         return f"{sought} of a few records may have been missed, and of all where they gain under " + (
@@ -316,6 +318,20 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
         often = f"recognised in fewer than {short(100 * limit.value)} % of the runs"
         return f"{sought} may have been missed where a {limit.of or 'record'} is {often}"
     return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"
+
+
+def _most(limit: Limit, asked: Epsilon | None) -> str:
+    """What a sound claim leaves to any attack."""
+    whose = _THINGS[limit.of or "record"]
+    if limit.metric == "epsilon":
+        of = "the claim's unit and relation" if asked is None else asked.kind.words
+        return f"by the claim no attack can show more than ε = {short(limit.value)} ({of})"
+    share = f"{short(100 * limit.value)} %"
+    if limit.metric in _FALSE_ALARMS:
+        at = _FALSE_ALARMS[limit.metric]
+        return f"by the claim no attack can recognise more than {share} of the {whose} at {at} % false alarms"
+    guess = f"a {limit.of or 'record'} that is guessed right in 1 % of cases without the messages"
+    return f"by the claim {guess} is rebuilt in at most {share} with them"
 
 
 def _is_least(limit: Limit) -> bool:

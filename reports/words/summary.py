@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedassay.contracts.registry import judges_the_claim
-from fedassay.records.coverage import not_fully_tested
 from fedassay.records.facts import HARMS
 from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
+from fedassay.reports.words.allowed import known, settled
 from fedassay.reports.words.claims import claim_clause, fault_clause, fault_of, refuted
 from fedassay.reports.words.groups import Group, groups
 from fedassay.reports.words.harms import Leak, kind_sought, leaks, obstacle_of
 from fedassay.reports.words.sentences import harm_clause, listed, open_clause, silent_clause, source_words
+from fedassay.reports.words.untested import not_fully_tested
 from fedassay.reports.words.verdicts import LOOKS, worst
 
 SELECTIONS = {
@@ -123,7 +124,22 @@ def verdicts_of(cell: CellRecord) -> list[Verdict]:
 
 def silent(group: Group) -> list[Finding]:
     """The findings of a group that found no leak."""
-    return [f for cell in group.cells for f in attacks_on(cell) if f.verdict == "no_leak_found"]
+    return [finding for cell in group.cells for finding in silent_in(cell)]
+
+
+def silent_in(cell: CellRecord) -> list[Finding]:
+    """The findings of a cell that found no leak."""
+    return [finding for finding in attacks_on(cell) if finding.verdict == "no_leak_found"]
+
+
+def _quiet(cell: CellRecord, finding: Finding) -> bool:
+    """Whether a finding is silent, or says nothing for want of numbers alone, where the claim bounds it."""
+    return finding.verdict == "no_leak_found" or settled(cell, finding)
+
+
+def _unbounded(group: Group) -> bool:
+    """Whether of some silent finding nobody knows what it missed."""
+    return any(known(cell, finding).limit is None for cell in group.cells for finding in silent_in(cell))
 
 
 def line_of(group: Group) -> Line:
@@ -135,7 +151,7 @@ def line_of(group: Group) -> Line:
     if 0 < per_seed.count(verdict) < len(per_seed):
         seeds = f"{per_seed.count(verdict)} of {len(per_seed)} seeds"
     # Silence is no answer where another attack that applies said nothing, or where what it missed is not known.
-    if verdict == "no_leak_found" and (missing or any(finding.limit is None for finding in silent(group))):
+    if verdict == "no_leak_found" and (missing or _unbounded(group)):
         verdict = "inconclusive"
     return Line(group, verdict, tuple(_clauses(group)), missing, seeds)
 
@@ -171,15 +187,17 @@ def distinct(found: list[Leak]) -> list[Leak]:
 
 def silence(group: Group, where: str = "") -> Iterator[str]:
     """What it means that no leak was found: what could not be tested, the worst harm first, or what was missed."""
-    findings = [finding for cell in group.cells for finding in attacks_on(cell)]
     unclear = [
         (HARMS.index(kind_sought(finding)), open_clause(finding, obstacle))
-        for finding in findings
-        if finding.verdict == "inconclusive" and (obstacle := obstacle_of(finding)) is not None
+        for cell in group.cells
+        for finding in attacks_on(cell)
+        if finding.verdict == "inconclusive" and not settled(cell, finding)
+        if (obstacle := obstacle_of(finding)) is not None
     ]
+    quiet = [known(cell, finding) for cell in group.cells for finding in attacks_on(cell) if _quiet(cell, finding)]
     if unclear:
         yield from dict.fromkeys(words for _, words in sorted(unclear, key=lambda each: each[0]))
-    elif silent(group):
-        yield silent_clause(silent(group), group.asked, where)
+    elif quiet:
+        yield silent_clause(quiet, group.asked, where)
     elif all(cell.observed is None for cell in group.cells):
         yield "no attack was run"

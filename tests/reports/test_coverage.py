@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from fedassay.console import print_summary
-from fedassay.records.coverage import not_fully_tested
 from fedassay.records.record import Coverage, Finding, Limit, RunRecord
 from fedassay.reports.document.content import contents
 from fedassay.reports.document.markdown import markdown
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.policy import Policy, Scope, load_policy
 from fedassay.reports.words.summary import strip
+from fedassay.reports.words.untested import not_fully_tested
 
 POLICIES = sorted(Path(str(files("fedassay.configs") / "policies")).glob("*.yaml"))
 AUDITS = ("dp_claim", "ledger", "reconstruction", "membership", "message", "memorization", "inversion")
@@ -88,7 +88,7 @@ def test_complete_coverage_is_every_attack_that_applies(build_cell: Any, rows: A
     ],
 )
 def test_above_the_limit_of_detection_a_policy_cannot_decide(build_cell: Any, finding: Finding, code: int) -> None:
-    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,))
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,), verdict="unsupported")
     outcome = check_record(run_of(cell), Policy(name="p", limit_of_detection={"membership": 0.2}))
     assert outcome.exit_code == code
 
@@ -97,7 +97,7 @@ def test_a_shift_of_all_records_bounds_no_share_of_them(build_cell: Any) -> None
     """However small the shift: a policy speaks of leaks of a few."""
     limit = Limit(metric="shift", value=0.01, n=100, shift=0.01, shift_metric="SSIM", words="of all records")
     finding = found("reconstruction", "no_leak_found").model_copy(update={"limit": limit})
-    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,))
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,), verdict="unsupported")
     outcome = check_record(run_of(cell), Policy(name="p", limit_of_detection={"reconstruction": 0.2}))
     assert outcome.exit_code == 2
 
@@ -149,6 +149,6 @@ def test_a_limit_that_is_an_epsilon_is_not_held_to_a_share(
     """An informed adversary's limit of epsilon 3.35 was above a bound of 0.25 of the members, whatever it was."""
     limit = Limit(metric="epsilon", value=3.35, n=4000, words="epsilon 3.35")
     finding = found("membership", "no_leak_found").model_copy(update={"limit": limit})
-    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,))
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,), verdict="unsupported")
     outcome = check_record(run_of(cell), Policy(name="p", limit_of_detection={"membership": 0.25, **bounds}))
     assert outcome.exit_code == code

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedassay.records.record import RunRecord, Verdict
-from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
+from fedassay.reports.document.ceiling import EXPLAINED, ceiling
 from fedassay.reports.document.figures.svg import (
     Figure,
     Scale,
@@ -24,6 +24,7 @@ from fedassay.reports.document.figures.svg import (
     tag,
     text,
 )
+from fedassay.reports.words.allowed import KAPPA
 from fedassay.reports.words.claims import refuted
 from fedassay.reports.words.groups import (
     GROUP_KEYS,

@@ -221,6 +221,19 @@ def tpr_bound(mu: float, fpr: ArrayLike) -> NDArray[np.float64]:
     return cast(NDArray[np.float64], np.asarray(ndtr(ndtri(rates) + mu), dtype=np.float64))
 
 
+def mu_of_power(tpr: float, fpr: float) -> float:
+    """The Gaussian-DP parameter at which the best test has this power: the inverse of `tpr_bound` in mu.
+
+    Args:
+        tpr: true-positive rate in (0, 1).
+        fpr: false-positive rate in (0, 1).
+
+    Returns:
+        Phi^-1(tpr) - Phi^-1(fpr); negative where the test is worse than guessing.
+    """
+    return float(ndtri(tpr) - ndtri(fpr))
+
+
 def tpr_bound_approx_dp(epsilon: float, delta: float, fpr: ArrayLike) -> NDArray[np.float64]:
     """Highest true-positive rate of any test between neighbours of an (epsilon, delta)-DP release.
 

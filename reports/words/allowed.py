@@ -1,0 +1,85 @@
+"""What a claim that is sound leaves to any attack on those whom it protects: a bound on silence from above.
+
+An audit that found nothing says how small a leak it would have found; with few records that is a large one. The
+noise bounds the same leak from the other side: between neighbours no test has more power than the accounted
+guarantee allows, whatever the attack. That bound is drawn only from a claim that is sound, only for records
+or persons that its unit covers, and stands in for no attack that failed on messages that leak on purpose.
+
+Sources: Dong, Roth and Su, "Gaussian Differential Privacy" (2022), eq. 6; Kairouz, Oh and Viswanath, "The
+Composition Theorem for Differential Privacy" (2015), section 2; Hayes, Mahloujifar and Balle (2023).
+"""
+
+from __future__ import annotations
+
+import math
+
+from fedassay.records.record import CellRecord, Finding, Limit
+from fedassay.reports.words.claims import claims
+from fedassay.reports.words.harms import BY_CLAIM, kind_sought, obstacle_of, unit_sought
+from fedassay.support.adjacency import UNIT_ORDER, Unit
+
+KAPPA = 0.01
+"""The stated prior of a rebuilt record: without the release, the best guess at it succeeds so often."""
+
+_FALSE_ALARMS = {"tpr_at_10pct": 0.1, "tpr_at_1pct": 0.01, "tpr_at_0.1pct": 0.001}
+_WANT_OF_NUMBERS = ("no_power", "records_missing")
+"""Obstacles that say that there were too few records or runs, and not that the attack is weak or misled."""
+
+
+def allowed(cell: CellRecord, finding: Finding) -> Limit | None:
+    """The most that the claim of a cell allows of what a finding looked for; None where it bounds nothing."""
+    accounted = cell.accounted
+    if not claims(cell) or cell.privacy.verdict != "sound" or accounted is None or not accounted.finite:
+        return None
+    of = unit_sought(finding)
+    if of is None or UNIT_ORDER.index(of) > UNIT_ORDER.index(cell.unit):
+        return None
+    own = finding.limit
+    if own is not None and own.metric == "epsilon":
+        return _limit("epsilon", accounted.bare, of)
+    if kind_sought(finding) in ("pictures", "exact"):
+        return _limit("share", _highest(cell, KAPPA), of)
+    metric = own.metric if own is not None and own.metric in _FALSE_ALARMS else "tpr_at_10pct"
+    return _limit(metric, _highest(cell, rate_of(metric)), of)
+
+
+def settled(cell: CellRecord, finding: Finding) -> bool:
+    """Whether a finding is inconclusive for want of numbers alone, of what the claim bounds anyway."""
+    obstacle = obstacle_of(finding)
+    if finding.verdict != "inconclusive" or obstacle is None or obstacle.kind not in _WANT_OF_NUMBERS:
+        return False
+    return obstacle.role != "clients" and allowed(cell, finding) is not None
+
+
+def known(cell: CellRecord, finding: Finding) -> Finding:
+    """A finding with the smaller of what it may have missed and what the claim allows.
+
+    An inconclusive one has a limit then, and no other way, where it is `settled`.
+    """
+    if finding.verdict != "no_leak_found" and not settled(cell, finding):
+        return finding
+    most, own = allowed(cell, finding), finding.limit
+    if most is None or (own is not None and own.metric != "shift" and own.value <= most.value):
+        return finding
+    return finding.model_copy(update={"limit": most})
+
+
+def rate_of(metric: str) -> float:
+    """The false-positive rate, or the prior, that a limit in this metric is at."""
+    return _FALSE_ALARMS.get(metric, KAPPA)
+
+
+def _highest(cell: CellRecord, rate: float) -> float:
+    """The highest true-positive rate at a false-positive rate, by the tighter of the two guarantees on record."""
+    from fedassay.privacy.gaussian import tpr_bound, tpr_bound_approx_dp  # SciPy is not needed for other pages
+
+    assert cell.accounted is not None
+    found = float(tpr_bound_approx_dp(cell.accounted.bare, cell.delta, rate))
+    mu = cell.privacy.mu
+    return found if mu is None or not math.isfinite(mu) else min(found, float(tpr_bound(mu, rate)))
+
+
+def _limit(metric: str, value: float, of: Unit) -> Limit:
+    words = "the claim, which is sound, allows no more to any attack"
+    # A guarantee is about every record by itself, so it holds for one trial.
+    return Limit(metric=metric, value=value, power=0.95, n=1, words=words, of=of, planted=BY_CLAIM)

@@ -1,0 +1,43 @@
+"""What of all that applies to a release is open, in words; the same wherever it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedassay.records.record import CellRecord, Coverage
+from fedassay.reports.words.allowed import settled
+
+_WORDS = {"inconclusive": "inconclusive", "not_run": "not run"}
+
+
+def open_rows(cell: CellRecord) -> list[Coverage]:
+    """What applies to a cell and is open: not run, or inconclusive and not bounded by the claim either."""
+    return [row for row in cell.coverage if row.status != "conclusive" and not _settled(cell, row)]
+
+
+def _settled(cell: CellRecord, row: Coverage) -> bool:
+    """Whether all that an attack left open is open for want of numbers, and bounded by a claim that is sound."""
+    own = [finding for finding in cell.findings if row.attack == (finding.attack or finding.audit)]
+    unclear = [finding for finding in own if finding.verdict == "inconclusive"]
+    return row.status == "inconclusive" and bool(unclear) and all(settled(cell, finding) for finding in unclear)
+
+
+def gaps(cells: Iterable[CellRecord]) -> dict[str, str]:
+    """Attacks that apply and were are open in some of the cells, with their worst status."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        for row in open_rows(cell):
+            if found.get(row.attack) != "not run":
+                found[row.attack] = _WORDS[row.status]
+    return found
+
+
+def not_fully_tested(cells: Iterable[CellRecord]) -> str:
+    """One clause, such as `not fully tested: membership not run`; empty where nothing is missing."""
+    found = gaps(cells)
+    parts = [
+        f"{', '.join(name.replace('_', ' ') for name, status in found.items() if status == words)} {words}"
+        for words in _WORDS.values()
+        if words in found.values()
+    ]
+    return f"not fully tested: {'; '.join(parts)}" if parts else ""

@@ -1,0 +1,165 @@
+"""What a sound claim leaves to any attack bounds what silent audits may have missed, and nothing else does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from scipy.stats import norm
+
+from fedassay.privacy.gaussian import mu_of, tpr_bound
+from fedassay.records.facts import Obstacle, ObstacleKind
+from fedassay.records.record import CellRecord, Coverage, Finding, Limit, Metric, RunRecord, Verdict
+from fedassay.reports.answer.answer import answer
+from fedassay.reports.decision.decision import decide
+from fedassay.reports.gate.check import check_record
+from fedassay.reports.gate.policy import Policy
+from fedassay.reports.words.allowed import allowed, known, settled
+from fedassay.reports.words.untested import not_fully_tested
+
+MU = 0.5
+STRICT = Policy(name="p", coverage="complete", limit_of_detection={"membership": 0.25, "reconstruction": 0.25})
+WIDE = Limit(metric="tpr_at_10pct", value=0.6, n=80, of="record")
+
+
+def silent(audit: str = "membership", limit: Limit | None = WIDE, **given: Any) -> Finding:
+    return Finding(audit=audit, attack=audit, verdict="no_leak_found", reason="r", limit=limit, **given)
+
+
+def unclear(kind: ObstacleKind, role: str = "", **given: Any) -> Finding:
+    obstacle = Obstacle(kind=kind, role=role)
+    return Finding(
+        **{"audit": "membership", "attack": "membership"} | given,
+        verdict="inconclusive",
+        reason="r",
+        obstacle=obstacle,
+    )
+
+
+def cell_of(build_cell: Any, *findings: Finding, **given: Any) -> CellRecord:
+    built: CellRecord = build_cell(None, "fedcgs", "fedcgs", 2.0, 0, **({"mu": MU} | given))
+    statuses: dict[str, Any] = {"inconclusive": "inconclusive", "not_run": "not_run"}
+    rows = [
+        Coverage(attack=each.attack or each.audit, status=statuses.get(each.verdict, "conclusive"), reason="r")
+        for each in findings
+    ]
+    return built.model_copy(update={"findings": findings, "coverage": tuple(rows)})
+
+
+@pytest.mark.parametrize("metric", ["tpr_at_10pct", "tpr_at_1pct"])
+def test_a_gaussian_release_allows_the_power_of_its_trade_off_curve(build_cell: Any, metric: str) -> None:
+    rate = {"tpr_at_10pct": 0.1, "tpr_at_1pct": 0.01}[metric]
+    finding = silent(limit=Limit(metric=metric, value=0.6, n=80))
+    found = allowed(cell_of(build_cell, finding), finding)
+    assert found is not None
+    assert found.value == pytest.approx(norm.cdf(norm.ppf(rate) + MU), rel=1e-9)
+    assert (found.metric, found.of) == (metric, "record")
+
+
+def test_without_a_gaussian_parameter_epsilon_and_delta_bound_it(build_cell: Any) -> None:
+    finding = silent()
+    found = allowed(cell_of(build_cell, finding, mu=None), finding)
+    assert found is not None
+    by_ratio, by_rest = math.e**2 * 0.1 + 1e-5, 1 - math.e**-2 * (1 - 1e-5 - 0.1)
+    assert found.value == pytest.approx(min(by_ratio, by_rest), rel=1e-9)
+
+
+@pytest.mark.parametrize("verdict", ["unsound", "unsupported", "inconclusive", "not_run"])
+def test_only_a_sound_claim_bounds_anything(build_cell: Any, verdict: Verdict) -> None:
+    finding = silent()
+    cell = cell_of(build_cell, finding, verdict=verdict)
+    assert allowed(cell, finding) is None
+    assert known(cell, finding) == finding
+
+
+def test_without_a_claim_nothing_is_bounded(build_cell: Any) -> None:
+    finding = silent()
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0, verdict="sound", findings=(finding,))
+    assert allowed(cell, finding) is None
+
+
+def test_a_claim_bounds_those_whom_its_unit_covers_and_no_larger_ones(build_cell: Any) -> None:
+    of_person = silent(limit=WIDE.model_copy(update={"of": "person"}))
+    of_client = silent(metrics={"auc_clients": Metric(value=0.5, n=12)})
+    whole = silent("message", metrics={"total_variation": Metric(value=0.1, n=12)})
+    for unit, bounded in (
+        ("record", [True, False, False]),
+        ("person", [True, True, False]),
+        ("client", [True] * 3),
+    ):
+        cell = cell_of(build_cell).model_copy(update={"unit": unit})
+        assert [allowed(cell, each) is not None for each in (silent(), of_person, of_client)] == bounded
+        # How many records of a label a client holds is nobody's secret alone.
+        assert allowed(cell, whole) is None
+
+
+def test_the_smaller_of_what_was_missed_and_what_is_allowed_stands(build_cell: Any) -> None:
+    narrow, cell = silent(limit=WIDE.model_copy(update={"value": 0.05})), cell_of(build_cell)
+    assert known(cell, narrow) == narrow
+    held = known(cell, silent()).limit
+    assert held is not None
+    assert (held.planted, held.metric) == ("claim", "tpr_at_10pct")
+    in_epsilon = known(cell, silent(limit=Limit(metric="epsilon", value=6.9, n=4000))).limit
+    assert in_epsilon is not None
+    assert in_epsilon.value == 2.0
+    leaking = silent().model_copy(update={"verdict": "leak"})
+    assert known(cell, leaking) == leaking
+
+
+@pytest.mark.parametrize(
+    ("finding", "expected"),
+    [
+        (unclear("no_power"), True),
+        (unclear("records_missing", "control"), True),
+        (unclear("records_missing", "clients"), False),
+        (unclear("control_missed"), False),
+        (unclear("control_flagged"), False),
+        (unclear("between_levels"), False),
+        (unclear("worse_than_baseline"), False),
+        (unclear("no_power", audit="message", metrics={"total_variation": Metric(value=0.1, n=5)}), False),
+    ],
+)
+def test_want_of_numbers_is_settled_by_a_claim_and_a_weak_attack_is_not(
+    build_cell: Any, finding: Finding, expected: bool
+) -> None:
+    cell = cell_of(build_cell, finding)
+    assert settled(cell, finding) is expected
+    assert (not_fully_tested([cell]) == "") is expected
+    outcome = check_record(
+        RunRecord(plan={}, environment={}, cells=(cell,)), Policy(name="p", coverage="complete")
+    )
+    assert outcome.exit_code == (0 if expected else 2)
+
+
+def test_few_records_under_a_sound_claim_can_pass_and_the_answer_says_by_what(build_cell: Any) -> None:
+    """A clinic of 700 records could show no limit below .3, whatever it did: undecided for ever."""
+    cell = cell_of(build_cell, silent(), unclear("no_power", source="informed", selection="real_records"))
+    record = RunRecord(plan={}, environment={}, cells=(cell,))
+    assert check_record(record, STRICT).exit_code == 0
+    said = answer(record, STRICT)
+    assert said.answer == "yes"
+    assert (
+        "By the claim no attack can recognise more than 21.7 % of the records at 10 % false alarms"
+        in said.text.replace("by the claim", "By the claim")
+    )
+    alone = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, *cell.findings, verdict="not_run"),))
+    assert check_record(alone, STRICT).exit_code == 2
+
+
+def test_a_claim_that_allows_more_than_the_bound_leaves_it_open(build_cell: Any) -> None:
+    record = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, silent(), mu=0.72),))
+    outcome = check_record(record, STRICT)
+    assert outcome.exit_code == 2
+    assert "a smaller epsilon would lower it" in outcome.text()
+
+
+def test_the_next_step_is_an_epsilon_at_which_the_claim_settles_it(build_cell: Any) -> None:
+    cell = cell_of(build_cell, silent(), mu=mu_of(2.0, 1e-5) * 1.6)
+    record = RunRecord(plan={}, environment={}, cells=(cell.model_copy(update={"epsilon": 3.3}),))
+    (step, *_) = decide(record, STRICT).steps
+    assert [(change.key, change.after) for change in step.changes] == [("privacy.epsilon", 2.4)]
+    kept, broken = (tpr_bound(mu_of(epsilon, 1e-5), 0.1) for epsilon in (2.4, 2.5))
+    assert kept <= 0.25 < broken
+    open_ = cell_of(build_cell, silent(), unclear("control_missed"), mu=0.72)
+    assert not decide(RunRecord(plan={}, environment={}, cells=(open_,)), STRICT).steps
