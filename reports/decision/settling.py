@@ -50,8 +50,8 @@ def settling_epsilon(
     names = listed(dict.fromkeys(cell.label for cell in rows.values()))
     return (
         Step(
-            what=f"also run epsilon {short(epsilon)} for {names} (put it into the list privacy.epsilon): there the "
-            "claim itself rules out what so few records cannot show",
+            what=f"also run epsilon {short(epsilon)} for {names} (put it into the list privacy.epsilon): there "
+            "the claim itself rules out what so few records cannot show",
             why="the claim allows more than the policy's limit of detection, and nothing else is open",
             cells=tuple(rows),
             seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows.values()),
