@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from fedassay.support import limits
-from fedassay.support.errors import DataError
+from fedassay.support.errors import DataError, UnnamedColumnError
 from fedassay.support.reading import regular_size
 
 _LABEL_COLUMNS = ("label", "class", "target", "diagnosis", "category", "y")
@@ -172,7 +172,7 @@ def _label_column(names: Sequence[str], file_column: int, asked: str | int | Non
     known = [name for wanted in _LABEL_COLUMNS for name in others if name.lower() == wanted]
     if len(others) == 1 or known:
         return names.index(known[0] if known else others[0])
-    raise DataError(
+    raise UnnamedColumnError(
         f"{where}: which column holds the labels is not to be told; data.label_column allows {', '.join(others)}"
     )
 

@@ -22,7 +22,7 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
 from fedassay.plan.record_claims import most_of_a_person, record_claims
 from fedassay.plan.schema import DataSpec, Plan, PrivacySpec, parse_plan
-from fedassay.support.errors import DataError, PlanError
+from fedassay.support.errors import DataError, PlanError, UnnamedColumnError
 from fedassay.support.text import plain
 
 FEWEST = 20
@@ -116,7 +116,7 @@ def _readable(data: Path, base: Path, label_column: str | None) -> tuple[dict[st
         raise PlanError(
             f"--label-column: {label_column!r} given; {data} has no CSV in it, allowed: a column of one"
         )
-    if "data.label_column" in str(reasons[0]):
+    if isinstance(reasons[0], UnnamedColumnError):
         raise DataError(f"{reasons[0]}; name it with --label-column")
     raise reasons[0]
 

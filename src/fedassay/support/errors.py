@@ -29,6 +29,10 @@ class DataError(FedassayError):
     """A file given by the user cannot be used: where, what was found, what is allowed."""
 
 
+class UnnamedColumnError(DataError):
+    """Which column of a table holds the labels is not to be told, and has to be named."""
+
+
 class MissingExtraError(FedassayError, ImportError):
     """An optional package is not installed; the message names the extra of fedassay that brings it."""
 
