@@ -183,8 +183,8 @@ class Result:
         clear: What no leak means here; empty: the figures say it.
         about: What was released, said before every reason.
         below_baseline: What the result is significantly worse than; empty where it is not.
-        ruin_expected: The release is of images and noised, so that ruined ones are what an end-to-end control lets
-            one expect. Never for an AUC.
+        ruin_expected: The release is noised, so that images, vectors or counts that the noise ruins are what an
+            end-to-end control lets one expect. Never for an AUC.
         near_copies: Reconstructions so close to records (40 dB, an exact vector) that nothing explains them away.
         undecided: Why the absence of a leak cannot be concluded; empty where it can.
         decided_by: What would decide where a control failed or nothing can be concluded, as a clause.

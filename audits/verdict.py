@@ -181,7 +181,7 @@ LADDER: tuple[Rung, ...] = (
     ),
     Rung(
         "worse_than_baseline",
-        "The result is worse than its baseline, and not as noise ruins images whose own control is caught.",
+        "The result is worse than its baseline, and not as noise ruins what the own control shows to be readable.",
         _worse,
         "inconclusive",
         lambda arms: (

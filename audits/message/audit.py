@@ -44,7 +44,7 @@ from fedassay.audits.message.truth import (
     truth_of,
 )
 from fedassay.audits.nonprivate_releases import summed_only
-from fedassay.audits.simulation import control_seeds
+from fedassay.audits.simulation import control_seeds, noised
 from fedassay.audits.stats.identification import Identification
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
@@ -164,7 +164,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     silent = negative.negative(ours, "the same vectors against features of fresh (test) records")
     return assay(
         subject,
-        Arms(result_of(ours, source.name, limit), full, silent, attack_only),
+        Arms(result_of(ours, source.name, limit, noised=noised(context)), full, silent, attack_only),
         Figures({**figures, **shares}, {**baseline, **of_means}, assumptions(context)),
     )
 

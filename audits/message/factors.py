@@ -34,7 +34,7 @@ from fedassay.audits.message.truth import (
     rule_of_three,
     truth_of,
 )
-from fedassay.audits.simulation import control_seeds
+from fedassay.audits.simulation import control_seeds, noised
 from fedassay.audits.stats.identification import Identification
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
@@ -229,6 +229,7 @@ def _finding(
         ours,
         joining.source.name,
         partial(_limit, len(truths), known),
+        noised=noised(context),
         about=_about(result, known, subject.selection, truths),
         undecided=_undecided(result, known, truths),
     )

@@ -285,6 +285,7 @@ def result_of(
     name: str,
     limit: Callable[[], Limit | str],
     *,
+    noised: bool,
     about: str = "",
     undecided: str = "",
     obstacle: Obstacle | None = None,
@@ -295,6 +296,7 @@ def result_of(
         ours: How well they give the records back.
         name: Of their source.
         limit: The smallest leak that would have been found.
+        noised: Whether they come from a noised release, whose vectors the noise may well ruin.
         about: Said before the reason.
         undecided: Why silence is no answer, empty where it is one, or where the vectors themselves say so.
         obstacle: The same as data.
@@ -320,6 +322,7 @@ def result_of(
         shown=shown,
         about=about,
         below_baseline="the class means" if ours.below_baseline else "",
+        ruin_expected=noised,
         near_copies=matched.exact,
         harm=_harm(ours, name),
         undecided=undecided or ours.undecided,

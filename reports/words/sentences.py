@@ -88,7 +88,7 @@ _OBSTACLES: dict[ObstacleKind, str] = {
     "control_faint": "the attack gains too little even on messages that leak on purpose",
     "control_flagged": "the test also fires where nothing leaks",
     "confounded": "other records explain the result as well",
-    "worse_than_baseline": "the attack did worse than showing the attacker's own images",
+    "worse_than_baseline": "the attack did worse than a guess without the messages",
     "between_levels": "a leak is likely but not proven: significant alone, not after correcting for all tests",
     "no_power": "this run would have missed even a total leak",
     "nothing_to_read": "the messages hold nothing that the attack reads",

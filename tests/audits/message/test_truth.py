@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedassay.audits.evidence import Arms, ControlResult
 from fedassay.audits.features import encoder
-from fedassay.audits.message.truth import judge, match, metrics, recovery_limit
+from fedassay.audits.message.truth import judge, match, metrics, recovery_limit, result_of
+from fedassay.audits.verdict import decide
 from fedassay.data.records import Records
+from fedassay.records.record import Limit
 
 
 @settings(max_examples=25, deadline=None)
@@ -76,6 +79,23 @@ def test_class_means_do_not_beat_themselves() -> None:
     judged = judge(found, rng, tests=1)
     assert not judged.test.rejects
     assert not judged.below_baseline
+
+
+@pytest.mark.parametrize("noised", [True, False])
+@pytest.mark.parametrize("caught", [True, False])
+def test_vectors_that_noise_ruins_are_silence_where_the_own_control_is_caught(noised: bool, caught: bool) -> None:
+    """A gate on FedCGS under noise could never be decided: what was factored was farther off than class means."""
+    rng = np.random.default_rng(0)
+    features, labels = rng.exponential(1, (40, 16)), np.repeat([0, 1], 20)
+    means = np.stack([features[labels == label].mean(axis=0) for label in (0, 1)])
+    found = match(features + rng.normal(0, 3, features.shape), labels, [(np.arange(40), features, labels)], means)
+    judged = judge(found, rng, tests=1)
+    assert judged.below_baseline
+    limit = Limit(metric="share", value=0.1, n=40)
+    control = ControlResult("known records", detected=caught, shown="", end_to_end=True)
+    silent = ControlResult("nobody's records", detected=False, shown="")
+    arms = Arms(result_of(judged, "gram_factorization", lambda: limit, noised=noised), (control,), silent, ())
+    assert decide(arms).verdict == ("no_leak_found" if noised and caught else "inconclusive")
 
 
 class _Nearest:
