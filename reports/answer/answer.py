@@ -91,6 +91,13 @@ class Answer:
         return " ".join(self.sentences)
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        """What stands below the sentences: what is open, the worth, the risk, whom it hides; nothing twice."""
+        said = self.text.lower()
+        every = (self.untested, self.missed, self.accuracy, self.at_risk, sentence(self.hides))
+        return tuple(words for words in every if words and words.rstrip(".").lower() not in said)
+
+    @property
     def kind(self) -> str:
         """What all its epsilons are of; empty where they are of unlike kinds, or nothing is noised."""
         kinds = {row.of for row in self.rows if row.asked.finite}
@@ -276,6 +283,8 @@ def _reasons(option: Option, name: str) -> Iterator[str]:
         yield f"{name} {fault_clause(fault)}"
     yield from said[1:]
     for judgement in decisive(option):
+        if judgement.rule.startswith("coverage "):
+            continue  # all of these are one line below
         if judgement.short not in said and (fault is None or judgement.short != fault_clause(fault)):
             yield judgement.short
 

@@ -29,9 +29,8 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
     """
     for number, words in enumerate(found.sentences):
         yield from _wrapped(words, f"{found.mark} " if number == 0 else "  ")
-    for words in (found.untested, found.missed, found.accuracy, found.at_risk, _capital(found.hides)):
-        if words and words not in found.sentences:
-            yield from _wrapped(words, "  ")
+    for words in found.beside:
+        yield from _wrapped(words, "  ")
     if len(found.decision.everything) == 1 and found.rows[0].claimed != "none":
         row = found.rows[0]
         yield f"  Claimed ε {row.claimed} ({row.of}); accounted {row.accounted}; observed at least {row.observed}."
@@ -77,7 +76,3 @@ def _wrapped(words: str, before: str, most: int = 3) -> Iterator[str]:
 
 def _short(words: str, most: int) -> str:
     return words if len(words) <= most else f"{words[: most - 1]}…"
-
-
-def _capital(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}." if words else ""

@@ -15,7 +15,6 @@ from fedassay.reports.document.tables import as_metric
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import asked_words, several_deltas
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
-from fedassay.reports.words.sentences import sentence
 from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.epsilon import Epsilon
@@ -65,7 +64,7 @@ def _answer(record: RunRecord, policy: Policy | None) -> str:
             cells = (row.name, row.shown_epsilon, row.of, row.brief, row.claimed, row.accounted, row.observed)
             worth = (row.accuracy, row.majority)
             out.append(f"| {row.mark} **{row.answer}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
-    beside = [found.untested, found.missed, found.accuracy, found.at_risk, sentence(found.hides)]
+    beside = [*found.beside]
     beside += [f"{sweep.clause}." for sweep in found.sweeps]
     beside += [*grounds(record), f"Held to the policy {found.policy}: {'; '.join(found.decision.rules)}."]
     takes = f" ({found.next.takes})" if found.next.takes else ""

@@ -97,7 +97,7 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
     tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
     if not tested:
         return Line(clause, question, "not tested", NOT_TESTED)
-    open_ = any(finding.verdict == "inconclusive" for _, finding in release.findings())
+    open_ = any(finding.verdict == "inconclusive" and finding.limit is None for _, finding in release.findings())
     if open_ or release.answer.untested:
         return Line(
             clause, question, "not decided", "None was found, but not every attack was conclusive.", tested

@@ -10,7 +10,7 @@ from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import EPSILON_LIMIT
 from fedassay.reports.words.allowed import known, settled
 from fedassay.reports.words.harms import BY_CLAIM, obstacle_of
-from fedassay.reports.words.numbers import significant
+from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.sentences import missed_clause, open_clause
 from fedassay.reports.words.summary import search
 from fedassay.reports.words.untested import open_rows
@@ -143,5 +143,7 @@ def _limited(
     if limit.value > bound:
         lower = "a smaller epsilon" if by_claim else "more records"
         words = f"{smallest}, above the bound of {significant(bound)}; {lower} would lower it"
-        return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
+        asks = f"ε = {short(bound)}" if limit.metric == "epsilon" else f"{short(100 * bound)} %"
+        brief = f"{missed_clause(finding, asked)}, where the policy asks for at most {asks}"
+        return Judgement(rule, name, "undecided", words, brief, "coverage")
     return Judgement(rule, name, "pass", f"{smallest}, within {significant(bound)}")

@@ -35,10 +35,13 @@ _TOLD: dict[str, Thing] = {"persons_told": "person", "clients_told": "client", "
 """Counts of those that are told better than by chance, and of what."""
 
 _OF_GROUPS: dict[Unit, tuple[str, ...]] = {
-    "client": ("auc_clients", "clients_told", "worst_client_told"),
+    "client": ("clients_told", "worst_client_told"),
     "person": ("persons_told", "persons_above_all", "worst_person_told"),
 }
 """Metrics by which a finding is about more than single records, and about whom."""
+
+_OF_CLIENTS = "clients"
+"""Source of findings on whether a whole client took part, whatever was measured."""
 
 _LIKENESS = ("ssim", "psnr", "misfit", "feature_cosine")
 """Metrics of images, those against the private images first."""
@@ -114,7 +117,8 @@ def unit_sought(finding: Finding) -> Unit | None:
     if kind_sought(finding) in ("attributes", "counts") and not own:
         return None
     stated = None if finding.limit is None else finding.limit.of
-    told = [unit for unit, names in _OF_GROUPS.items() if any(name in finding.metrics for name in names)]
+    told: list[str] = ["client"] if finding.source == _OF_CLIENTS else []
+    told += [unit for unit, names in _OF_GROUPS.items() if any(name in finding.metrics for name in names)]
     return next((unit for unit in reversed(UNIT_ORDER) if unit in (stated, *told)), "record")
 
 

@@ -81,7 +81,7 @@ def test_without_a_claim_nothing_is_bounded(build_cell: Any) -> None:
 
 def test_a_claim_bounds_those_whom_its_unit_covers_and_no_larger_ones(build_cell: Any) -> None:
     of_person = silent(limit=WIDE.model_copy(update={"of": "person"}))
-    of_client = silent(metrics={"auc_clients": Metric(value=0.5, n=12)})
+    of_client = silent(metrics={"worst_client_told": Metric(value=0.5, n=12)})
     whole = silent("message", metrics={"total_variation": Metric(value=0.1, n=12)})
     for unit, bounded in (
         ("record", [True, False, False]),
@@ -90,6 +90,7 @@ def test_a_claim_bounds_those_whom_its_unit_covers_and_no_larger_ones(build_cell
     ):
         cell = cell_of(build_cell).model_copy(update={"unit": unit})
         assert [allowed(cell, each) is not None for each in (silent(), of_person, of_client)] == bounded
+        assert (allowed(cell, silent(limit=None, source="clients")) is not None) == (unit == "client")
         # How many records of a label a client holds is nobody's secret alone.
         assert allowed(cell, whole) is None
 
