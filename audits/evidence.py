@@ -87,6 +87,7 @@ class ControlResult:
         detail: What the figure is.
         end_to_end: Whether it went the whole way of the result: the method's own messages, view and source.
         gain: What the attack gains over none, where controls of one finding have that in one unit.
+        possible: Whether so many trials can be caught at the level of the run, whatever the attack is.
     """
 
     release: str
@@ -97,6 +98,7 @@ class ControlResult:
     detail: str = ""
     end_to_end: bool = False
     gain: float | None = None
+    possible: bool = True
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def _explained(arms: Arms) -> bool:
 def _faint(arms: Arms) -> bool:
     """An attack that does well on raw features and hardly anything end to end says nothing of it."""
     own, attack_only = _gains(arms)
-    return bool(own and attack_only) and min(own) < FAINT * max(attack_only)
+    return not arms.result.public and bool(own and attack_only) and min(own) < FAINT * max(attack_only)
 
 
 def _gains(arms: Arms) -> tuple[list[float], list[float]]:
@@ -114,7 +114,8 @@ def _says_missed(arms: Arms) -> str:
     if not arms.positives:
         return f"no positive control could be made ({arms.own}); {_ending(arms.result)}"
     missed = next(control for control in arms.positives if not control.detected)
-    reason = f"the positive control was not caught ({missed.shown}), so the attack is too weak here"
+    why = "for it has too few trials for this level" if _impossible(arms) else "so the attack is too weak here"
+    reason = f"the positive control was not caught ({missed.shown}), {why}"
     return f"{reason}; {_ending(arms.result)}"
 
 
@@ -330,8 +331,16 @@ def _obstacle(rung: Rung, arms: Arms) -> Obstacle | None:
     if rung.obstacle == "unstated":
         return arms.result.obstacle or missing(arms.result.undecided)
     # A limit is asked for by the rung before silence alone: it takes time.
+    if rung.name == "positive_control_missed" and _impossible(arms):
+        return Obstacle(kind="no_power")
     told = arms.own if rung.name == "own_control_missing" else arms.limit if rung.name == "no_power" else None
     return missing(told, rung.obstacle) if isinstance(told, str) else Obstacle(kind=rung.obstacle)
+
+
+def _impossible(arms: Arms) -> bool:
+    """Whether the controls that were missed had too few trials to be caught: they say nothing of the attack."""
+    missed = [control for control in arms.positives if not control.detected]
+    return bool(missed) and not any(control.possible for control in missed)
 
 
 def _tested(result: Result) -> TestFact:

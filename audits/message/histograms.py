@@ -6,8 +6,8 @@ one it is, unless the adjacency makes labels public. Estimates are tested: sign-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,29 +18,25 @@ from fedassay.audits.evidence import (
     Arms,
     ControlResult,
     Figures,
-    LeakTest,
     Result,
     Subject,
     by_arithmetic,
-    by_p_value,
 )
 from fedassay.audits.message.controls import attacked, view_of
 from fedassay.audits.message.dealt_anew import further_readings
+from fedassay.audits.message.histogram_gain import Gain, gain_of, smallest_saving
 from fedassay.audits.message.nonprivate import Reading, also_faintly_noised, read
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.nonprivate_releases import nonprivate_clients, summed_only
 from fedassay.audits.simulation import control_seeds
-from fedassay.audits.stats.below_baseline import below_baseline
-from fedassay.audits.stats.detection import drawn_trials, smallest_shift
-from fedassay.audits.stats.paired import sign_flip, smallest_pairs
-from fedassay.audits.stats.permutation import PermutationTest
-from fedassay.audits.stats.resampling import level_of
+from fedassay.audits.stats.paired import smallest_pairs
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
-from fedassay.exchange.release import exact
+from fedassay.exchange.release import PrivacyClaim, exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
@@ -53,55 +49,8 @@ Matrix = NDArray[np.float64]
 CONTROL_CLIENTS = 12
 """Control clients of two classes each; an exact histogram needs one client, an estimated histogram all of them."""
 
-_ROUNDING = 1e-9
 _PER_CLASS = 2
-_SHIFTS = np.linspace(0.05, 1.0, 20)
-_SHIFT_DRAWS = 100
 _OF_CLASSES = {"class_counts", "class_sums", "class_means", "labels", "second_moment"}
-
-
-@dataclass(frozen=True)
-class Gain:
-    """Total variation distances of estimates and of the baseline, shape (S,).
-
-    Attributes:
-        ours: Of the estimates.
-        baseline: Of the public histogram.
-        closer: Sign-flip test of whether the estimates are closer.
-        farther: Of whether they are farther off.
-        read: Histograms that a message which is sent without noise gives as they are: no chance is left in that.
-        tests: Number of tests in the run.
-    """
-
-    ours: Matrix
-    baseline: Matrix
-    closer: PermutationTest
-    farther: PermutationTest
-    read: int
-    tests: int
-
-    @property
-    def test(self) -> LeakTest:
-        """The test of whether the estimates are closer than the baseline."""
-        return (
-            by_arithmetic(True, "total_variation")
-            if self.read
-            else by_p_value(self.closer.p, self.tests, "total_variation")
-        )
-
-    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
-        """As a control."""
-        return ControlResult(
-            release,
-            detected=self.test.rejects,
-            shown=f"{len(self.ours)} histograms at a total variation distance of {self.ours.mean():.3f}, the "
-            f"public one at {self.baseline.mean():.3f}",
-            value=float(self.ours.mean()),
-            n=len(self.ours),
-            detail="total variation distance",
-            end_to_end=end_to_end,
-            gain=float((self.baseline - self.ours).mean()),
-        )
 
 
 def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding:
@@ -123,19 +72,19 @@ def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding
         raise NotRunError("no sender in the view has records to compare histograms with")
     estimates = np.asarray(result.artifacts["histograms"], np.float64)[kept]
     names = [senders[index] for index in kept]
-    owners = [truths[name] for name in names]
+    labels = [truths[name].labels for name in names]
     rng = context.seeds.numpy("message", "histograms")
     exactly = [name not in _noised(context) for name in names]
-    gain = _gain(estimates, owners, context, rng, read=exactly)
-    runs = 1
+    runs, claimed = 1, _claimed(context)
+    gain = gain_of(estimates, labels, context, rng, read=exactly, epsilon=claimed)
     if not gain.read and not class_counts_public(context.privacy.adjacency):
         more, others, runs = _of_further_runs(len(names), context)
         if others:
-            estimates, owners = np.concatenate([estimates, more]), [*owners, *others]
+            estimates, labels = np.concatenate([estimates, more]), [*labels, *(own.labels for own in others)]
             exactly += [False] * len(others)
-            gain = _gain(estimates, owners, context, rng, read=exactly)
-    fresh = [_fresh(context, len(owner), rng) for owner in owners]
-    negative = _gain(estimates, fresh, context, rng, read=[False] * len(owners))
+            gain = gain_of(estimates, labels, context, rng, read=exactly, epsilon=claimed)
+    fresh = [_fresh(context, len(owner), rng) for owner in labels]
+    negative = gain_of(estimates, fresh, context, rng, read=[False] * len(labels), epsilon=claimed)
     by_hand = _by_hand(context, rng).control("exact class counts of the same clients, by hand")
     evidence = ", ".join(sorted({str(result.artifacts["evidence"][index]) for index in kept}))
     figures = Figures(
@@ -144,13 +93,20 @@ def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding
         assumptions=(
             "baseline: the label histogram of records that no client holds",
             "leak: a histogram that is read exactly from what leaves without noise; or closer than the "
-            "baseline, by a sign-flip test of the distances saved, one-sided 95 %, corrected for "
+            "baseline, and under a claim closer than counts with geometric noise of its epsilon, by a sign-flip "
+            "test of the distances saved, one-sided 95 %, corrected for "
             f"{context.num_tests} tests",
         ),
     )
     silent = negative.control("histograms of as many fresh (test) records, held against the same estimates")
     arms = Arms(_result(gain, negative, evidence, context, runs), _known(context), silent, (by_hand,))
     return assay(Subject("message", result.attack, "label_histograms", "all"), arms, figures)
+
+
+def _claimed(context: AuditContext) -> float | None:
+    """The epsilon that is claimed; None where there is no claim, or an infinite one."""
+    claim = context.outcome.transcript.claim
+    return claim.epsilon if isinstance(claim, PrivacyClaim) and math.isfinite(claim.epsilon) else None
 
 
 def _of_further_runs(seen: int, context: AttackedContext) -> tuple[Matrix, list[Records], int]:
@@ -175,11 +131,15 @@ def _result(gain: Gain, negative: Gain, evidence: str, context: AuditContext, ru
     )
     exactly = f"; {gain.read} of them as they are, from what leaves without noise" if gain.read else ""
     of_runs = "" if runs == 1 else f" of {runs} runs, {runs - 1} of them on the same records dealt anew"
+    clear = f"labels are public under {adjacency}, so that no histogram is a leak" if public else ""
+    if gain.allowed is not None and not public:
+        exactly += f", and {gain.allowed.mean():.3f} is what the claim allows"
+        clear = "labels are told no better than the claim allows" if gain.closer.p <= ALONE else ""
     return Result(
         test=by_arithmetic(False, "total_variation") if public else gain.test,
         shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
         f"{gain.baseline.mean():.3f} for the public histogram, over {held} sender(s){of_runs}{exactly}",
-        clear=f"labels are public under {adjacency}, so that no histogram is a leak" if public else "",
+        clear=clear,
         harm=Harm(
             kind="attributes",
             of="client",
@@ -193,70 +153,33 @@ def _result(gain: Gain, negative: Gain, evidence: str, context: AuditContext, ru
         # Counts under noise are farther off than a guess; the control shows that the attack reads them.
         ruin_expected=bool(_noised(context)),
         undecided=few if held < needed and not public else "",
-        limit=None if public else partial(_limit, negative, context),
+        limit=None if public else partial(_limit, gain, negative, context),
         public=public,
     )
 
 
-def _limit(negative: Gain, context: AuditContext) -> Limit | str:
+def _limit(gain: Gain, negative: Gain, context: AuditContext) -> Limit | str:
     """The smallest distance that every estimate would have to save to be found."""
     size = len(negative.ours)
     rng = control_seeds(context, "message", "histogram limit").numpy()
-    smallest = smallest_saving(negative.baseline - negative.ours, negative.tests, rng)
+    nothing = negative.baseline - negative.ours
+    if gain.allowed is not None and gain.closer.p <= ALONE:
+        # What is told is held against what the claim allows: of which two draws differ by chance alone.
+        nothing = gain.allowed - rng.permutation(gain.allowed)
+    smallest = smallest_saving(nothing, negative.tests, rng)
     if smallest is None:
         return f"not even histograms that are wholly known would be found among {size} senders; more would decide"
+    against = "the public histogram" if gain.closer.p > ALONE or gain.allowed is None else "the claim allows"
     return Limit(
         metric="total_variation",
         value=smallest,
         n=size,
         shift=smallest,
         shift_metric="total_variation",
-        words=f"estimates closer than the public histogram by {smallest:.2g} in total variation, for each of "
+        words=f"estimates closer than {against} by {smallest:.2g} in total variation, for each of "
         f"{size} senders, would have been found",
         of="client",
         planted="label_histogram",
-    )
-
-
-def smallest_saving(saved: Matrix, tests: int, rng: np.random.Generator) -> float | None:
-    """The smallest distance which, saved by every sender, is found with probability .95; None where none is.
-
-    Args:
-        saved: Distances that estimates save where nothing is known, shape (S,).
-        tests: Number of tests in the run.
-        rng: Source of the runs.
-    """
-    size = len(saved)
-
-    def finds(shift: float, run: np.random.Generator) -> bool:
-        gains = np.minimum(saved[drawn_trials(size, size, run)] + shift, 1.0)
-        return sign_flip(gains, run, tests=tests).p <= level_of(tests)
-
-    return smallest_shift(_SHIFTS, finds, rng, draws=_SHIFT_DRAWS)
-
-
-def _gain(
-    estimates: Matrix,
-    owners: Sequence[Records | Matrix],
-    context: AuditContext,
-    rng: np.random.Generator,
-    *,
-    read: Sequence[bool],
-) -> Gain:
-    """Distances of estimates from the histograms of these owners, or from histograms as they are."""
-    true = np.stack(
-        [_histogram(own.labels, context.classes) if isinstance(own, Records) else own for own in owners]
-    )
-    prior = _histogram(context.fresh.labels, context.classes)
-    ours, baseline = np.abs(estimates - true).sum(axis=1) / 2, np.abs(prior - true).sum(axis=1) / 2
-    exactly = int((np.array(read, np.bool_) & (ours < _ROUNDING)).sum())
-    return Gain(
-        ours,
-        baseline,
-        sign_flip(baseline - ours, rng, tests=context.num_tests),
-        below_baseline(-ours, -baseline, rng),
-        exactly,
-        context.num_tests,
     )
 
 
@@ -294,7 +217,8 @@ def _known(context: AttackedContext) -> tuple[ControlResult, ...] | str:
         if not owners:
             return (ControlResult(release, False, "no histogram came back", end_to_end=True),)
         # Under faint noise what is read is as good as exact.
-        gain = _gain(np.round(estimates, 3), owners, context, rng, read=[True] * len(owners))
+        labels = [own.labels for own in owners]
+        gain = gain_of(np.round(estimates, 3), labels, context, rng, read=[True] * len(owners))
         controls.append(gain.control(release, end_to_end=True))
     return (min(controls, key=lambda control: (control.detected, -(control.value or 0.0))),)
 
@@ -343,21 +267,16 @@ def _by_hand(context: AttackedContext, rng: np.random.Generator) -> Gain:
     ]
     again = attacked(context, view_of(messages, context))
     estimates = np.asarray(again.artifacts["histograms"], np.float64)
-    return _gain(estimates, clients, context, rng, read=[True] * len(clients))
+    return gain_of(estimates, [own.labels for own in clients], context, rng, read=[True] * len(clients))
 
 
 def _counts(client: Records, context: AuditContext) -> Ints:
     return np.bincount(client.labels, minlength=context.classes).astype(np.int64)
 
 
-def _fresh(context: AuditContext, size: int, rng: np.random.Generator) -> Matrix:
+def _fresh(context: AuditContext, size: int, rng: np.random.Generator) -> Ints:
     labels = context.test.labels
-    return _histogram(labels[rng.permutation(len(labels))[:size]], context.classes)
-
-
-def _histogram(labels: Ints, classes: int) -> Matrix:
-    counts = np.bincount(labels, minlength=classes).astype(np.float64)
-    return np.asarray(counts / max(float(counts.sum()), 1.0))
+    return labels[rng.permutation(len(labels))[:size]]
 
 
 def _metric(values: Matrix) -> Metric:

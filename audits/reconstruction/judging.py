@@ -106,6 +106,7 @@ class Closeness:
             detail="SSIM over the same baseline",
             end_to_end=end_to_end,
             gain=self.metrics["ssim_gain"].value,
+            possible=max(self.exchanged.smallest, 0.0 if self.gap is None else self.gap.smallest) <= self.level,
         )
 
     @property

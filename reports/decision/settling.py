@@ -75,4 +75,4 @@ def _epsilon(cell: CellRecord, policy: Policy) -> float | None:
     if mu is None or not 0 < highest < min(mu, math.inf):
         return None
     epsilon = math.floor(_STEP * epsilon_of(highest, cell.delta)) / _STEP
-    return epsilon if 0 < epsilon < cell.epsilon else None
+    return epsilon if 0 < epsilon < cell.asked.bare else None

@@ -18,6 +18,7 @@ from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.gate.required import required
 from fedassay.reports.gate.usefulness import above_majority
+from fedassay.reports.words.allowed import settled
 from fedassay.reports.words.claims import claim_clause, claims, fields_in_words, refuted
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.harms import leaks, obstacle_of
@@ -153,7 +154,7 @@ def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
         return Judgement(rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits")
     for verdict in ("inconclusive", "not_run"):
         for finding in findings:
-            if finding.verdict == verdict:
+            if finding.verdict == verdict and not settled(cell, finding):
                 words = f"{audit} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
                 obstacle = obstacle_of(finding)
                 brief = "" if obstacle is None else open_clause(finding, obstacle)
@@ -236,7 +237,8 @@ def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], 
     found, doubts = [], []
     for finding in cell.findings:
         held = finding.metrics.get(metric)
-        if finding.verdict == "inconclusive" and (held is not None or not finding.metrics):
+        open_ = finding.verdict == "inconclusive" and not settled(cell, finding)
+        if open_ and (held is not None or not finding.metrics):
             doubts.append(f"{finding.audit} is inconclusive: {finding.reason}")
         elif held is not None and held.value is not None:
             found.append((f"{search(finding)}: ", held))

@@ -27,7 +27,7 @@ from fedassay.audits.membership import canaries
 from fedassay.audits.membership.separation import Separation
 from fedassay.audits.membership.swaps import Guesses
 from fedassay.audits.memorization.judging import Memory
-from fedassay.audits.message.histograms import Gain
+from fedassay.audits.message.histogram_gain import Gain
 from fedassay.audits.message.truth import Recovery
 from fedassay.audits.reconstruction.judging import Closeness
 from fedassay.audits.trials import Paired
@@ -123,6 +123,27 @@ def test_ruined_images_are_no_leak_only_where_a_control_in_the_same_shape_was_ca
     result = replace(QUIET, below_baseline="what needs no generator", ruin_expected=ruin_expected)
     assert _verdict(result)[0] == ("no_leak_found" if ruin_expected else "inconclusive")
     assert _verdict(result, replace(CAUGHT, detected=False))[0] == "inconclusive"
+
+
+def test_a_control_of_too_few_trials_says_nothing_of_the_attack() -> None:
+    """Ten images cannot be told from their baseline at the level of sixty tests, however good the attack is."""
+    small = replace(CAUGHT, detected=False, possible=False, n=10)
+    for control, kind, words in (
+        (small, "no_power", "too few trials for this level"),
+        (replace(small, possible=True), "control_missed", "the attack is too weak here"),
+    ):
+        finding = assay(SUBJECT, Arms(QUIET, (control,), SILENT), Figures())
+        assert finding.verdict == "inconclusive"
+        assert finding.obstacle is not None
+        assert finding.obstacle.kind == kind
+        assert words in finding.reason
+
+
+def test_a_faint_control_is_no_obstacle_where_all_that_could_be_found_is_public() -> None:
+    own, alone = replace(CAUGHT, gain=0.01), ControlResult("raw features", True, "p = 1e-9", 0.9, 30, gain=0.9)
+    for public, verdict in ((True, "no_leak_found"), (False, "inconclusive")):
+        arms = Arms(replace(QUIET, public=public, limit=None), (own,), SILENT, (alone,))
+        assert assay(SUBJECT, arms, Figures()).verdict == verdict
 
 
 def test_what_explains_a_result_is_a_control_of_its_own_and_replaces_none() -> None:

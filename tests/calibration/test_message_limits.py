@@ -9,7 +9,7 @@ import pytest
 
 from fedassay.audits.memorization.judging import Memory, judge, planted_limit
 from fedassay.audits.memorization.scores import Scores
-from fedassay.audits.message.histograms import smallest_saving
+from fedassay.audits.message.histogram_gain import smallest_saving
 from fedassay.audits.message.truth import rule_of_three
 from fedassay.audits.stats.paired import sign_flip
 from fedassay.audits.stats.stratified import stratified_count

@@ -25,6 +25,8 @@ BARE = {
     "audits/claim/detection_limit.py": "limits of detection, whose words say what they are of",
     "reports/answer/answer.py": "JSON, with relation, unit and delta",
     "reports/answer/rows.py": "a row, which holds the words of its kind",
+    "reports/decision/settling.py": "what a plan would ask for",
+    "reports/words/allowed.py": "a limit of detection, which is said with its kind",
     "reports/decision/decision.py": "what somebody types as --epsilon",
     "reports/document/tables.py": "tables, which print the kind below, and CSV",
     "reports/document/figures/epsilon.py": "an axis of one kind",
