@@ -111,13 +111,19 @@ def _remark(rule: str, result: AttackResult, context: AttackedContext) -> Findin
 
 
 def _largest_below(context: AttackedContext) -> list[Records]:
-    """The largest client whose number of records a second moment can show: fewer than half its width."""
+    """The largest client whose number of records a second moment can show: fewer than half its live features.
+
+    A feature that is zero for every record adds nothing to a rank, and rectified networks have many.
+    """
     widths = [
         len(square(item.values))
         for message in context.view.from_clients()
         for item in message.fields.values()
         if item.kind in GRAMS
     ]
+    encode = encoder(context)
+    if widths and encode is not None and len(context.control):
+        widths.append(int((encode(context.control) != 0).any(axis=0).sum()))
     most = min(widths) // 2 if widths else len(context.control)
     owners = (joined(AGGREGATE, context.clients),) if summed_only(context.view) else context.clients
     return sorted((client for client in owners if 0 < len(client) <= most), key=len)[-1:]

@@ -20,6 +20,7 @@ from fedassay.contracts.attack import Attack, AttackResult, Knowledge
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import no_questions, visible
 from fedassay.contracts.method import Method, MethodInput, Outcome
+from fedassay.data.records import Records
 from fedassay.exchange import statistics
 from fedassay.exchange.gram import Gram, Size, measure, obstacle
 from fedassay.exchange.release import Release
@@ -598,3 +599,22 @@ def test_one_round_under_secure_aggregation_is_not_attributable(
     assert finding.metrics["attributed"].value == 0
     assert "nothing is seen of single clients" in finding.metrics["attributed"].reason
     assert finding.metrics["attribution_right"].value is None
+
+
+@pytest.mark.parametrize("epsilon", [1.0, float("inf")])
+def test_features_that_are_always_zero_show_no_rank(
+    make_task: MakeTask, make_context: MakeContext, epsilon: float
+) -> None:
+    """Rectified networks have many: a control client larger than the live ones could not be caught by anybody."""
+
+    def masked(records: Records) -> Records:
+        images = records.images.copy()
+        images.reshape(len(images), -1)[:, 24:] = 0
+        return Records(records.name, images, records.labels, lambda given: given.reshape(len(given), -1) / 255)
+
+    task = make_task(clients=3, records=75, epsilon=epsilon)
+    context = make_context(replace(task, clients=tuple(masked(own) for own in task.clients)), FedCGS())
+    roles = {name: masked(getattr(context, name)) for name in ("control", "fresh", "test", "attacker")}
+    finding = _assessed(replace(context, **roles), MessageAlgebra())["rank"]
+    assert finding.verdict == "no_leak_found", finding.reason
+    assert controls_hold(finding)
