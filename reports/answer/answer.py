@@ -32,7 +32,7 @@ from fedassay.reports.words.claims import claim_clause, claims, fault_clause, re
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
-from fedassay.reports.words.summary import distinct, silence, silent
+from fedassay.reports.words.summary import distinct, silence, silent, silent_in
 from fedassay.reports.words.untested import not_fully_tested
 
 _MOST = 3
@@ -60,6 +60,7 @@ class Answer:
         accuracy: Against no privacy and against the largest class; empty where none was measured.
         at_risk: How often the one most at risk is told; empty where no audit knows.
         hides: What the guarantee protects; empty where none holds.
+        bares: What an attack read all the same, as no claim on records hides it; empty where nothing is known.
         next: What to do next.
         rows: One a method, at its best epsilon, or at the one asked for.
         sweeps: Which epsilon, of methods that were run at several.
@@ -75,6 +76,7 @@ class Answer:
     accuracy: str
     at_risk: str
     hides: str
+    bares: str
     next: NextStep
     rows: tuple[AnswerRow, ...] = field(repr=False)
     sweeps: tuple[Sweep, ...] = field(repr=False)
@@ -94,7 +96,7 @@ class Answer:
     def beside(self) -> tuple[str, ...]:
         """What stands below the sentences: what is open, the worth, the risk, whom it hides; nothing twice."""
         said = self.text.lower()
-        every = (self.untested, self.missed, self.accuracy, self.at_risk, sentence(self.hides))
+        every = (self.untested, self.missed, self.accuracy, self.at_risk, sentence(self.hides), self.bares)
         return tuple(words for words in every if words and words.rstrip(".").lower() not in said)
 
     @property
@@ -121,6 +123,7 @@ class Answer:
             "accuracy": self.accuracy,
             "at_risk": self.at_risk,
             "hides": self.hides,
+            "bares": self.bares,
             "next": {"what": self.next.what, "command": self.next.command, "takes": self.next.takes},
             "methods": [
                 {
@@ -177,6 +180,7 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         accuracy=_accuracy(subject),
         at_risk=_at_risk(cells if subject is None else subject.group.cells),
         hides="" if subject is None else row_of(subject).hides,
+        bares=_bares([] if subject is None else subject.group.cells),
         next=next_step(record, decision, subject),
         rows=tuple(row_of(option) for option in decision.options),
         sweeps=sweeps(decision),
@@ -348,6 +352,22 @@ def _accuracy(subject: Option | None) -> str:
     if subject.cost.value is not None and subject.group.asked.finite:
         beside.insert(0, f"{significant(subject.accuracy.value + subject.cost.value / 100)} without privacy")
     return f"Accuracy {row.accuracy}" + (f"; {', '.join(beside)}." if beside else ".")
+
+
+def _bares(cells: Sequence[CellRecord]) -> str:
+    """How well labels of whole clients are told where no leak was found: a claim on records does not hide them."""
+    for cell in cells:
+        for finding in silent_in(cell):
+            told, guess = (side.get("total_variation") for side in (finding.metrics, finding.baseline))
+            if told is None or guess is None or told.value is None or guess.value is None:
+                continue
+            if told.value < guess.value:
+                off, public = (short(round(100 * each, 1)) for each in (told.value, guess.value))
+                return (
+                    "It does not hide how many records of each label a client holds: the server is off by "
+                    f"{off} points, and by {public} with the public shares."
+                )
+    return ""
 
 
 def _at_risk(cells: Sequence[CellRecord]) -> str:

@@ -33,7 +33,8 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
         yield from _wrapped(words, "  ")
     if len(found.decision.everything) == 1 and found.rows[0].claimed != "none":
         row = found.rows[0]
-        yield f"  Claimed ε {row.claimed} ({row.of}); accounted {row.accounted}; observed at least {row.observed}."
+        shown = "no attack asked about it" if row.observed == DASH else f"observed at least {row.observed}"
+        yield f"  Claimed ε {row.claimed} ({row.of}); accounted {row.accounted}; {shown}."
     if len(found.decision.everything) > 1:
         yield from _table(found.rows)
     for sweep in found.sweeps[:_SWEEPS]:
