@@ -58,6 +58,7 @@ Matrix = NDArray[np.float64]
 NAME = "gallery"
 KEY = "messages/gallery"
 """Under which its scores are judged."""
+_OF_FEATURES = ("features", "squares", "norms")
 
 
 def _steps(size: int) -> float:
@@ -210,7 +211,12 @@ def _declared(view: View, message: Message, sizes: Ints | None) -> Sequence[Line
 
 
 def features_of(view: View, records: Records, blocks: Sequence[LinearBlock], captured: bool) -> Matrix | str:
-    """Features of records as the sums are of them, shape (n, d); in words why nobody has them."""
+    """Features of records as the sums are of them, shape (n, d); in words why nobody has them.
+
+    Where sums are of images, no features are needed of networks that only clients hold.
+    """
+    if any(block.of_images for block in blocks) and not any(block.of in _OF_FEATURES for block in blocks):
+        return records.features.astype(np.float64)
     try:
         features = encoded(view, records)
     except NotRunError as error:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.blocks import LinearBlock
+from fedassay.exchange.blocks import LinearBlock, OfImages
 from fedassay.support.types import Floats, Images, Ints
 
 Matrix = NDArray[np.float64]
@@ -200,6 +200,8 @@ def system_of(
 
 def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix | None:
     """What a block sums up of each candidate, shape (N, p); None where that takes images and there are none."""
+    if isinstance(block.of, OfImages):
+        return np.asarray(block.of.vectors(images), np.float64)
     if callable(block.of):
         return np.asarray(block.of(features), np.float64)
     if block.of == "magnitudes":
