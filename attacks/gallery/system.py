@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,9 +93,8 @@ class Part:
 
     def single(self) -> Part:
         """The same in float32, without what it is to reproduce."""
-        identity = None if self.identity is None else self.identity.astype(np.float32)
-        empty = np.zeros(self.total.shape, np.float32)
-        return replace(self, rows=self.rows.astype(np.float32), total=empty, identity=identity)
+        identity = None if self.identity is None else _single(self.identity)
+        return replace(self, rows=_single(self.rows), total=_single(np.zeros(self.total.shape)), identity=identity)
 
     def lengths(self) -> Matrix:
         """Squared norms of every candidate's own sum, shape (N,)."""
@@ -185,6 +185,12 @@ class System:
     def lengths(self) -> Matrix:
         """Squared norms of the candidates' sums, shape (N,)."""
         return np.asarray(np.sum([part.lengths() for part in self.parts], axis=0))
+
+
+def _single(values: Matrix) -> Matrix:
+    """Float32, under the type that it stands in for."""
+    small: Any = values.astype(np.float32)
+    return small  # type: ignore[no-any-return]
 
 
 def system_of(
