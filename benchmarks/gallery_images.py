@@ -5,9 +5,9 @@
 
 A part appends one row a draw to `--rows`, and goes on where it was stopped.
 
-Parts: `magnitudes` (FedDiff's mean Fourier magnitudes), `fedlog` (bodies that
-public records train, without noise and at finite epsilon, one round and five) and `persons` (AT&T's faces: the
-gallery has the photographs that were sent, or others of the same people; `--data att_faces`).
+Parts: `magnitudes` (FedDiff's mean Fourier magnitudes), `fedlog` (bodies that public records train, without noise
+and at finite epsilon, one round and five), `null` (both, of strangers) and `persons` (AT&T's faces: the gallery
+has the photographs that were sent, or others of the same people; `--data att_faces`).
 """
 
 from __future__ import annotations
@@ -145,6 +145,28 @@ def _exactly(item: MessageField, values: NDArray[Any]) -> MessageField:
     return MessageField(values, item.kind, exact(), additive=item.additive, secure=item.secure)
 
 
+def null(pool: Pool, draws: int) -> Iterator[Job]:
+    """Messages of strangers without noise, 100 and 400 candidates by turns; none may be certified."""
+
+    def one(method: str, size: int, draw: int) -> dict[str, Any]:
+        members, others, own, public = drawn(pool, draw, (size // 2, size, size, PUBLIC))
+        parts = parts_of(pool, members, 1)
+        if method == "fedlog":
+            brief = FedLog(rounds=5, local_epochs=1)
+            outcome = outcome_of(pool, brief, parts, pool.records("public", public), draw, 50.0)
+            seen = without_noise(visible(outcome, ThreatModel()), parts[0])
+        else:
+            seen = View((_magnitudes(parts[0]),), CLASSES, ThreatModel())
+        gallery, decoys = pool.records("gallery", others), pool.records("attacker", own)
+        found = judged(asked(pool, seen, parts, gallery, decoys, Gallery()), KEY, np.zeros(size, np.bool_))
+        return found | {"certified": bool(found["whole"] or found["named"] > 0)}
+
+    for method in ("feddiff fmf", "fedlog"):
+        for draw in range(draws):
+            size = 400 if draw % 2 else 100
+            yield Job({"method": method, "candidates": size, "draw": draw}, partial(one, method, size, draw))
+
+
 def persons(pool: Pool, draws: int) -> Iterator[Job]:
     """Are people found by photographs of theirs that were not sent? FedCGS, under secure aggregation."""
 
@@ -180,7 +202,7 @@ def persons(pool: Pool, draws: int) -> Iterator[Job]:
                 yield Job(settings, partial(one, kind, sent, draw))
 
 
-PARTS = {"magnitudes": magnitudes, "fedlog": fedlog, "persons": persons}
+PARTS = {"magnitudes": magnitudes, "fedlog": fedlog, "null": null, "persons": persons}
 
 
 def main() -> None:
