@@ -348,7 +348,7 @@ def mixtures_part(pool: Pool, given: argparse.Namespace) -> None:
     """Components as the project's own EM makes them."""
     law = law_of(pool)
     for family in given.families:
-        for records, number in ((r, k) for r in (20, 60, 200) for k in (1, 10, 50) if k < r):
+        for records, number in ((r, k) for r in given.records for k in given.numbers if k < r):
             told, trials = Told(), []
             for seed in range(given.seeds):
                 trials.append(mixture(pool, records, number, seed, family))
@@ -383,6 +383,8 @@ def main() -> None:
         "--own", type=int, default=8, help="components of the attacker's own that tell what to trust"
     )
     parser.add_argument("--components", type=int, default=4, help="components of a mixture that are attacked")
+    parser.add_argument("--records", type=int, nargs="+", default=[20, 60, 200], help="of a class, in mixtures")
+    parser.add_argument("--numbers", type=int, nargs="+", default=[1, 10, 50], help="of components, in mixtures")
     parser.add_argument("--families", nargs="+", default=["diag", "full", "spherical"])
     given = parser.parse_args()
     pool = load(given.data, given.weights, signed=False)

@@ -98,14 +98,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     public_data.add_arguments(parser)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2], help="records of a component")
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 8.0, 50.0, 1000.0])
     given = parser.parse_args()
     pool = load(given.data, given.weights, signed=False)
     lengths = np.linalg.norm(pool.features, axis=1, keepdims=True)
     pool = Pool(pool.features / np.maximum(lengths, 1.0), pool.labels)
     known = law(pool)
     size_of = np.bincount(pool.labels[OWN:], minlength=CLASSES).mean()
-    for size in (1, 2):
-        for epsilon in (1.0, 8.0, 50.0, 1000.0):
+    for size in given.sizes:
+        for epsilon in given.epsilons:
             begun = time.process_time()
             rows = np.array([measured(pool, size, epsilon, seed, known) for seed in range(given.seeds)])
             named, mean = (interval(rows[:, column], Bounded(0, 1)) for column in (1, 3))

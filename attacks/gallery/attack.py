@@ -35,6 +35,7 @@ from pydantic import Field
 
 from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys_of, matched
 from fedassay.attacks.gallery.changes import times_of
+from fedassay.attacks.gallery.iterating import operations
 from fedassay.attacks.gallery.solving import DENSE
 from fedassay.attacks.membership.signals import Group, encoded
 from fedassay.contracts.attack import AttackResult, Knowledge
@@ -58,11 +59,9 @@ Matrix = NDArray[np.float64]
 NAME = "gallery"
 KEY = "messages/gallery"
 """Under which its scores are judged."""
-
-
-def _steps(size: int) -> float:
-    """Steps of conjugate gradients that a time is estimated for: 500, 1,000, 2,000, 4,000 took 19, 33, 51, 91."""
-    return float(0.17 * size**0.76)
+_LARGE = 2.0
+"""How much faster products of thousands of candidates are than those of networks in training, in operations."""
+_OF_FEATURES = ("features", "squares", "norms")
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
@@ -190,8 +189,11 @@ class Gallery(Parameters):
         size = len(kept.records)
         if size <= DENSE or all(block.by_class for block in blocks):
             return
-        seconds = _steps(size) * sum(4.0 * size * block.width**block.power for block in blocks) / rate.DENSE_FLOPS
-        knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}")
+        noised = any(bool((block.noise > 0).any()) for block in blocks)
+        # Under noise once with decoys and once without; else exactly at first, which mostly is enough.
+        seconds = (2 if noised else 1) * operations(size, blocks) / (_LARGE * rate.DENSE_FLOPS)
+        more = "" if noised else "; three times as long if they do not explain the message"
+        knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}{more}")
 
 
 def rounds_of(view: View, sender: str, sizes: Ints | None) -> list[list[LinearBlock]]:
@@ -210,7 +212,12 @@ def _declared(view: View, message: Message, sizes: Ints | None) -> Sequence[Line
 
 
 def features_of(view: View, records: Records, blocks: Sequence[LinearBlock], captured: bool) -> Matrix | str:
-    """Features of records as the sums are of them, shape (n, d); in words why nobody has them."""
+    """Features of records as the sums are of them, shape (n, d); in words why nobody has them.
+
+    Where sums are of images, no features are needed of networks that only clients hold.
+    """
+    if any(block.of_images for block in blocks) and not any(block.of in _OF_FEATURES for block in blocks):
+        return records.features.astype(np.float64)
     try:
         features = encoded(view, records)
     except NotRunError as error:

@@ -1,8 +1,8 @@
 """Weights of a gallery's candidates from a linear system: exactly, within boxes, or as a posterior.
 
 - `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also tells the rank
-  (LINPACK's rule), or by conjugate gradients where the kernel does not fit into memory; then refined against the
-  equations themselves, since a kernel squares what rounding does.
+  (LINPACK's rule), then refined against the equations themselves, since a kernel squares what rounding does; or by
+  conjugate gradients where the kernel does not fit into memory (`iterating`).
 - `boxed_weights`: least squares within [0, 1], by active sets, or by accelerated projected gradients where there
   are many candidates. It goes on where there are more candidates than independent equations.
 - `posterior_weights`: the mean of a Gaussian posterior. A weight has the prior mean q and variance q (1 - q), q
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
+from fedassay.attacks.gallery.iterating import conjugate_gradients
 from fedassay.attacks.gallery.system import System
 from fedassay.support.types import Bools, Ints
 
@@ -140,32 +141,6 @@ def boxed_weights(factor: _Pivoted, side: Matrix) -> Matrix:
             return np.asarray(moved)
         weights, pace = moved, following
     return np.asarray(weights)
-
-
-def conjugate_gradients(
-    system: System, rows: Ints, side: Matrix, ridge: Matrix | float = 0.0, tolerance: float = 1e-11
-) -> Matrix:
-    """Solve for the weights of some candidates without forming a kernel, scaled by the kernel's diagonal."""
-    scale = 1 / np.sqrt(np.maximum(system.lengths()[rows] + ridge, 1e-300))
-    whole = np.zeros(system.size)
-
-    def apply(values: Matrix) -> Matrix:
-        whole[rows] = scale * values
-        return np.asarray(scale * (system.apply(whole)[rows] + ridge * whole[rows]))
-
-    rest = scale * side[rows]
-    found, way = np.zeros(len(rows)), rest.copy()
-    size = goal = float(rest @ rest)
-    for _ in range(_STEPS):
-        if size <= tolerance**2 * goal or size == 0:
-            break
-        image = apply(way)
-        length = size / float(way @ image)
-        found += length * way
-        rest -= length * image
-        before, size = size, float(rest @ rest)
-        way = rest + size / before * way
-    return np.asarray(scale * found)
 
 
 @dataclass(frozen=True, eq=False)

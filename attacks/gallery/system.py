@@ -15,12 +15,14 @@ times [y = y'] where the block is by class; forward and backward products take O
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.blocks import LinearBlock
+from fedassay.exchange.blocks import LinearBlock, OfImages
+from fedassay.exchange.spectra import halved, magnitudes
 from fedassay.support.types import Floats, Images, Ints
 
 Matrix = NDArray[np.float64]
@@ -68,26 +70,31 @@ class Part:
         """Inner products of every candidate's own sum with a total, shape (N,)."""
         if not self.by_class:
             return self._inner(self.rows, total)
-        found = np.zeros(len(self.rows))
+        found = np.zeros(len(self.rows), self.rows.dtype)
         for label in np.unique(self.labels):
             inside = self.labels == label
             found[inside] = self._inner(self.rows[inside], total[label])
         return found
 
-    def add_kernel(self, kernel: Matrix, chosen: Ints) -> None:
-        """Add inner products between candidates' sums to a matrix over the chosen ones, in blocks of rows."""
-        rows, labels = self.rows[chosen], self.labels[chosen]
-        aside = None if self.identity is None else self._along(rows)
-        for start in range(0, len(rows), _TOGETHER):
-            span = slice(start, start + _TOGETHER)
-            own = rows[span] @ rows.T
+    def add_kernel(self, kernel: Matrix, chosen: Ints, others: Ints) -> None:
+        """Add inner products of chosen candidates' sums with those of others to a matrix, in blocks of rows."""
+        columns, theirs = self.rows[others], self.labels[others]
+        aside = None if self.identity is None else self._along(columns)
+        for start in range(0, len(chosen), _TOGETHER):
+            span = chosen[start : start + _TOGETHER]
+            own = self.rows[span] @ columns.T
             if self.power == 2:
                 own *= own
             if aside is not None:
-                own -= aside[span, None] * aside[None]
+                own -= self._along(self.rows[span])[:, None] * aside[None]
             if self.by_class:
-                own *= labels[span, None] == labels[None]
-            kernel[span] += own
+                own *= self.labels[span, None] == theirs[None]
+            kernel[start : start + _TOGETHER] += own
+
+    def single(self) -> Part:
+        """The same in float32, without what it is to reproduce."""
+        identity = None if self.identity is None else _single(self.identity)
+        return replace(self, rows=_single(self.rows), total=_single(np.zeros(self.total.shape)), identity=identity)
 
     def lengths(self) -> Matrix:
         """Squared norms of every candidate's own sum, shape (N,)."""
@@ -163,16 +170,27 @@ class System:
         """Squared norm of what weights leave of the message."""
         return float(sum(((part.total - part.forward(weights)) ** 2).sum() for part in self.parts))
 
-    def kernel(self, chosen: Ints) -> Matrix:
-        """Inner products between the sums of some candidates, shape (n, n)."""
-        found = np.zeros((len(chosen), len(chosen)))
+    def kernel(self, chosen: Ints, others: Ints | None = None) -> Matrix:
+        """Inner products of some candidates' sums with those of others, or their own: (n, m) or (n, n)."""
+        others = chosen if others is None else others
+        found = np.zeros((len(chosen), len(others)))
         for part in self.parts:
-            part.add_kernel(found, chosen)
+            part.add_kernel(found, chosen, others)
         return found
+
+    def single(self) -> System:
+        """A system whose products are taken in float32."""
+        return replace(self, parts=tuple(part.single() for part in self.parts))
 
     def lengths(self) -> Matrix:
         """Squared norms of the candidates' sums, shape (N,)."""
         return np.asarray(np.sum([part.lengths() for part in self.parts], axis=0))
+
+
+def _single(values: Matrix) -> Matrix:
+    """Float32, under the type that it stands in for."""
+    small: Any = values.astype(np.float32)
+    return small  # type: ignore[no-any-return]
 
 
 def system_of(
@@ -200,14 +218,12 @@ def system_of(
 
 def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix | None:
     """What a block sums up of each candidate, shape (N, p); None where that takes images and there are none."""
+    if isinstance(block.of, OfImages):
+        return np.asarray(block.of.vectors(images), np.float64)
     if callable(block.of):
         return np.asarray(block.of(features), np.float64)
     if block.of == "magnitudes":
-        if images[0].size * len(images) == 0 or images[0].size != block.width:
-            return None
-        return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2)))).reshape(
-            len(images), -1
-        )
+        return halved(magnitudes(images)) if images.size else None
     rows = np.asarray(features, np.float64)
     if block.of == "ones":
         return np.ones((len(rows), 1))

@@ -241,17 +241,19 @@ def _control_clients(context: AuditContext, rng: np.random.Generator) -> list[Re
     """Clients of two classes each, the classes dealt in turn; they share no record."""
     control = context.control
     pools = [rng.permutation(np.flatnonzero(control.labels == label)) for label in np.unique(control.labels)]
+    # Of two classes alike a client's histogram is the public one, which is no known leak.
+    sizes = (2 * _PER_CLASS, 1) if len(pools) == 2 else (_PER_CLASS, _PER_CLASS)
     clients: list[Records] = []
     for number in range(CONTROL_CLIENTS):
         ready = sorted(
-            (pool for pool in range(len(pools)) if len(pools[pool]) >= _PER_CLASS), key=lambda i: -len(pools[i])
+            (pool for pool in range(len(pools)) if len(pools[pool]) >= max(sizes)), key=lambda i: -len(pools[i])
         )
         if len(ready) < 2:
             break
         rows = []
-        for index in ready[:2]:
-            rows.append(pools[index][:_PER_CLASS])
-            pools[index] = pools[index][_PER_CLASS:]
+        for index, size in zip(ready[:2], sizes, strict=True):
+            rows.append(pools[index][:size])
+            pools[index] = pools[index][size:]
         clients.append(control.take(np.concatenate(rows), f"client/{number}"))
     return clients
 

@@ -16,16 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.spectra import half_spectrum, halved, magnitudes
 from fedassay.privacy.mechanisms import release_magnitude_sum
 from fedassay.privacy.tape import NoiseSource
-from fedassay.support.types import Floats, Images, Ints
+from fedassay.support.types import Floats, Images
 
 _TOGETHER = 1024
-
-
-def magnitudes(images: Images) -> NDArray[np.float64]:
-    """|FFT2| of images on [0, 1], every channel by itself: (n, H, W, C) to (n, H, W, C)."""
-    return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2))))
 
 
 def mean_magnitude(images: Images) -> NDArray[np.float64]:
@@ -40,20 +36,6 @@ def largest_norm(image_shape: tuple[int, int, int]) -> float:
     """The longest that an image's vector of magnitudes can be: H W sqrt(channels)."""
     height, width, channels = image_shape
     return float(height * width * np.sqrt(channels))
-
-
-def half_spectrum(height: int, width: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
-    """How a spectrum is laid out as a vector.
-
-    Returns:
-        For each frequency the coordinate that stands for it, shape (H W,); the frequency that each coordinate is
-        read from, shape (D,); and each coordinate's factor, 1 or sqrt(2), shape (D,).
-    """
-    rows, columns = np.divmod(np.arange(height * width), width)
-    opposite = (-rows % height) * width + (-columns % width)
-    first, where = np.unique(np.minimum(np.arange(height * width), opposite), return_inverse=True)
-    weights = np.where(opposite[first] == first, 1.0, np.sqrt(2.0))
-    return where.astype(np.int64), first.astype(np.int64), weights
 
 
 def noised_mean(
@@ -83,8 +65,7 @@ def noised_mean(
     where, first, weights = half_spectrum(height, width)
     # Vectors are clipped by themselves, so the sum is taken in blocks; without images there is one of none.
     blocks = (
-        _vectors(images[start : start + _TOGETHER], first, weights)
-        for start in range(0, max(len(images), 1), _TOGETHER)
+        halved(magnitudes(images[start : start + _TOGETHER])) for start in range(0, max(len(images), 1), _TOGETHER)
     )
     total = release_magnitude_sum(blocks, clip=clip, sigma=sigma, noise=noise, weights=of_records)
     mean = total.reshape(len(first), channels) / weights[:, None] / max(1.0, count)
@@ -142,10 +123,3 @@ def kept(scores: NDArray[Any], gamma: float) -> NDArray[np.bool_]:
     mask = np.ones(len(scores), dtype=bool)
     mask[np.argsort(scores, kind="stable")[len(scores) - dropped :]] = False
     return mask
-
-
-def _vectors(images: Images, first: Ints, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Magnitudes as vectors of the half spectrum, (n, H, W, C) to (n, D C)."""
-    count, height, width, channels = images.shape
-    spectrum = magnitudes(images).reshape(count, height * width, channels)
-    return np.asarray((spectrum[:, first] * weights[:, None]).reshape(count, len(first) * channels))

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
-from fedassay.methods.feddiff.magnitudes import magnitudes, mean_magnitude, noised_mean, pydp_bounds, pydp_means
+from fedassay.exchange.spectra import magnitudes
+from fedassay.methods.feddiff.magnitudes import mean_magnitude, noised_mean, pydp_bounds, pydp_means
 from fedassay.methods.feddiff.private import Budget
 from fedassay.privacy.mechanisms import release_class_counts
 

@@ -7,6 +7,7 @@ Flexibility", Transactions on Machine Learning Research, 2026; numbers of equati
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from fedassay.contracts.method import MethodInput, Outcome, Retrained
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
+from fedassay.exchange.blocks import Enters
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import TOLERANCE, map_head
 from fedassay.methods.fedlog.bodies import (
@@ -47,6 +49,7 @@ from fedassay.methods.fedlog.private import (
     experiments,
     protection,
 )
+from fedassay.methods.fedlog.public_bodies import Networks, enters_through
 from fedassay.methods.fedlog.retraining import retraining
 from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
@@ -179,9 +182,11 @@ class FedLog(Parameters):
         bodies = self._bodies(task, from_public)
         rounds = Rounds(self, task, [network.module for network in bodies.networks])
         shared = self._initial(task)
+        begun: list[Shared] = []
         messages = [head_message(0, client, shared.head, first=True) for client in task.clients]
         notes: list[str] = []
         for number in rounds.numbers(self.rounds):
+            begun.append(shared)
             sent = rounds.sent(number, partial(self._round, number, bodies, shared, protected, task))
             received = task.spool.keep_all(upload(number, client, sent, protected) for client in task.clients)
             shared, answer = self._answer(number, received, protected, task, notes)
@@ -199,6 +204,7 @@ class FedLog(Parameters):
             ),
             retrained=self._retrained(task, protected),
             notes=(*notes, *remarks),
+            enters=None if from_public is None else self._enters(begun, bodies.of_client, protected, task),
         )
 
     def _measured(
@@ -341,6 +347,22 @@ class FedLog(Parameters):
 
         found = retraining(features, protected, self.batch)
         return {"T of the first round, the body trained again": found}
+
+    def _enters(
+        self, begun: Sequence[Shared], of_client: Sequence[int], protected: Protection | None, task: MethodInput
+    ) -> Enters:
+        """How a record enters T through bodies that public records train, under what every round began with."""
+
+        def rounds() -> list[Networks]:
+            again = self._bodies(task, task.public)
+            found = []
+            for number, shared in enumerate(begun):
+                self._train(number, again, shared, protected, task)
+                found.append(tuple(copy.deepcopy(network.module) for network in again.networks))
+            return found
+
+        names = [client.name for client in task.clients]
+        return enters_through(rounds, dict(zip(names, of_client, strict=True)), self.clip)
 
     def _answer(
         self,

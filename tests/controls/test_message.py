@@ -618,3 +618,18 @@ def test_features_that_are_always_zero_show_no_rank(
     finding = _assessed(replace(context, **roles), MessageAlgebra())["rank"]
     assert finding.verdict == "no_leak_found", finding.reason
     assert controls_hold(finding)
+
+
+def test_two_classes_have_a_control_of_label_histograms(make_task: MakeTask, make_context: MakeContext) -> None:
+    """Control clients of both classes alike had the public histogram: no estimate of them could be caught."""
+
+    def binary(records: Records) -> Records:
+        return records.relabelled(records.labels % 2)
+
+    task = make_task(clients=4, records=160, epsilon=1.0)
+    task = replace(task, clients=tuple(binary(own) for own in task.clients), classes=2)
+    context = make_context(task, FedCGS())
+    roles = {name: binary(getattr(context, name)) for name in ("control", "fresh", "test", "attacker")}
+    finding = _assessed(replace(context, classes=2, **roles), LabelDistribution())["label_histograms"]
+    assert finding.verdict in ("no_leak_found", "leak"), finding.reason
+    assert controls_hold(finding)

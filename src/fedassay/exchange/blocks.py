@@ -10,10 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.message import Message
-from fedassay.support.types import Floats
+from fedassay.support.types import Floats, Images
 
 Matrix = NDArray[np.float64]
 Of = Literal["ones", "features", "squares", "norms", "magnitudes"]
+
+
+@dataclass(frozen=True, eq=False)
+class OfImages:
+    """What is summed of a record is computed from its image: by a body that everybody has, for one.
+
+    Attributes:
+        vectors: Makes vectors (n, p) of images (n, H, W, channels).
+    """
+
+    vectors: Callable[[Images], Matrix]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +33,7 @@ class LinearBlock:
 
     Attributes:
         field: The fields that it is read from.
-        of: What is summed of a record: a named vector, or what makes vectors (n, p) of features (n, d).
+        of: What is summed of a record: a named vector, what makes vectors (n, p) of features (n, d), or of images.
         power: 1: the vector u itself; 2: u u^T.
         by_class: Whether there is a sum of each class, or one over all records.
         total: The sum: (p,) or (p, p), with a first axis of C classes where it is by class.
@@ -34,13 +45,18 @@ class LinearBlock:
     """
 
     field: str
-    of: Of | Callable[[Floats], Matrix]
+    of: Of | Callable[[Floats], Matrix] | OfImages
     power: Literal[1, 2]
     by_class: bool
     total: Matrix
     noise: Matrix
     rounding: Matrix
     free_ridge: bool = False
+
+    @property
+    def of_images(self) -> bool:
+        """Whether what is summed comes from images, and not from a backbone's features."""
+        return self.of == "magnitudes" or isinstance(self.of, OfImages)
 
     @property
     def width(self) -> int:

@@ -12,7 +12,7 @@ have no such kind declares its own by `fedassay.contracts.method.Outcome.enters`
 | `second_moment`, `regularised_gram`, `inverse_gram` | products x x^T, over all records |
 | `class_second_moments`, or class-wise covariances beside means and counts | products or squares, by class |
 | `ridge_weights` beside a regularised moment | features, by class |
-| `magnitude_mean` beside a number of records | Fourier magnitudes of images, over all records |
+| `magnitude_mean` beside a number of records | half of the Fourier magnitudes of images, over all records |
 
 A ridge that is only known up to its size is left out of the products (`free_ridge`).
 """
@@ -29,6 +29,7 @@ from fedassay.exchange.blocks import LinearBlock, Of
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.ridge import regularised, square
+from fedassay.exchange.spectra import halved
 from fedassay.exchange.statistics import field_of, noise_of, roundoff
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints
@@ -155,8 +156,12 @@ class _Reader:
         if found is None or counts is None:
             return []
         size = float(counts.sum())
-        values = found[1].values.astype(np.float64).ravel() * size
-        return [self._block(found[0], "magnitudes", 1, values, found[1], size, by_class=False)]
+        if found[1].values.ndim != 3:
+            return []
+        values = halved(found[1].values[None]).ravel() * size
+        block = self._block(found[0], "magnitudes", 1, values, found[1], size, by_class=False)
+        # Noise is declared on the sum over half the spectrum, which is sent divided.
+        return [replace(block, noise=np.array([noise_of(found[1])]))]
 
     def _known(self) -> Matrix | None:
         """Records per class, shape (C,)."""

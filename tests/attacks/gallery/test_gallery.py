@@ -29,8 +29,11 @@ from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.closed_forms.gh_ofl import GHOFL
 from fedassay.methods.closed_forms.one_shot_ridge import OneShotRidge
 from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.feddiff.method import FedDiff
+from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.support.errors import NotRunError
+from fedassay.nets.bodies import BodySpec
+from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
 
@@ -284,3 +287,34 @@ def test_nothing_to_read_is_said(make_task: MakeTask) -> None:
 def test_features_that_are_sent_name_their_records(make_task: MakeTask) -> None:
     result, truth = attacked(RawFeatures(), make_task(clients=2, records=60))
     assert np.array_equal(result.artifacts["named"] == 1, truth)
+
+
+def test_magnitudes_are_solved_for_beside_a_network_that_is_sent(make_task: MakeTask) -> None:
+    """64 pixels tell 34 numbers, fewer than the 40 candidates: boxes still name who is in."""
+    task = make_task(clients=2, records=20)
+    result, truth = attacked(FedDiff(epochs=1, steps=2, fmf="gaussian"), task, attack=Gallery(candidates="asked"))
+    assert np.array_equal(result.artifacts["named"] == 1, truth)
+
+
+def test_public_bodies_are_no_secret_and_each_round_adds_equations(make_task: MakeTask) -> None:
+    """Who holds public records trains the bodies again; T of one round has fewer numbers than candidates."""
+    task = make_task(clients=2, records=120, epsilon=1e8)
+    for rounds in (1, 5):
+        result, truth = attacked(FedLog(rounds=rounds), task)
+        assert np.array_equal(result.scores[KEY] > 0.5, truth) == (rounds == 5)
+        assert not result.artifacts["whole"].any()
+
+
+def test_a_sum_over_clients_is_solved_where_all_have_one_public_body(make_task: MakeTask) -> None:
+    task = make_task(clients=2, records=120, epsilon=1e8)
+    central = FedLog(rounds=2, noise="central")
+    result, _ = attacked(central, task)
+    assert "630 equations" in result.notes[0]
+    two = central.model_copy(update={"bodies": (BodySpec(name="mlp"),) * 2})
+    with pytest.raises(NothingToReadError):
+        attacked(two, task)
+
+
+def test_bodies_of_private_records_stay_unknown(make_task: MakeTask) -> None:
+    with pytest.raises(NothingToReadError, match="clients' own networks"):
+        attacked(FedLog(rounds=1, local_epochs=1), make_task(clients=2, records=60))

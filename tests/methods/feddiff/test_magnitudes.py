@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, kstest
 
+from fedassay.exchange.spectra import half_spectrum, magnitudes
 from fedassay.methods.feddiff.magnitudes import (
     distances,
-    half_spectrum,
     kept,
     largest_norm,
-    magnitudes,
     mean_magnitude,
     noised_mean,
     pydp_bounds,

@@ -1,0 +1,57 @@
+"""How a record enters FedLog's messages where public records train the bodies.
+
+A body that is trained on public records under a head that is broadcast is no secret: whoever has these records,
+the start and the order of minibatches, which clients share, trains it again. T is then a sum of vectors that
+everybody computes of an image, others in every round: k rounds tell k (m - 1) numbers of every class.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fedassay.exchange.blocks import Enters, LinearBlock, OfImages
+from fedassay.exchange.linear import linear_blocks
+from fedassay.exchange.message import Message
+from fedassay.methods.shared.local_networks import outputs
+from fedassay.support.types import Images
+
+Networks = tuple[nn.Module, ...]
+
+
+def enters_through(rounds: Callable[[], Sequence[Networks]], of_client: dict[str, int], clip: float) -> Enters:
+    """Reads T as sums of what public bodies make of images.
+
+    Args:
+        rounds: Trains the bodies of every round; called once, when somebody asks.
+        of_client: The position of each client's body.
+        clip: Outputs are clipped to [-clip, clip].
+
+    Returns:
+        Blocks of a message; none of the sum of clients with different bodies.
+    """
+    known = functools.cache(rounds)
+
+    def enters(message: Message, classes: int) -> list[LinearBlock]:
+        networks = known()[message.round]
+        place = of_client.get(message.sender, 0 if len(networks) == 1 else None)
+        if place is None:
+            return []
+        vectors = OfImages(functools.partial(_outputs, networks[place], clip))
+        return [
+            replace(block, field=f"{block.field} of round {message.round}", of=vectors)
+            if block.of == "features"
+            else block
+            for block in linear_blocks(message, classes)
+        ]
+
+    return enters
+
+
+def _outputs(body: nn.Module, clip: float, images: Images) -> NDArray[np.float64]:
+    return np.clip(outputs(body, images), -clip, clip).astype(np.float64)
