@@ -113,7 +113,9 @@ def _server() -> str:
     assert listening.stdin is not None
     assert listening.stdout is not None
     atexit.register(folder.cleanup)
-    atexit.register(listening.communicate)
+    atexit.register(listening.wait)
+    # Its standard input may be open in forks of this process, and then closing it would not end it.
+    atexit.register(listening.terminate)
     assert listening.stdout.readline() == "listening\n"
     return path
 

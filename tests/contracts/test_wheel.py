@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -61,11 +62,18 @@ def _checkout(folder: Path) -> set[str]:
     return names
 
 
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout that nobody changes."""
+    folder = tmp_path_factory.mktemp("clean")
+    _checkout(folder)
+    return folder
+
+
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A clean checkout to break."""
-    _checkout(tmp_path / "checkout")
-    return tmp_path / "checkout"
+def checkout(clean: Path, tmp_path: Path) -> Path:
+    """A checkout to break by removing or adding: its files are those of the clean one."""
+    return Path(shutil.copytree(clean, tmp_path / "checkout", symlinks=True, copy_function=os.link))
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ methods:
   - fedcgs: {label: exact, counts: exact, epsilon: 50}
   - fedcgs: {label: open, epsilon: .inf}
 audits:
-  - dp_claim: {mechanism_trials: 20000}
+  - dp_claim: {mechanism_trials: 20000, replays: 8}
 """
 
 

@@ -253,6 +253,18 @@ def test_a_gradient_of_many_records_is_tried_as_one_and_said_to_be_unsure() -> N
     assert "is tried as gradient" in found["a"].text
 
 
+@pytest.mark.filterwarnings("ignore:.*(overflow|invalid value):RuntimeWarning")
+@pytest.mark.parametrize("height", [1e200, 1e308])
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("joined", [False, True])
+def test_what_overflows_as_a_pair_is_told_nothing_of(height: float, counted: bool, joined: bool) -> None:
+    """Numbers of records that are infinite, or no numbers, are no reading's."""
+    pair = {"gram": np.full((4, 4), height), "f": np.full((10, 4), height)}
+    rest = {"n": np.ones(10)} if counted else {}
+    found = _found([({"f": pair["f"]} if joined else pair) | rest], 10)
+    assert found["f"].reading.kind is None
+
+
 def test_layers_of_a_shuffled_gradient_are_put_in_their_order() -> None:
     arrays = _backpropagated(5, 0)
     shuffled = [{name: arrays[name] for name in "dbca"}]

@@ -99,6 +99,8 @@ _FOUND: list[tuple[str, Any]] = [
     ("environment.plan", {"file": 5, "lines": []}),
     ("data", []),
     ("plan", None),
+    ("plan", 0),
+    ("plan.data.attributes", [[]]),
 ]
 
 
@@ -110,7 +112,7 @@ def test_an_edited_number_is_refused_in_words_or_shown(
     whole = (run / "record.json").read_text()
     tree = _edited(json.loads(whole), tuple(path.split(".")), value)
     try:
-        for command in (_COMMANDS[0], _COMMANDS[5], _COMMANDS[8]):
+        for command in (_COMMANDS[0], _COMMANDS[5], _COMMANDS[8], ("next", "RUN")):
             _met(run, tree, command, monkeypatch)
     finally:
         (run / "record.json").write_text(whole)

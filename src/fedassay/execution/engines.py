@@ -213,10 +213,11 @@ def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources) -> Don
     """Cells as tasks of a Ray cluster: the one that RAY_ADDRESS names, else one of `jobs` workers on this machine.
 
     The run folder must be on a disk that every machine of the cluster sees at the same path. A task whose worker
-    dies is started again by us, not by Ray, so that every result is taken exactly once.
+    or machine dies is started again by us, not by Ray, so that every result is taken exactly once.
 
     Raises:
         PlanError: ray is not installed, or no machine of the cluster has what a cell needs.
+        ConnectionError: A machine died, and no other that is left has it.
     """
     try:
         import ray
@@ -232,12 +233,15 @@ def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources) -> Don
         ray.init(address=address or "local", logging_level="error", log_to_driver=False, **local)
     try:
         memory = None if needs.memory is None else int(needs.memory * (1 << 30))
-        _must_fit(ray.nodes(), {"CPU": threads, "GPU": needs.gpus, "memory": memory or 0})
+        needed = {"CPU": threads, "GPU": needs.gpus, "memory": memory or 0}
+        _must_fit(ray.nodes(), needed)
         # Ray sets OMP_NUM_THREADS of a worker to the cores that its task asks for, and shows it its own GPUs only.
         placed = ray.remote(num_cpus=threads, num_gpus=needs.gpus, memory=memory, max_retries=0)
         task = placed(work_in_ray)
         carried = _carried()
         shared = ray.put(work)
+        gone = (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError)
+        died = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, *gone)
         tries = dict.fromkeys(keys, 1)
         running = {task.remote(shared, key, carried): key for key in keys}
         while running:
@@ -245,7 +249,11 @@ def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources) -> Don
             key = running.pop(future)
             try:
                 yield key, ray.get(future)
-            except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+            except died as error:
+                if isinstance(error, gone) and not _fits(ray.nodes(), needed):
+                    raise ConnectionError(
+                        "the Ray cluster lost the machine that had a cell, and no other has what a cell asks for"
+                    ) from None
                 if tries[key] == _TRIES:
                     yield key, None
                     continue
@@ -258,11 +266,17 @@ def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources) -> Don
             ray.shutdown()
 
 
+def _fits(nodes: Sequence[dict[str, Any]], needed: dict[str, float]) -> bool:
+    """Whether a machine that is alive has what a cell needs."""
+    there = [node["Resources"] for node in nodes if node["Alive"]]
+    return any(all(has.get(name, 0) >= value for name, value in needed.items()) for has in there)
+
+
 def _must_fit(nodes: Sequence[dict[str, Any]], needed: dict[str, float]) -> None:
     """Ray would wait for a machine that nobody adds."""
-    there = [node["Resources"] for node in nodes if node["Alive"]]
-    if any(all(has.get(name, 0) >= value for name, value in needed.items()) for has in there):
+    if _fits(nodes, needed):
         return
+    there = [node["Resources"] for node in nodes if node["Alive"]]
     largest = {name: max((has.get(name, 0) for has in there), default=0) for name in needed}
     raise PlanError(
         f"resources: a cell asks for {_in_words(needed)}, which no machine of the Ray cluster has "

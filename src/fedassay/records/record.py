@@ -426,15 +426,16 @@ class RunRecord(Frozen):
     @classmethod
     def _sections(cls, plan: Any) -> Any:
         """What pages read of a plan is of the type that plans have: a record may have been written by hand."""
-        sections = plan if isinstance(plan, dict) else {}
+        if not isinstance(plan, dict):
+            raise ValueError(f"given {shown(plan)}; must be a mapping")
         for name, kind, words in (
             *((name, dict, "a mapping") for name in _MAPPINGS),
             *((name, list | tuple, "a list") for name in ("methods", "attacks", "audits")),
         ):
-            if sections.get(name) is not None and not isinstance(sections[name], kind):
-                raise ValueError(f"{name}: given {shown(sections[name])}; must be {words}")
+            if plan.get(name) is not None and not isinstance(plan[name], kind):
+                raise ValueError(f"{name}: given {shown(plan[name])}; must be {words}")
         for name, nested in _NESTED.items():
-            for key, value in (sections.get(name) or {}).items():
+            for key, value in (plan.get(name) or {}).items():
                 if key not in nested and isinstance(value, dict | list | tuple):
                     raise ValueError(f"{name}.{key}: given {shown(value)}; must be a single value")
         return plan

@@ -207,7 +207,8 @@ class _Names:
         }
         data = record.plan.get("data") if isinstance(record.plan, dict) else None
         held = data.get("attributes") if isinstance(data, dict) else None
-        self.attributes = frozenset(held) if isinstance(held, (list, tuple)) else frozenset()
+        held = held if isinstance(held, (list, tuple)) else ()
+        self.attributes = frozenset(name for name in held if isinstance(name, str))
         parts = {part for path in paths for part in re.split(r"[/\\]", path)}
         stems = {PurePath(part).stem for part in parts}
         self._paths = _pattern(paths)

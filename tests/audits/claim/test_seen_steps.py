@@ -251,7 +251,7 @@ def test_false_claims_on_null_runs_are_no_more_than_nominal() -> None:
 
 def test_dp_claim_observes_a_private_training(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(epsilon=4.0, clients=2, records=80)
-    method = lookup("method", "ensemble")()
+    method = lookup("method", "ensemble")(dp_sgd={"epochs": 5})
     (finding,) = DpClaimAudit(canaries=1000).assess(None, make_context(task, method))
     observed = finding.metrics["observed"].value
     assert finding.verdict == "sound", finding.reason
@@ -267,7 +267,8 @@ def test_dp_claim_refutes_a_training_with_half_of_the_noise(
 ) -> None:
     _half_of_the_noise(monkeypatch)
     task = make_task(epsilon=4.0, clients=2, records=80)
-    (finding,) = DpClaimAudit(canaries=4000).assess(None, make_context(task, lookup("method", "ensemble")()))
+    method = lookup("method", "ensemble")(dp_sgd={"epochs": 5})
+    (finding,) = DpClaimAudit(canaries=4000).assess(None, make_context(task, method))
     observed = finding.metrics["observed"].value
     assert finding.verdict == "unsound", finding.reason
     assert observed is not None

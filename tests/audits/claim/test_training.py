@@ -36,7 +36,7 @@ MakeContext = Callable[..., AuditContext]
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"local_epochs": 2},
     "ensemble": {},
-    "feddiff": {"epochs": 2, "steps": 4, "classifier": {"epochs": 1}, "dp_sgd": {"epochs": 2, "draws": 1}},
+    "feddiff": {"epochs": 1, "steps": 2, "classifier": {"epochs": 1}, "dp_sgd": {"epochs": 1, "draws": 1}},
     "fedcvae": {"local_epochs": 1, "hidden": 8},
 }
 

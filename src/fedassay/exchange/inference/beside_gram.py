@@ -74,6 +74,9 @@ def try_reading(
             trial.refuted = "the table is outside the range of the matrix"
             return trial
         squares = np.asarray((within[:, kept] ** 2 / values[kept]).sum(axis=1))
+        if not np.isfinite(squares).all():
+            trial.refuted = "the numbers of records that it gives are infinite"
+            return trial
         trial.counts.append(squares)
         trial.full.append(bool(kept.all()))
         if nonnegative(plain) and float(sums.min(initial=0)) < -1e-3 * float(np.abs(sums).max(initial=0)):
