@@ -50,7 +50,9 @@ LIMITS = (
     "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with probability "
     ".95 "
     "(`tests/calibration/test_detection.py` plants leaks of that size), over findings that read `no_leak_found`. "
-    "It falls with the number of records: every report prints its own.",
+    "It falls with the number of records: every report prints its own. Limits of unlike kinds stand apart: each row "
+    "says what its figures count or are a share of, and by which mechanism the leak was planted; a bound on epsilon is "
+    "of a run.",
 )
 SITUATIONS = (
     "## One situation, one verdict",
@@ -182,18 +184,29 @@ def _alarms(total: int, alarms: int, unclear: int) -> tuple[str, str, str]:
 
 
 def _limits(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:
-    held: dict[tuple[str, str], list[float]] = {}
+    held: dict[tuple[str, ...], list[float]] = {}
     for finding in [finding for item in mutants if item["fault"] == UNCHANGED for finding in item["findings"]]:
         if finding["limit"] is not None:
-            held.setdefault((finding["audit"], finding["limit"][0]), []).append(finding["limit"][1])
-    for audit, metric, value in (sweep or {"limits": []})["limits"]:
-        held.setdefault((audit, metric), []).append(value)
+            *kind, value = finding["limit"]
+            held.setdefault((finding["audit"], *kind), []).append(value)
+    for *kind, value in (sweep or {"limits": []})["limits"]:
+        held.setdefault(tuple(kind), []).append(value)
     rows = [
-        (audit, metric, str(len(values)), *(f"{each:.3g}" for each in _spread(values)))
-        for (audit, metric), values in sorted(held.items())
+        (audit, metric, _of(thing), _words(planted), str(len(values)), *(f"{each:.3g}" for each in _spread(values)))
+        for (audit, metric, thing, planted), values in sorted(held.items())
     ]
-    rows = rows or [(UNMEASURED,) * 6]
-    return _table(("audit", "measured in", "findings", "smallest", "median", "largest"), rows)
+    rows = rows or [(UNMEASURED,) * 8]
+    head = ("audit", "measured in", "of", "planted", "findings", "smallest", "median", "largest")
+    return _table(head, rows)
+
+
+def _of(thing: str) -> str:
+    """The unit in the plural, or that there is none."""
+    return {"canary": "canaries", "class": "classes"}.get(thing, f"{_words(thing)}s") if thing else "a run"
+
+
+def _words(identifier: str) -> str:
+    return identifier.replace("_", " ") or "not said"
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:

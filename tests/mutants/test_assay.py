@@ -36,13 +36,24 @@ def test_what_was_not_measured_is_said() -> None:
 
 def test_the_page_counts_by_fault() -> None:
     rows = [_row("leaky", "found"), _row("leaky", "wrong reason"), _row("attack", "found", "flipped")]
-    limit = {"audit": "membership", "limit": ["share", 0.1]}
-    rows += [_row("honest", "flagged"), _row("attack", "passed", "unchanged", findings=[limit])]
+    limits = [
+        {"audit": "membership", "limit": [*kind, value]}
+        for *kind, value in (
+            ("share", "record", "copied", 0.1),
+            ("share", "client", "copied", 0.9),
+            ("share", "training_record", "copied", 0.2),
+            ("epsilon", "", "", 2.0),
+        )
+    ]
+    rows += [_row("honest", "flagged"), _row("attack", "passed", "unchanged", findings=limits)]
     made = page(rows, None, "numpy 1")
     assert "| methods that leak | less noise | 2 | 1 | 1 of 2 (at most 97.5 %) | 0 |" in made
     assert "| **broken attacks** | all | 1 | 1 | 0 of 1 (at most 95 %) | 0 |" in made
     assert "| honest variations of methods | 1 | 1 of 1 (at most 100 %) | 0 of 1 (0 %) |" in made
-    assert "| membership | share | 1 | 0.1 | 0.1 | 0.1 |" in made
+    assert "| membership | share | records | copied | 1 | 0.1 | 0.1 | 0.1 |" in made
+    assert "| membership | share | clients | copied | 1 | 0.9 | 0.9 | 0.9 |" in made
+    assert "| membership | share | training records | copied | 1 | 0.2 | 0.2 | 0.2 |" in made
+    assert "| membership | epsilon | a run | not said | 1 | 2 | 2 | 2 |" in made
 
 
 def test_the_figures_are_of_a_revision_of_this_repository() -> None:

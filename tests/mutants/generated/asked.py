@@ -1,6 +1,6 @@
 """Asks the oracles about changes of the package, one process for each: reads and answers as `worker.py` does.
 
-    python tests/mutants/generated/asked.py PACKAGE
+    python tests/mutants/generated/asked.py PACKAGE methods|attacks
 
 A task is {out, log, limit, what, file, source, ...}; what is found is written to `out` as JSON.
 """
@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from cells import CASES, configured, pairs, runner  # noqa: E402
+from cripples import CELLS, ready  # noqa: E402
 from leaks import judge  # noqa: E402
 from patched import forgetting, patch  # noqa: E402
 from places import traced  # noqa: E402
@@ -79,15 +80,43 @@ def _leak(task: dict[str, Any]) -> dict[str, Any]:
     return {"status": "leaks" if found.leaks else "unseen", **vars(found)}
 
 
-QUESTIONS = {"lines": _lines, "leak": _leak}
+def _attack_lines(task: dict[str, Any]) -> dict[str, Any]:
+    """What an attack runs on its target, its score and what it returns as it is."""
+    run = READY[task["case"]]
+    score, digest = run()
+    return {"lines": traced(Path(sys.argv[1]), run), "score": score, "digest": digest}
+
+
+def _cripple(task: dict[str, Any]) -> dict[str, Any]:
+    """Whether an attack is crippled on its target."""
+    run = READY[task["case"]]
+    if task["remembers"]:
+        run = forgetting(run, task["file"])
+    try:
+        score, digest = run()
+    except Exception as error:  # noqa: BLE001 - whatever a fault breaks
+        return {"status": "crash", "why": repr(error)[:200]}
+    if digest == task["digest"]:
+        return {"status": "equal"}
+    return {"status": "crippled" if score <= task["score"] / 2 else "unseen", "score": score}
+
+
+QUESTIONS = {"lines": _lines, "leak": _leak, "attack lines": _attack_lines, "cripple": _cripple}
+READY: dict[str, Any] = {}
+"""Attacks on their targets, made by the package as it is."""
 
 
 def _warm() -> None:
-    """Import the package and run every cell once, so that no question has to."""
+    """Import the package and run every cell of a kind once, so that no question has to."""
     sys.path.insert(0, str(Path(sys.argv[1]).parent))
     package = importlib.import_module("fedassay")
     if not Path(str(package.__file__)).is_relative_to(sys.argv[1]):
         raise RuntimeError(f"{package.__file__} was imported, not the copy in {sys.argv[1]}")
+    if sys.argv[2] == "attacks":
+        for name, cell in CELLS.items():
+            READY[name] = ready(cell)
+            READY[name]()
+        return
     for case in CASES:
         run, sides = _method({"case": case})
         run(sides[0][0], 0, False)

@@ -18,14 +18,11 @@ CASES: dict[str, str] = {
     "fedcgs-expansion": ADDED,
     "fedcgs-float32": ADDED,
     "fedpft": SAME,
-    "fedpft-full": SAME,
     "fedpft-spherical": SAME,
     "fedpft-sums": ADDED,
-    "dp-em": ADDED,
     "fedpft-chain": SAME,
     "fedlog": ADDED,
     "fedlog-replace-one": REPLACED,
-    "fedlog-c": ADDED,
     "afl": ADDED,
     "fed3r": ADDED,
     "fed3r-assembled": ADDED,
@@ -109,7 +106,7 @@ def pairs(adjacency: str) -> list[Pair]:
 
 
 @cache
-def _pixels() -> Any:
+def pixels() -> Any:
     from fedassay.backbones import build
     from fedassay.backbones.base import BackboneRequest
     from fedassay.data.images import ImageSet
@@ -150,10 +147,10 @@ def runner(method: str, parameters: dict[str, Any], adjacency: str) -> Run:
         def noise(self) -> Seeds:  # type: ignore[override]
             return Seeds(self.root).child("oracle")
 
-    held, pixels = digits(), _pixels()
+    held, extractor = digits(), pixels()
 
     def records(name: str, images: Any, labels: Any) -> Records:
-        return Records(name, images, labels, pixels.extract)
+        return Records(name, images, labels, extractor.extract)
 
     test = records("test", held.images[1500:1550], held.labels[1500:1550])
     public = records("public", held.images[1200:1300], held.labels[1200:1300])
@@ -164,7 +161,7 @@ def runner(method: str, parameters: dict[str, Any], adjacency: str) -> Run:
             test=test,
             public=public,
             classes=10,
-            backbone=pixels,
+            backbone=extractor,
             privacy=PrivacyTarget(epsilon=EPSILON, delta=DELTA, adjacency=adjacency),
             seeds=Seeds(0),
             device="cpu",

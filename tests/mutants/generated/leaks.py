@@ -31,6 +31,7 @@ PROMISING = 0.03
 HOPELESS = -0.12
 """How far it may be from the claim on `FEW` runs, where the best of many always looks better than it is."""
 PAIRS = 2
+SERVER = "server"
 
 Vector = NDArray[np.float64]
 Pair = tuple[Any, Any]
@@ -45,16 +46,13 @@ class Row:
         form: What is no number: who sends what to whom, types, shapes, releases, claim and notes.
         fields: Where each array begins and ends in `values`.
         values: All numbers, shape (p,).
+        digest: Equal where clients send the same to the bit: what the server sends follows from that.
     """
 
     form: str
     fields: tuple[tuple[int, int], ...]
     values: Vector
-
-    @property
-    def digest(self) -> str:
-        """Equal where transcripts are equal to the bit."""
-        return hashlib.sha256(self.form.encode() + self.values.tobytes()).hexdigest()
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,7 @@ def row_of(transcript: Any) -> Row:
         ValueError: It holds a number that is none.
     """
     said, parts, fields, start = [transcript.claim.model_dump_json(), repr(transcript.notes)], [], [], 0
+    sent = hashlib.sha256("".join(said).encode())
     for message in transcript.messages:
         for name, item in message.fields.items():
             release = item.release.model_dump_json()
@@ -94,10 +93,12 @@ def row_of(transcript: Any) -> Row:
             said.append(f"{head}/{item.values.dtype}/{item.values.shape}/{release}")
             parts.append(np.ravel(item.values).astype(np.float64))
             fields.append((start, start := start + parts[-1].size))
+            if message.sender != SERVER:
+                sent.update(said[-1].encode() + parts[-1].tobytes())
     values = np.concatenate(parts)
     if not np.isfinite(values).all():
         raise ValueError("NaN or infinity is sent")
-    return Row("\n".join(said), tuple(fields), values)
+    return Row("\n".join(said), tuple(fields), values, sent.hexdigest())
 
 
 def judge(run: Run, pairs: list[Pair]) -> Shown:

@@ -15,7 +15,7 @@ import numpy as np
 from catalogue import Edit
 from operators import OPERATORS, Change, changes, compiles
 
-RELEVANT = re.compile(
+RELEVANT = (
     r"noise|sigma|scale|clip|sensitiv|calibrat|mechanism|release|norm|one_hot|pack|weights|epsilon|delta|second|"
     r"sums|counts|moments|mean"
 )
@@ -81,7 +81,7 @@ def traced(package: Path, work: Callable[[], Any]) -> Lines:
 
 
 def drawn(
-    package: Path, lines: dict[str, Lines], folders: Sequence[tuple[str, float]], seed: int
+    package: Path, lines: dict[str, Lines], folders: Sequence[tuple[str, float]], seed: int, words: str
 ) -> Iterator[Drawn]:
     """Faults without end, or until none is left: an operator, a cell, and a change of a line that it runs.
 
@@ -90,6 +90,7 @@ def drawn(
         lines: What each cell runs.
         folders: Beginnings of files' names, and how often each is asked for.
         seed: Of the draw.
+        words: A regular expression on the changed lines.
     """
     rng = np.random.default_rng(seed)
     cells, seen, idle = sorted(lines), set(), 0
@@ -103,7 +104,7 @@ def drawn(
             (file, change)
             for file, own in sets[case]
             if file.startswith(folder) and file not in ASIDE
-            for change in _relevant(package / file).get(operator, ())
+            for change in _relevant(package / file, words).get(operator, ())
             if change.line in own
         ]
         idle += 1
@@ -140,12 +141,12 @@ def changes_of(file: Path) -> tuple[Change, ...]:
 
 
 @cache
-def _relevant(file: Path) -> dict[str, tuple[Change, ...]]:
+def _relevant(file: Path, words: str) -> dict[str, tuple[Change, ...]]:
     """The changes of a file's relevant lines, by operator."""
     source, found = _source(file), {}
     for change in changes_of(file):
         end = source.find("\n", change.end)
-        if RELEVANT.search(source[source.rfind("\n", 0, change.start) + 1 : end]):
+        if re.search(words, source[source.rfind("\n", 0, change.start) + 1 : end]):
             found.setdefault(change.operator, []).append(change)
     return {operator: tuple(held) for operator, held in found.items()}
 
