@@ -2,7 +2,10 @@
 
     python tests/mutants/score.py runs/mutants.json
     python tests/mutants/specificity.py runs/specificity.json
-    python tests/mutants/assay.py runs/mutants.json [runs/specificity.json] > docs/assay.md
+    python tests/mutants/generated/generate.py methods runs/methods.jsonl --seed 4
+    python tests/mutants/generated/generate.py attacks runs/attacks.jsonl --seed 3
+    python tests/mutants/assay.py runs/mutants.json [runs/specificity.json] \\
+        [--generated runs/methods.jsonl runs/attacks.jsonl] > docs/assay.md
 
 Without a result, the page says of each figure that it was not measured. Nothing on it is written by hand.
 """
@@ -14,12 +17,18 @@ import json
 import platform
 import statistics
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from catalogue import UNCHANGED
+from catalogue import GENERATED, UNCHANGED
+
+sys.path.append(str(Path(__file__).resolve().parent / "generated"))
+
+from cripples import CELLS  # noqa: E402
 
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.verdict import LADDER
@@ -39,6 +48,19 @@ SENSITIVITY = (
     "broken attack is found where nothing that it concerns reads `no_leak_found`, on a plan where the unbroken "
     "attack was conclusive. Other faults than these may be missed.",
 )
+FAULTS = (
+    "## Faults by a generator",
+    "Faults above were thought of. These were not: `tests/mutants/generated/operators.py` makes one small change at "
+    "random in code that runs (a call, a term or an argument left out, half a scale, arguments or statements in another "
+    "order, another variable, a cast, one more or less, a constant for data, the first answer for all). A fault of a "
+    "method counts where a classifier that shares no code with the audits tells two neighbouring data sets apart by what "
+    "clients send, beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A fault of an attack "
+    "counts where half of its raw score on the truth is gone (`cripples.py`). Faults that only raise an error, that "
+    "change nothing of what is sent or returned, or that this classifier cannot see are tried and do not count; methods "
+    "that train networks, and attacks on images, are not among those that were tried. Each that counts is audited "
+    "under the same claim by the command line.",
+)
+SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
 SPECIFICITY = (
     "## Specificity",
     "Honest variations of private methods must not be flagged; findings on honest methods at finite epsilon must "
@@ -119,24 +141,61 @@ CHANGED = (
 )
 
 
-def page(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None, versions: str) -> str:
+def page(
+    mutants: Sequence[dict[str, Any]],
+    sweep: dict[str, Any] | None,
+    versions: str,
+    drawn: Sequence[dict[str, Any]] = (),
+) -> str:
     """The page.
 
     Args:
         mutants: Rows of `score.py`; empty: not measured.
         sweep: The result of `specificity.py`, or None.
         versions: Of what the figures were measured with; empty: not measured.
+        drawn: Rows of `generated/generate.py`, of methods and of attacks.
     """
-    parts = [*HEAD, situations(), *SENSITIVITY, _sensitivity(mutants), *SPECIFICITY, _specificity(mutants, sweep)]
+    parts = [*HEAD, situations(), *SENSITIVITY, _sensitivity(mutants), *faults(drawn)]
+    parts += [*SPECIFICITY, _specificity(mutants, sweep)]
     parts += [*LIMITS, _limits(mutants, sweep), "## Measured with", versions or UNMEASURED]
     parts += [__doc__.split("\n\n")[1]]
     return "\n\n".join(parts) + "\n"
+
+
+def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
+    """What became of generated faults, and why each survivor is one."""
+    rows: list[tuple[str, ...]] = []
+    survivors: list[tuple[str, ...]] = []
+    argued = tomllib.loads(SURVIVORS.read_text(encoding="utf-8"))
+    for status, words in (("leaks", "methods that leak"), ("crippled", "crippled attacks")):
+        own = [row for row in drawn if (row["case"] in CELLS) == (status == "crippled")]
+        counted = [row for row in own if row["status"] == status]
+        for operator in sorted({row["operator"] for row in counted}):
+            rows.append(_drawn(words, operator, [row for row in own if row["operator"] == operator], status))
+        rows.append(_drawn(f"**{words}**", "all", own, status) if own else (words, *[UNMEASURED] * 8))
+        for row in counted:
+            if row["outcome"] != "found":
+                survivors.append((f"`{row['name']}`", row["verdict"], argued.get(row["name"], "not argued")))
+    head = ("which", "change", "tried", "error", "nothing changed", "not seen", "count", "found", "not found")
+    told = [*FAULTS, _table(head, rows)]
+    if survivors:
+        told += ["Those that were not found:", _table(("fault", "verdict", "why"), survivors)]
+    return told
+
+
+def _drawn(words: str, operator: str, rows: Sequence[dict[str, Any]], status: str) -> tuple[str, ...]:
+    """One row of generated faults."""
+    of = Counter("crash" if row["status"] == "failed" else row["status"] for row in rows)
+    found = sum(row.get("outcome") == "found" for row in rows)
+    counts = (len(rows), of["crash"], of["equal"], of["unseen"], of[status], found)
+    return (words, operator, *map(str, counts), _bounded(of[status] - found, of[status]))
 
 
 def _sensitivity(mutants: Sequence[dict[str, Any]]) -> str:
     rows = []
     for kind, words in (("leaky", "methods that leak"), ("attack", "broken attacks")):
         own = [item for item in mutants if item["kind"] == kind and item["fault"] != UNCHANGED]
+        own = [item for item in own if not item["fault"].startswith(GENERATED)]
         for fault in sorted({item["fault"] for item in own}):
             rows.append(_found(words, fault, [item for item in own if item["fault"] == fault]))
         rows.append(_found(f"**{words}**", "all", own))
@@ -232,13 +291,15 @@ def main() -> int:
     parser.add_argument("mutants", nargs="?", type=Path, help="What score.py wrote.")
     parser.add_argument("specificity", nargs="?", type=Path, help="What specificity.py wrote.")
     parser.add_argument("--revision", default="", help="That was measured; left out: the one that is checked out.")
+    parser.add_argument("--generated", nargs=2, type=Path, default=(), help="What generate.py wrote: both kinds.")
     given = parser.parse_args()
+    drawn = [json.loads(line) for file in given.generated for line in file.read_text(encoding="utf-8").splitlines()]
     revision = given.revision or str(describe("cpu", [], datetime.now(UTC)).get("git_revision", ""))
     mutants, sweep = (
         None if path is None else json.loads(path.read_text(encoding="utf-8"))
         for path in (given.mutants, given.specificity)
     )
-    sys.stdout.write(page(mutants or [], sweep, _versions(revision) if mutants or sweep else ""))
+    sys.stdout.write(page(mutants or [], sweep, _versions(revision) if mutants or sweep else "", drawn))
     return 0
 
 

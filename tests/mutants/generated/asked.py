@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from cells import CASES, configured, pairs, runner  # noqa: E402
 from cripples import CELLS, ready  # noqa: E402
-from leaks import judge  # noqa: E402
+from leaks import in_common, judge, strength  # noqa: E402
 from patched import forgetting, patch  # noqa: E402
 from places import traced  # noqa: E402
 from worker import serve  # noqa: E402
@@ -63,7 +63,7 @@ def _lines(task: dict[str, Any]) -> dict[str, Any]:
     run, pairs = _method(task)
     digests = _digests(run, pairs)
     lines = traced(Path(sys.argv[1]), lambda: [run(side, 0, False) for pair in pairs for side in pair])
-    return {"lines": lines, "digests": digests}
+    return {"lines": lines, "digests": digests, "strength": [strength(in_common(run, pair)) for pair in pairs]}
 
 
 def _leak(task: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _leak(task: dict[str, Any]) -> dict[str, Any]:
     try:
         if _digests(run, pairs) == task["digests"]:
             return {"status": "equal"}
-        found = judge(run, pairs)
+        found = judge(run, pairs, task["strength"])
     except Exception as error:  # noqa: BLE001 - whatever a fault breaks
         return {"status": "crash", "why": repr(error)[:200]}
     return {"status": "leaks" if found.leaks else "unseen", **vars(found)}

@@ -15,12 +15,18 @@ import numpy as np
 from catalogue import Edit
 from operators import OPERATORS, Change, changes, compiles
 
-RELEVANT = (
-    r"noise|sigma|scale|clip|sensitiv|calibrat|mechanism|release|norm|one_hot|pack|weights|epsilon|delta|second|"
-    r"sums|counts|moments|mean"
-)
-"""Words of lines that noise, clip, aggregate or pack."""
-RATHER = {"halve a scale": 2.0, "drop a term": 2.0, "constant for data": 1.5, "drop an argument": 0.5}
+RELEVANT = r"noise|sigma|scale|clip|sensitiv|calibrat|mechanism|epsilon|delta|norm|root|\bmu\b|shape|grid|exact|upper|key"
+"""Words of lines that noise and clip."""
+RATHER = {
+    "halve a scale": 4.0,
+    "drop a term": 3.0,
+    "off by one": 2.0,
+    "constant for data": 2.0,
+    "drop a call": 2.0,
+    "flip a condition": 2.0,
+    "drop an argument": 0.5,
+    "swap arguments": 0.7,
+}
 """How often kinds of changes are drawn, where not once: what is left out where it is needed only crashes."""
 
 ASIDE = ("privacy/reruns.py", "privacy/paper_formulas.py")
