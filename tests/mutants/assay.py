@@ -28,7 +28,7 @@ from catalogue import GENERATED, UNCHANGED
 
 sys.path.append(str(Path(__file__).resolve().parent / "generated"))
 
-from cripples import CELLS  # noqa: E402
+from cripples import CELLS
 
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.verdict import LADDER
@@ -50,15 +50,16 @@ SENSITIVITY = (
 )
 FAULTS = (
     "## Faults by a generator",
-    "Faults above were thought of. These were not: `tests/mutants/generated/operators.py` makes one small change at "
-    "random in code that runs (a call, a term or an argument left out, half a scale, arguments or statements in another "
-    "order, another variable, a cast, one more or less, a constant for data, the first answer for all). A fault of a "
-    "method counts where a classifier that shares no code with the audits tells two neighbouring data sets apart by what "
-    "clients send, beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A fault of an attack "
-    "counts where half of its raw score on the truth is gone (`cripples.py`). Faults that only raise an error, that "
-    "change nothing of what is sent or returned, or that this classifier cannot see are tried and do not count; methods "
-    "that train networks, and attacks on images, are not among those that were tried. Each that counts is audited "
-    "under the same claim by the command line.",
+    "Faults above were thought of. These were not: `tests/mutants/generated/operators.py` makes one small "
+    "change at random in code that runs (a call, a term or an argument left out, half a scale, arguments or "
+    "statements in another order, another variable, a cast, one more or less, a constant for data, the first "
+    "answer for all). A fault of a method counts where a classifier that shares no code with the audits tells "
+    "two neighbouring data sets apart by what clients send, beyond a claim of (.05, .5), at the level of one "
+    "in a million (`leaks.py`). A fault of an attack counts where half of its raw score on the truth is gone "
+    "(`cripples.py`). Faults that only raise an error, that change nothing of what is sent or returned, or "
+    "that this classifier cannot see are tried and do not count; methods that train networks, and attacks on "
+    "images, are not among those that were tried. Each that counts is audited under the same claim by the "
+    "command line.",
 )
 SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
 SPECIFICITY = (
@@ -69,12 +70,11 @@ SPECIFICITY = (
 )
 LIMITS = (
     "## Limits of detection",
-    "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with probability "
-    ".95 "
-    "(`tests/calibration/test_detection.py` plants leaks of that size), over findings that read `no_leak_found`. "
-    "It falls with the number of records: every report prints its own. Limits of unlike kinds stand apart: each row "
-    "says what its figures count or are a share of, and by which mechanism the leak was planted; a bound on epsilon is "
-    "of a run.",
+    "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with "
+    "probability .95 (`tests/calibration/test_detection.py` plants leaks of that size), over findings that "
+    "read `no_leak_found`. It falls with the number of records: every report prints its own. Limits of unlike "
+    "kinds stand apart: each row says what its figures count or are a share of, and by which mechanism the "
+    "leak was planted; a bound on epsilon is of a run.",
 )
 SITUATIONS = (
     "## One situation, one verdict",
@@ -251,7 +251,14 @@ def _limits(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> 
     for *kind, value in (sweep or {"limits": []})["limits"]:
         held.setdefault(tuple(kind), []).append(value)
     rows = [
-        (audit, metric, _of(thing), _words(planted), str(len(values)), *(f"{each:.3g}" for each in _spread(values)))
+        (
+            audit,
+            metric,
+            _of(thing),
+            _words(planted),
+            str(len(values)),
+            *(f"{each:.3g}" for each in _spread(values)),
+        )
         for (audit, metric, thing, planted), values in sorted(held.items())
     ]
     rows = rows or [(UNMEASURED,) * 8]
@@ -293,7 +300,9 @@ def main() -> int:
     parser.add_argument("--revision", default="", help="That was measured; left out: the one that is checked out.")
     parser.add_argument("--generated", nargs=2, type=Path, default=(), help="What generate.py wrote: both kinds.")
     given = parser.parse_args()
-    drawn = [json.loads(line) for file in given.generated for line in file.read_text(encoding="utf-8").splitlines()]
+    drawn = [
+        json.loads(line) for file in given.generated for line in file.read_text(encoding="utf-8").splitlines()
+    ]
     revision = given.revision or str(describe("cpu", [], datetime.now(UTC)).get("git_revision", ""))
     mutants, sweep = (
         None if path is None else json.loads(path.read_text(encoding="utf-8"))

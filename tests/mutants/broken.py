@@ -25,7 +25,8 @@ class Said:
         verdict: Of the finding.
         reason: Of the verdict.
         caught: Whether its positive control was caught; None where it had none.
-        limit: Its limit of detection: the metric, what that counts or is a share of, the mechanism that was planted,
+        limit: Its limit of detection: the metric, what that counts or is a share of, the mechanism that was
+        planted,
             and the value; None where it has none.
     """
 

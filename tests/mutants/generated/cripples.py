@@ -75,9 +75,7 @@ CELLS: dict[str, Cell] = {
         "message_algebra", "message", ("fedpft", {"components": 10, "covariance": "diag"}), 3, 90, "vectors"
     ),
     "labels": Cell("label_distribution", "message", HIDDEN, 8, 360, "labels"),
-    "membership": Cell(
-        "membership", "membership", ("fedcgs", {}), 3, 360, "members", {"shadows": 0}, _GAME
-    ),
+    "membership": Cell("membership", "membership", ("fedcgs", {}), 3, 360, "members", {"shadows": 0}, _GAME),
     "membership-means": Cell(
         "membership", "membership", ("fedpft", {"components": 1}), 3, 360, "members", {"shadows": 0}, _GAME
     ),

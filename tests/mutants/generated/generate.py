@@ -2,11 +2,11 @@
 
     python tests/mutants/generated/generate.py methods|attacks RESULT.jsonl [--number 150] [--seed 0]
 
-Every fault is one change that `operators` makes at random in code that a private method, or an attack, runs. One of a
-method counts where `leaks` refutes the claim from transcripts; it is then audited under the same claim by the ordinary
-path, and found where a claim is called `unsound` or `unsupported`. One of an attack counts where `cripples` sees half
-of the attack's score gone; it is found where the attack's findings do not read `no_leak_found`. Every fault that was
-tried is a line of the result; a result that is there is gone on with.
+Every fault is one change that `operators` makes at random in code that a private method, or an attack, runs. One
+of a method counts where `leaks` refutes the claim from transcripts; it is then audited under the same claim by the
+ordinary path, and found where a claim is called `unsound` or `unsupported`. One of an attack counts where
+`cripples` sees half of the attack's score gone; it is found where the attack's findings do not read
+`no_leak_found`. Every fault that was tried is a line of the result; a result that is there is gone on with.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ class Attacks:
             record, why = planned(audits, package, own, cell.plan)
             self._intact[case] = () if record is None else said_in(record)
             told = Counter(item.verdict for item in self._intact[case] if item.attack == cell.attack)
-            print(f"{case}: score {self._cells[case]['score']:.3g}, {dict(told)} {why}", file=sys.stderr, flush=True)
+            print(
+                f"{case}: score {self._cells[case]['score']:.3g}, {dict(told)} {why}", file=sys.stderr, flush=True
+            )
 
     @property
     def lines(self) -> dict[str, Lines]:
@@ -176,7 +178,11 @@ class Attacks:
         cell = CELLS[fault.case]
         record, why = planned(self._audits, package, folder, cell.plan)
         if record is None or record["errors"]:
-            return {"verdict": "error", "outcome": "error", "reasons": [why or str(record and record["errors"])[:600]]}
+            return {
+                "verdict": "error",
+                "outcome": "error",
+                "reasons": [why or str(record and record["errors"])[:600]],
+            }
         concern, intact = Concern(attack=cell.attack, audit=cell.audit), self._intact[fault.case]
         # Where the attack as it is finds no leak there is none to miss: labels that the adjacency makes public.
         silent = {item.key for item in intact if item.verdict == "no_leak_found"}

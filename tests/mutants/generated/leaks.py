@@ -1,13 +1,13 @@
 """Does a method leak more than it claims? Asked of its transcripts alone, by code that the audits do not know.
 
-The method runs many times, with noise and hidden coins drawn anew, on two neighbouring data sets. What is public (first
-weights, projections) is the same in every run. A classifier of whole transcripts is made from some of the runs, and
-judged on others: under (epsilon, delta) the share of the second data set that it names is at most e^epsilon times the
-share of the first that it names as well, plus delta. A leak is counted where exact bounds (Clopper and Pearson, 1934)
-refute that at `LEVEL`, over all pairs of data sets and looks together.
+The method runs many times, with noise and hidden coins drawn anew, on two neighbouring data sets. What is public
+(first weights, projections) is the same in every run. A classifier of whole transcripts is made from some of the
+runs, and judged on others: under (epsilon, delta) the share of the second data set that it names is at most
+e^epsilon times the share of the first that it names as well, plus delta. A leak is counted where exact bounds
+(Clopper and Pearson, 1934) refute that at `LEVEL`, over all pairs of data sets and looks together.
 
-The claim is (.05, .5): half as much noise as that needs is refuted by some hundred runs, where (1, 1e-5) would take
-many thousands. The method computes its noise for either by the same lines.
+The claim is (.05, .5): half as much noise as that needs is refuted by some hundred runs, where (1, 1e-5) would
+take many thousands. The method computes its noise for either by the same lines.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from scipy.stats import beta
 
 EPSILON, DELTA = 0.05, 0.5
 LEVEL = 1e-6
-PAIRED, FEW, CHOSEN, JUDGED, MORE = 24, 40, 120, 400, 1600
-"""Runs a side: with the noise in common, to choose a statistic and a threshold (some of them before the others), at
-the first look, at the second."""
-PROMISING = 0.03
+PAIRED, FEW, CHOSEN, JUDGED, MORE = 24, 40, 120, 400, 800
+"""Runs a side: with the noise in common, to choose a statistic and a threshold (some of them before the others),
+at the first look, at the second."""
+PROMISING = 0.05
 """How far beyond the claim the chosen classifier must be where it was chosen, for it to be judged."""
 MORE_THAN = 1.05
 """How much further apart two data sets must seem than without the change."""
@@ -105,7 +105,8 @@ def row_of(transcript: Any) -> Row:
 
 
 def strength(rows: list[list[Row]]) -> list[float]:
-    """How far apart two data sets seem, from runs with the noise in common: nothing where transcripts differ in form.
+    """How far apart two data sets seem, from runs with the noise in common: nothing where transcripts differ in
+    form.
 
     By all numbers, and by what is left of them when their partners are taken off (see `_measure`).
     """
@@ -127,7 +128,8 @@ def judge(run: Run, pairs: list[Pair], intact: list[list[float]]) -> Shown:
     Args:
         run: The method as it is changed.
         pairs: Neighbours.
-        intact: `strength` of the method as it is shipped, pair by pair. Where the same noise shows no more, nothing is
+        intact: `strength` of the method as it is shipped, pair by pair. Where the same noise shows no more,
+        nothing is
             looked for.
     """
     best = Shown(False)
@@ -173,9 +175,7 @@ def _roots(place: int, first: int, runs: int) -> range:
     return range(start, start + runs)
 
 
-def _classifier(
-    rows: list[list[Row]], chosen: list[list[Row]], least: float
-) -> Callable[[Row], bool] | None:
+def _classifier(rows: list[list[Row]], chosen: list[list[Row]], least: float) -> Callable[[Row], bool] | None:
     """Names the second data set; None where nothing is found that is beyond the claim by `least`."""
     measure = _measure(rows)
     first, second = (np.array([measure(row) for row in side]) for side in chosen)
@@ -209,9 +209,10 @@ def _classifier(
 def _measure(rows: list[list[Row]]) -> Callable[[Row], Vector]:
     """Statistics of a transcript that may tell the two data sets apart, made from runs with the noise in common.
 
-    One for its form; for each field the likelihood ratio of independent Gaussians, the energy around the mean and the
-    share of exact zeros; the largest deviation of all; and the likelihood ratio of what is left of numbers when the one
-    that goes with them most closely, anywhere in the transcript, is taken off: noise that was used twice.
+    One for its form; for each field the likelihood ratio of independent Gaussians, the energy around the mean and
+    the share of exact zeros; the largest deviation of all; and the likelihood ratio of what is left of numbers
+    when the one that goes with them most closely, anywhere in the transcript, is taken off: noise that was used
+    twice.
     """
     known = {row.form for row in rows[0]}
     form = rows[0][0].form
@@ -243,8 +244,8 @@ def _linear(first: Vector, second: Vector) -> tuple[Any, ...]:
     """The likelihood ratio of independent Gaussians, from runs (m, p) of each side with the noise in common.
 
     Returns:
-        Variance, weight and shift of each number (p,), the places of those that differ; partners (see `_partners`), and
-        weight and shift of what is left of numbers without them.
+        Variance, weight and shift of each number (p,), the places of those that differ; partners (see
+        `_partners`), and weight and shift of what is left of numbers without them.
     """
     shift = second.mean(axis=0) - first.mean(axis=0)
     varying = _variance(first, second)
@@ -253,7 +254,15 @@ def _linear(first: Vector, second: Vector) -> tuple[Any, ...]:
     partner, factor, kept = _partners(first, strongest)
     left = [side[:, kept] - factor * side[:, partner] for side in (first, second)]
     left_shift = left[1].mean(axis=0) - left[0].mean(axis=0)
-    return varying, shift / varying, shift, moved, (partner, factor, kept), left_shift / _variance(*left), left_shift
+    return (
+        varying,
+        shift / varying,
+        shift,
+        moved,
+        (partner, factor, kept),
+        left_shift / _variance(*left),
+        left_shift,
+    )
 
 
 def _variance(first: Vector, second: Vector) -> Vector:

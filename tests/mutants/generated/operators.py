@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 SCALE = re.compile(r"scale|sigma|sensitivity|norm|clip|std|deviation|radius|multiplier|varian|bound|weight|total")
 """Names of what is a scale."""
@@ -134,7 +135,7 @@ def _halve(node: ast.AST, at: _Within) -> News:
 def _swap(node: ast.AST, at: _Within) -> News:
     """Two arguments, or operands whose order matters, change places."""
     if isinstance(node, ast.Call):
-        for first, second in zip(node.args, node.args[1:], strict=False):
+        for first, second in pairwise(node.args):
             (start, end), (after, stop) = at.text.span(first), at.text.span(second)
             whole, last = at.text.span(node)
             source = at.text.source
@@ -220,7 +221,7 @@ OPERATORS = (*ON_NODES, REORDER)
 
 
 def changes(source: str) -> list[Change]:
-    """All changes of a file, in the order of the text; none leaves it as it is, some (`compiles`) are no Python."""
+    """All changes of a file, in the order of the text; some (`compiles`) are no Python."""
     tree, text = ast.parse(source), _Text(source)
     modules = frozenset(
         (alias.asname or alias.name).split(".")[0]
@@ -301,7 +302,7 @@ def _reordered(function: ast.FunctionDef, text: _Text) -> Iterator[Change]:
             if not isinstance(block, list):
                 continue
             lines = _code(block)
-            for first, second in zip(lines, lines[1:], strict=False):
+            for first, second in pairwise(lines):
                 if isinstance(first, SIMPLE) and isinstance(second, SIMPLE):
                     (start, end), (after, stop) = text.span(first), text.span(second)
                     source = text.source

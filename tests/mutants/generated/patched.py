@@ -1,7 +1,7 @@
 """A change of one file of a package that is imported already: its functions get the changed code.
 
-Every name by which a function is known elsewhere goes on to mean that function, so nothing is imported again. A copy
-of the package on the disk, as audits get it, is the same and takes seconds.
+Every name by which a function is known elsewhere goes on to mean that function, so nothing is imported again. A
+copy of the package on the disk, as audits get it, is the same and takes seconds.
 """
 
 from __future__ import annotations

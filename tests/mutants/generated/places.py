@@ -15,7 +15,9 @@ import numpy as np
 from catalogue import Edit
 from operators import OPERATORS, Change, changes, compiles
 
-RELEVANT = r"noise|sigma|scale|clip|sensitiv|calibrat|mechanism|epsilon|delta|norm|root|\bmu\b|shape|grid|exact|upper|key"
+RELEVANT = (
+    r"noise|sigma|scale|clip|sensitiv|calibrat|mechanism|epsilon|delta|norm|root|\bmu\b|shape|grid|exact|upper|key"
+)
 """Words of lines that noise and clip."""
 RATHER = {
     "halve a scale": 4.0,

@@ -25,7 +25,7 @@ from cripples import CELLS  # noqa: E402
 METHODS, ATTACKS = 28, 12
 """Entries of the sample."""
 WHOLE = ("gram", "algebra-sums", "labels", "membership", "gallery", "gallery-ridge", "attributes")
-"""Cells of attacks where all that the shipped attack finds is a leak, or nothing: an entry needs no narrower concern."""
+"""Cells of attacks where all that the shipped attack finds is a leak: an entry needs no narrower concern."""
 HEAD = """# Made by `python tests/mutants/generated/sample.py`; change that.
 # Faults that operators on the syntax tree made at random, that an oracle counted, and that the audits found.
 """
@@ -46,7 +46,9 @@ def written(rows: Sequence[dict[str, Any]]) -> str:
     """The rows as a file of the catalogue."""
     cells = sorted({row["case"] for row in rows if row["status"] == "crippled"})
     parts = [HEAD, *(_plan(case) for case in cells)]
-    parts += [_entry(row) for row in sorted(rows, key=lambda row: (row["status"], row["file"], row["line"], row["name"]))]
+    parts += [
+        _entry(row) for row in sorted(rows, key=lambda row: (row["status"], row["file"], row["line"], row["name"]))
+    ]
     return "\n".join(parts)
 
 
