@@ -61,6 +61,13 @@ FAULTS = (
     "images, are not among those that were tried. Each that counts is audited under the same claim by the "
     "command line.",
 )
+NOTICED = (
+    "### Would the tests notice?",
+    "The same changes in all functions of the rooms that claims and verdicts rest on, each run through that room's own "
+    "tests (`tests/mutants/generated/rooms.py`). Equivalent are changes after which nothing that anybody can ask for "
+    "is another; each is named with its reason in `tests/mutants/generated/rooms.toml`.",
+)
+ROOMS = Path(__file__).resolve().parent / "generated" / "rooms.toml"
 SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
 SPECIFICITY = (
     "## Specificity",
@@ -180,7 +187,21 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
     told = [*FAULTS, _table(head, rows)]
     if survivors:
         told += ["Those that were not found:", _table(("fault", "verdict", "why"), survivors)]
-    return told
+    return [*told, *noticed()]
+
+
+def noticed() -> list[str]:
+    """What share of changes the tests of rooms notice."""
+    rows = []
+    for room, held in tomllib.loads(ROOMS.read_text(encoding="utf-8")).items():
+        judged = held["drawn"] - held["unclear"] - len(held["equivalent"])
+        for when in ("before", "after"):
+            count = held[when]
+            least = clopper_pearson(count, judged, side="lower").low
+            share = f"{count} of {judged} ({100 * count / judged:.0f} %; at least {100 * float(least):.0f} %)"
+            rows.append((f"`{room}/`", when, str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]), share))
+    head = ("room", "tests added for what was missed", "drawn", "equivalent", "unclear", "noticed, of the others")
+    return [*NOTICED, _table(head, rows)]
 
 
 def _drawn(words: str, operator: str, rows: Sequence[dict[str, Any]], status: str) -> tuple[str, ...]:
