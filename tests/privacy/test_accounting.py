@@ -105,6 +105,12 @@ def test_pure_events_compose_optimally_and_never_worse_than_basic(epsilon0, coun
     assert optimal_pure_delta(epsilon0, count, 0.99 * total.epsilon) > DELTA
 
 
+def test_very_many_pure_events_are_a_gaussian():
+    """Randomised responses of epsilon e tend to mu = e sqrt(count) (Dong, Roth and Su 2022, Theorem 3.5)."""
+    total = compose([PureEvent(1e-3)] * 70_000, DELTA)
+    assert total.epsilon == pytest.approx(epsilon_of(1e-3 * math.sqrt(70_000), DELTA), rel=1e-3)
+
+
 def test_a_single_pure_event_and_tiny_deltas_use_basic_composition():
     assert compose([PureEvent(1.0)], DELTA).epsilon == 1.0
     tiny = compose([PureEvent(1.0), GaussianEvent(1.0)], 1e-30)
