@@ -63,9 +63,9 @@ FAULTS = (
 )
 NOTICED = (
     "### Would the tests notice?",
-    "The same changes in all functions of the rooms that claims and verdicts rest on, each run through that room's own "
-    "tests (`tests/mutants/generated/rooms.py`). Equivalent are changes after which nothing that anybody can ask for "
-    "is another; each is named with its reason in `tests/mutants/generated/rooms.toml`.",
+    "The same changes in all functions of the rooms that claims and verdicts rest on, each run through that "
+    "room's own tests (`tests/mutants/generated/rooms.py`). Equivalent are changes after which nothing that "
+    "anybody can ask for is another; each is named with its reason in `tests/mutants/generated/rooms.toml`.",
 )
 ROOMS = Path(__file__).resolve().parent / "generated" / "rooms.toml"
 SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
@@ -174,6 +174,8 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
     rows: list[tuple[str, ...]] = []
     survivors: list[tuple[str, ...]] = []
     argued = tomllib.loads(SURVIVORS.read_text(encoding="utf-8"))
+    # The same change may be drawn again under another seed.
+    drawn = list({(row["case"], *row["edit"].values()): row for row in drawn}.values())
     for status, words in (("leaks", "methods that leak"), ("crippled", "crippled attacks")):
         own = [row for row in drawn if (row["case"] in CELLS) == (status == "crippled")]
         counted = [row for row in own if row["status"] == status]
@@ -183,7 +185,7 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
         for row in counted:
             if row["outcome"] != "found":
                 survivors.append((f"`{row['name']}`", row["verdict"], argued.get(row["name"], "not argued")))
-    head = ("which", "change", "tried", "error", "nothing changed", "not seen", "count", "found", "not found")
+    head = ("which", "change", "tried", "error", "nothing changed", "not seen", "count", "found by", "not found")
     told = [*FAULTS, _table(head, rows)]
     if survivors:
         told += ["Those that were not found:", _table(("fault", "verdict", "why"), survivors)]
@@ -199,7 +201,9 @@ def noticed() -> list[str]:
             count = held[when]
             least = clopper_pearson(count, judged, side="lower").low
             share = f"{count} of {judged} ({100 * count / judged:.0f} %; at least {100 * float(least):.0f} %)"
-            rows.append((f"`{room}/`", when, str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]), share))
+            rows.append(
+                (f"`{room}/`", when, str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]), share)
+            )
     head = ("room", "tests added for what was missed", "drawn", "equivalent", "unclear", "noticed, of the others")
     return [*NOTICED, _table(head, rows)]
 
@@ -207,9 +211,11 @@ def noticed() -> list[str]:
 def _drawn(words: str, operator: str, rows: Sequence[dict[str, Any]], status: str) -> tuple[str, ...]:
     """One row of generated faults."""
     of = Counter("crash" if row["status"] == "failed" else row["status"] for row in rows)
-    found = sum(row.get("outcome") == "found" for row in rows)
-    counts = (len(rows), of["crash"], of["equal"], of["unseen"], of[status], found)
-    return (words, operator, *map(str, counts), _bounded(of[status] - found, of[status]))
+    verdicts = Counter(row["verdict"] for row in rows if row["status"] == status and row["outcome"] == "found")
+    found = sum(verdicts.values())
+    counts = (len(rows), of["crash"], of["equal"], of["unseen"], of[status])
+    told = ", ".join(f"{count} `{verdict}`" for verdict, count in sorted(verdicts.items()))
+    return (words, operator, *map(str, counts), told or "0", _bounded(of[status] - found, of[status]))
 
 
 def _sensitivity(mutants: Sequence[dict[str, Any]]) -> str:
