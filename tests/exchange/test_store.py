@@ -50,7 +50,10 @@ def test_sizes_of_what_is_not_read_are_those_of_large_arrays_too(tmp_path: Path)
     message = Message(0, "client/0", SERVER, {"B": MessageField(array, "second_moment", exact())})
     (kept,) = Spool(tmp_path, limit=0).keep_all([message])
     assert kept.stored is not None
-    assert (kept.fields["B"].size, kept.fields["B"].nbytes) == (array.size, array.nbytes)
+    found = (kept.fields["B"].size, kept.fields["B"].nbytes)
+    # A number of half precision would be rounded before it is compared.
+    assert all(isinstance(size, int) for size in found)
+    assert found == (array.size, array.nbytes)
 
 
 def test_without_a_folder_everything_stays_in_memory() -> None:

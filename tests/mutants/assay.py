@@ -2,7 +2,7 @@
 
     python tests/mutants/score.py runs/mutants.json
     python tests/mutants/specificity.py runs/specificity.json
-    python tests/mutants/generated/generate.py methods runs/methods.jsonl --seed 4
+    python tests/mutants/generated/generate.py methods runs/methods.jsonl --seed 6
     python tests/mutants/generated/generate.py attacks runs/attacks.jsonl --seed 3
     python tests/mutants/assay.py runs/mutants.json [runs/specificity.json] \\
         [--generated runs/methods.jsonl runs/attacks.jsonl] > docs/assay.md
@@ -326,6 +326,7 @@ def main() -> int:
     parser.add_argument("specificity", nargs="?", type=Path, help="What specificity.py wrote.")
     parser.add_argument("--revision", default="", help="That was measured; left out: the one that is checked out.")
     parser.add_argument("--generated", nargs=2, type=Path, default=(), help="What generate.py wrote: both kinds.")
+    parser.add_argument("--drawn-with", default="", help="Revision and seeds of these, in words.")
     given = parser.parse_args()
     drawn = [
         json.loads(line) for file in given.generated for line in file.read_text(encoding="utf-8").splitlines()
@@ -335,7 +336,10 @@ def main() -> int:
         None if path is None else json.loads(path.read_text(encoding="utf-8"))
         for path in (given.mutants, given.specificity)
     )
-    sys.stdout.write(page(mutants or [], sweep, _versions(revision) if mutants or sweep else "", drawn))
+    measured = _versions(revision) if mutants or sweep else ""
+    if given.drawn_with:
+        measured += f"\n\nGenerated faults: {given.drawn_with}."
+    sys.stdout.write(page(mutants or [], sweep, measured, drawn))
     return 0
 
 
