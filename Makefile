@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-wheel test-flower test-mlflow mutants check docs format bench bench-full clean
+.PHONY: quickstart test test-slow test-wheel test-flower test-mlflow mutants faults check docs format bench bench-full clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +39,12 @@ test-mlflow: $(STAMP)
 # within 20 minutes on two cores. Fails where a leak is not found, or an honest variation is flagged.
 mutants: $(STAMP)
 	$(BIN)/python tests/mutants/score.py runs/mutants.json
+
+# Draws faults by seed, audits those that an oracle counts, and writes a sample of them for `make mutants`: hours.
+faults: $(STAMP)
+	$(BIN)/python tests/mutants/generated/generate.py methods runs/methods.jsonl --number 80 --seed 6
+	$(BIN)/python tests/mutants/generated/generate.py attacks runs/attacks.jsonl --number 80 --seed 3
+	$(BIN)/python tests/mutants/generated/sample.py runs/methods.jsonl runs/attacks.jsonl
 
 check: $(STAMP) docs
 	$(BIN)/ruff check .

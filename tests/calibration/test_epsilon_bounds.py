@@ -71,6 +71,17 @@ def test_bonferroni_over_ranks_covers_randomised_response_and_sees_every_side():
             assert threshold_bound(*pair, delta=DELTA, rng=rng, choice="bonferroni").epsilon > 3.5
 
 
+@pytest.mark.parametrize("n", [50, 4000])
+def test_bonferroni_over_ranks_is_clopper_and_pearsons_of_none_and_all_for_scores_apart(n):
+    """Of n of n and of none of n these are a^(1/n) and 1 - a^(1/n), a what each of two bounds an event may err."""
+    ranks = {0} | {int(min(1.6**power, n / 2)) for power in range(40)}
+    error = 0.05 / (2 * 4 * len(ranks))
+    low = error ** (1 / n)
+    rng = np.random.default_rng(0)
+    bound = threshold_bound(rng.random(n), 2 + rng.random(n), delta=DELTA, rng=rng, choice="bonferroni")
+    assert bound.epsilon == pytest.approx(math.log((low - DELTA) / (1 - low)), rel=1e-9)
+
+
 def test_gdp_bound_is_refused_below_a_thousand_releases_a_side():
     """Laplace scores pass for Gaussian at 100 a side, where the bound exceeded the truth in a third of runs."""
     for n in (100, 999):

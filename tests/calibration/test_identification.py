@@ -36,6 +36,14 @@ def test_vectors_that_are_their_records_are_found() -> None:
     np.testing.assert_allclose(found.chance, 5 / 30)
 
 
+def test_every_hit_counts_however_many_there_are() -> None:
+    private = np.eye(3)
+    vectors = private[np.arange(2051) % 3]
+    found = identify([Group(vectors, private, -private, 0)], np.random.default_rng(0), draws=10)
+    assert found is not None
+    assert found.test.value == 2051
+
+
 def test_ranks_are_those_of_a_plain_search() -> None:
     rng = np.random.default_rng(1)
     private, others, vectors = (rng.standard_normal((n, 3)) for n in (3, 7, 4))

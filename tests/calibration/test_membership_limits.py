@@ -9,7 +9,7 @@ from scipy.stats import norm
 from fedassay.audits.membership.detection_limit import Size, detectable
 from fedassay.audits.membership.separation import Allowed, above_chance_p, separate_one_release
 from fedassay.audits.stats.gdp_bound import gdp_bound
-from fedassay.audits.stats.refuted import refuted_epsilon
+from fedassay.audits.stats.refuted import Refuted, refuted_epsilon
 from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.privacy.gaussian import mu_of
 from fedassay.records.record import Limit
@@ -126,3 +126,12 @@ def test_few_releases_refute_nothing_large() -> None:
     limit = refuted_epsilon(8.0, delta=1e-5, n=200, confidence=0.999)
     assert limit.smallest is None
     assert "nothing by the assumption-free" in limit.words
+
+
+@pytest.mark.parametrize(
+    ("gaussian", "free", "smallest"), [(3.0, 4.0, 3.0), (4.0, 3.0, 3.0), (None, 5.0, 5.0), (6.0, None, 6.0)]
+)
+def test_the_smallest_epsilon_is_that_of_either_bound(
+    gaussian: float | None, free: float | None, smallest: float
+) -> None:
+    assert Refuted(gaussian, free, 2000, 0.95).smallest == smallest

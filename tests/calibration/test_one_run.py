@@ -134,6 +134,8 @@ def test_guesses_are_made_at_both_ends():
         lambda: p_value(5, 6, 3, 1.0, 0.0),
         lambda: rejects(gaussian_inverse(1.0), 5, 4, 5, 0.05),
         lambda: one_run_fdp_bound([1.0, 2.0], [True, False], delta=0.0),
+        lambda: one_run_fdp_bound([1.0, 2.0], [True, False], delta=0.1, confidence=1.0),
+        lambda: one_run_fdp_bound([1.0, 2.0], [True, False], delta=0.1, confidence=0.0),
     ],
 )
 def test_nonsense_is_refused(call):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from fedassay.audits.stats.permutation import gap
-from fedassay.audits.stats.resampling import difference, mean_of, mean_of_top, resampled
+from fedassay.audits.stats.resampling import ALONE, difference, mean_of, mean_of_top, resampled
 
 
 def test_the_interval_of_a_mean_covers() -> None:
@@ -50,6 +51,19 @@ def test_a_null_difference_of_the_best_seldom_passes() -> None:
         statistic = difference(mean_of_top(first, first, 20), mean_of_top(second, second, 20))
         passed += resampled(300, statistic, rng, tests=6, draws=400).corrected_low > 0
     assert passed / 300 <= 0.05
+
+
+def test_where_the_draws_reach_so_far_the_lower_of_two_ends_counts() -> None:
+    """With two rows far below, that is the bootstrap's quantile; few draws do not reach it: Student's counts."""
+    values = np.append(np.random.default_rng(8).normal(0.0, 0.1, 58), [-20.0, -20.0])
+    drawn = values[np.random.default_rng(9).integers(0, 60, size=(20_000, 60))].mean(axis=1)
+    quantile = float(np.quantile(drawn, ALONE))
+    student = float(values.mean() - t.isf(ALONE, 59) * values.std(ddof=1) / np.sqrt(60))
+    assert quantile < student - 0.15
+    many = resampled(60, mean_of(values), np.random.default_rng(10), draws=20_000).alone_low
+    assert many == pytest.approx(quantile, abs=0.04)
+    few = [resampled(60, mean_of(values), np.random.default_rng(seed), draws=200).alone_low for seed in range(40)]
+    assert np.mean(few) == pytest.approx(student, abs=0.04)
 
 
 def test_a_real_difference_passes() -> None:

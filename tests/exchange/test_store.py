@@ -45,6 +45,17 @@ def test_the_first_messages_stay_in_memory_and_the_rest_equal_what_was_given(tmp
             np.testing.assert_array_equal(item.values, own.values)
 
 
+def test_sizes_of_what_is_not_read_are_those_of_large_arrays_too(tmp_path: Path) -> None:
+    array = np.zeros((301, 301))
+    message = Message(0, "client/0", SERVER, {"B": MessageField(array, "second_moment", exact())})
+    (kept,) = Spool(tmp_path, limit=0).keep_all([message])
+    assert kept.stored is not None
+    found = (kept.fields["B"].size, kept.fields["B"].nbytes)
+    # A number of half precision would be rounded before it is compared.
+    assert all(isinstance(size, int) for size in found)
+    assert found == (array.size, array.nbytes)
+
+
 def test_without_a_folder_everything_stays_in_memory() -> None:
     assert all(message.stored is None for message in Spool(limit=0).keep_all(_message(i) for i in range(3)))
 

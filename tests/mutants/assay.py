@@ -2,7 +2,10 @@
 
     python tests/mutants/score.py runs/mutants.json
     python tests/mutants/specificity.py runs/specificity.json
-    python tests/mutants/assay.py runs/mutants.json [runs/specificity.json] > docs/assay.md
+    python tests/mutants/generated/generate.py methods runs/methods.jsonl --seed 6
+    python tests/mutants/generated/generate.py attacks runs/attacks.jsonl --seed 3
+    python tests/mutants/assay.py runs/mutants.json [runs/specificity.json] \\
+        [--generated runs/methods.jsonl runs/attacks.jsonl] > docs/assay.md
 
 Without a result, the page says of each figure that it was not measured. Nothing on it is written by hand.
 """
@@ -14,12 +17,18 @@ import json
 import platform
 import statistics
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from catalogue import UNCHANGED
+from catalogue import GENERATED, UNCHANGED
+
+sys.path.append(str(Path(__file__).resolve().parent / "generated"))
+
+from cripples import CELLS
 
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.verdict import LADDER
@@ -39,6 +48,27 @@ SENSITIVITY = (
     "broken attack is found where nothing that it concerns reads `no_leak_found`, on a plan where the unbroken "
     "attack was conclusive. Other faults than these may be missed.",
 )
+FAULTS = (
+    "## Faults by a generator",
+    "Faults above were thought of. These were not: `tests/mutants/generated/operators.py` makes one small "
+    "change at random in code that runs (a call, a term or an argument left out, half a scale, arguments or "
+    "statements in another order, another variable, a cast, one more or less, a constant for data, the first "
+    "answer for all). A fault of a method counts where a classifier that shares no code with the audits tells "
+    "two neighbouring data sets apart by what clients send, beyond a claim of (.05, .5), at the level of one "
+    "in a million (`leaks.py`). A fault of an attack counts where half of its raw score on the truth is gone "
+    "(`cripples.py`). Faults that only raise an error, that change nothing of what is sent or returned, or "
+    "that this classifier cannot see are tried and do not count; methods that train networks, and attacks on "
+    "images, are not among those that were tried. Each that counts is audited under the same claim by the "
+    "command line.",
+)
+NOTICED = (
+    "### Would the tests notice?",
+    "The same changes in all functions of the rooms that claims and verdicts rest on, each run through that "
+    "room's own tests (`tests/mutants/generated/rooms.py`). Equivalent are changes after which nothing that "
+    "anybody can ask for is another; each is named with its reason in `tests/mutants/generated/rooms.toml`.",
+)
+ROOMS = Path(__file__).resolve().parent / "generated" / "rooms.toml"
+SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
 SPECIFICITY = (
     "## Specificity",
     "Honest variations of private methods must not be flagged; findings on honest methods at finite epsilon must "
@@ -47,10 +77,11 @@ SPECIFICITY = (
 )
 LIMITS = (
     "## Limits of detection",
-    "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with probability "
-    ".95 "
-    "(`tests/calibration/test_detection.py` plants leaks of that size), over findings that read `no_leak_found`. "
-    "It falls with the number of records: every report prints its own.",
+    "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with "
+    "probability .95 (`tests/calibration/test_detection.py` plants leaks of that size), over findings that "
+    "read `no_leak_found`. It falls with the number of records: every report prints its own. Limits of unlike "
+    "kinds stand apart: each row says what its figures count or are a share of, and by which mechanism the "
+    "leak was planted; a bound on epsilon is of a run.",
 )
 SITUATIONS = (
     "## One situation, one verdict",
@@ -117,24 +148,81 @@ CHANGED = (
 )
 
 
-def page(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None, versions: str) -> str:
+def page(
+    mutants: Sequence[dict[str, Any]],
+    sweep: dict[str, Any] | None,
+    versions: str,
+    drawn: Sequence[dict[str, Any]] = (),
+) -> str:
     """The page.
 
     Args:
         mutants: Rows of `score.py`; empty: not measured.
         sweep: The result of `specificity.py`, or None.
         versions: Of what the figures were measured with; empty: not measured.
+        drawn: Rows of `generated/generate.py`, of methods and of attacks.
     """
-    parts = [*HEAD, situations(), *SENSITIVITY, _sensitivity(mutants), *SPECIFICITY, _specificity(mutants, sweep)]
+    parts = [*HEAD, situations(), *SENSITIVITY, _sensitivity(mutants), *faults(drawn)]
+    parts += [*SPECIFICITY, _specificity(mutants, sweep)]
     parts += [*LIMITS, _limits(mutants, sweep), "## Measured with", versions or UNMEASURED]
     parts += [__doc__.split("\n\n")[1]]
     return "\n\n".join(parts) + "\n"
+
+
+def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
+    """What became of generated faults, and why each survivor is one."""
+    rows: list[tuple[str, ...]] = []
+    survivors: list[tuple[str, ...]] = []
+    argued = tomllib.loads(SURVIVORS.read_text(encoding="utf-8"))
+    # The same change may be drawn again under another seed.
+    drawn = list({(row["case"], *row["edit"].values()): row for row in drawn}.values())
+    for status, words in (("leaks", "methods that leak"), ("crippled", "crippled attacks")):
+        own = [row for row in drawn if (row["case"] in CELLS) == (status == "crippled")]
+        counted = [row for row in own if row["status"] == status]
+        for operator in sorted({row["operator"] for row in counted}):
+            rows.append(_drawn(words, operator, [row for row in own if row["operator"] == operator], status))
+        rows.append(_drawn(f"**{words}**", "all", own, status) if own else (words, *[UNMEASURED] * 8))
+        for row in counted:
+            if row["outcome"] != "found":
+                survivors.append((f"`{row['name']}`", row["verdict"], argued.get(row["name"], "not argued")))
+    head = ("which", "change", "tried", "error", "nothing changed", "not seen", "count", "found by", "not found")
+    told = [*FAULTS, _table(head, rows)]
+    if survivors:
+        told += ["Those that were not found:", _table(("fault", "verdict", "why"), survivors)]
+    return [*told, *noticed()]
+
+
+def noticed() -> list[str]:
+    """What share of changes the tests of rooms notice."""
+    rows = []
+    for room, held in tomllib.loads(ROOMS.read_text(encoding="utf-8")).items():
+        judged = held["drawn"] - held["unclear"] - len(held["equivalent"])
+        for when in ("before", "after"):
+            count = held[when]
+            least = clopper_pearson(count, judged, side="lower").low
+            share = f"{count} of {judged} ({100 * count / judged:.0f} %; at least {100 * float(least):.0f} %)"
+            rows.append(
+                (f"`{room}/`", when, str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]), share)
+            )
+    head = ("room", "tests added for what was missed", "drawn", "equivalent", "unclear", "noticed, of the others")
+    return [*NOTICED, _table(head, rows)]
+
+
+def _drawn(words: str, operator: str, rows: Sequence[dict[str, Any]], status: str) -> tuple[str, ...]:
+    """One row of generated faults."""
+    of = Counter("crash" if row["status"] == "failed" else row["status"] for row in rows)
+    verdicts = Counter(row["verdict"] for row in rows if row["status"] == status and row["outcome"] == "found")
+    found = sum(verdicts.values())
+    counts = (len(rows), of["crash"], of["equal"], of["unseen"], of[status])
+    told = ", ".join(f"{count} `{verdict}`" for verdict, count in sorted(verdicts.items()))
+    return (words, operator, *map(str, counts), told or "0", _bounded(of[status] - found, of[status]))
 
 
 def _sensitivity(mutants: Sequence[dict[str, Any]]) -> str:
     rows = []
     for kind, words in (("leaky", "methods that leak"), ("attack", "broken attacks")):
         own = [item for item in mutants if item["kind"] == kind and item["fault"] != UNCHANGED]
+        own = [item for item in own if not item["fault"].startswith(GENERATED)]
         for fault in sorted({item["fault"] for item in own}):
             rows.append(_found(words, fault, [item for item in own if item["fault"] == fault]))
         rows.append(_found(f"**{words}**", "all", own))
@@ -182,18 +270,36 @@ def _alarms(total: int, alarms: int, unclear: int) -> tuple[str, str, str]:
 
 
 def _limits(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:
-    held: dict[tuple[str, str], list[float]] = {}
+    held: dict[tuple[str, ...], list[float]] = {}
     for finding in [finding for item in mutants if item["fault"] == UNCHANGED for finding in item["findings"]]:
         if finding["limit"] is not None:
-            held.setdefault((finding["audit"], finding["limit"][0]), []).append(finding["limit"][1])
-    for audit, metric, value in (sweep or {"limits": []})["limits"]:
-        held.setdefault((audit, metric), []).append(value)
+            *kind, value = finding["limit"]
+            held.setdefault((finding["audit"], *kind), []).append(value)
+    for *kind, value in (sweep or {"limits": []})["limits"]:
+        held.setdefault(tuple(kind), []).append(value)
     rows = [
-        (audit, metric, str(len(values)), *(f"{each:.3g}" for each in _spread(values)))
-        for (audit, metric), values in sorted(held.items())
+        (
+            audit,
+            metric,
+            _of(thing),
+            _words(planted),
+            str(len(values)),
+            *(f"{each:.3g}" for each in _spread(values)),
+        )
+        for (audit, metric, thing, planted), values in sorted(held.items())
     ]
-    rows = rows or [(UNMEASURED,) * 6]
-    return _table(("audit", "measured in", "findings", "smallest", "median", "largest"), rows)
+    rows = rows or [(UNMEASURED,) * 8]
+    head = ("audit", "measured in", "of", "planted", "findings", "smallest", "median", "largest")
+    return _table(head, rows)
+
+
+def _of(thing: str) -> str:
+    """The unit in the plural, or that there is none."""
+    return {"canary": "canaries", "class": "classes"}.get(thing, f"{_words(thing)}s") if thing else "a run"
+
+
+def _words(identifier: str) -> str:
+    return identifier.replace("_", " ") or "not said"
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:
@@ -219,13 +325,21 @@ def main() -> int:
     parser.add_argument("mutants", nargs="?", type=Path, help="What score.py wrote.")
     parser.add_argument("specificity", nargs="?", type=Path, help="What specificity.py wrote.")
     parser.add_argument("--revision", default="", help="That was measured; left out: the one that is checked out.")
+    parser.add_argument("--generated", nargs=2, type=Path, default=(), help="What generate.py wrote: both kinds.")
+    parser.add_argument("--drawn-with", default="", help="Revision and seeds of these, in words.")
     given = parser.parse_args()
+    drawn = [
+        json.loads(line) for file in given.generated for line in file.read_text(encoding="utf-8").splitlines()
+    ]
     revision = given.revision or str(describe("cpu", [], datetime.now(UTC)).get("git_revision", ""))
     mutants, sweep = (
         None if path is None else json.loads(path.read_text(encoding="utf-8"))
         for path in (given.mutants, given.specificity)
     )
-    sys.stdout.write(page(mutants or [], sweep, _versions(revision) if mutants or sweep else ""))
+    measured = _versions(revision) if mutants or sweep else ""
+    if given.drawn_with:
+        measured += f"\n\nGenerated faults: {given.drawn_with}."
+    sys.stdout.write(page(mutants or [], sweep, measured, drawn))
     return 0
 
 

@@ -25,7 +25,9 @@ class Said:
         verdict: Of the finding.
         reason: Of the verdict.
         caught: Whether its positive control was caught; None where it had none.
-        limit: Metric and value of its limit of detection; None where it has none.
+        limit: Its limit of detection: the metric, what that counts or is a share of, the mechanism that was
+        planted,
+            and the value; None where it has none.
     """
 
     cell: str
@@ -36,7 +38,7 @@ class Said:
     verdict: str
     reason: str
     caught: bool | None = None
-    limit: tuple[str, float] | None = None
+    limit: tuple[str, str, str, float] | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -61,11 +63,16 @@ def said_in(record: dict[str, Any]) -> tuple[Said, ...]:
             verdict=finding["verdict"],
             reason=finding["reason"],
             caught=None if (held := finding["controls"].get("positive")) is None else bool(held["caught"]),
-            limit=None if (limit := finding.get("limit")) is None else (limit["metric"], limit["value"]),
+            limit=None if (limit := finding.get("limit")) is None else limit_in(limit),
         )
         for cell in record["cells"]
         for finding in cell["findings"]
     )
+
+
+def limit_in(limit: dict[str, Any]) -> tuple[str, str, str, float]:
+    """A limit of detection as `Said` has it."""
+    return limit["metric"], limit.get("of") or "", limit.get("planted", ""), limit["value"]
 
 
 def concerned(findings: Sequence[Said], concern: Concern) -> list[Said]:

@@ -52,7 +52,10 @@ from typing import Any, Literal
 
 HERE = Path(__file__).resolve().parent
 UNCHANGED = "unchanged"
+GENERATED = "generated"
+"""How names and faults of entries begin that nobody wrote: see `generated/generate.py`."""
 Kind = Literal["leaky", "honest", "attack"]
+OTHERS = HERE / "generated" / "others.toml"
 BASE: dict[str, Any] = {
     "name": "mutant",
     "seeds": [0],
@@ -133,9 +136,14 @@ class Mutant:
     concern: Concern = Concern()
 
 
-def mutants() -> list[Mutant]:
-    """All entries, file by file, and every plan without an edit; honest unless an entry says no."""
-    found = [_mutant(entry, file) for file, held in _files().items() for entry in held.get("mutant", ())]
+def mutants(*, every: bool = False) -> list[Mutant]:
+    """All entries, file by file, and every plan without an edit; honest unless an entry says no.
+
+    Args:
+        every: With all generated faults, of which there is a sample without that.
+    """
+    files = {**_files(), **({OTHERS.name: _others()} if every else {})}
+    found = [_mutant(entry, file) for file, held in files.items() for entry in held.get("mutant", ())]
     leaking = {entry.plan for entry in found if not entry.edits}
     honest = [unchanged(plan, "honest") for plan in plans() if plan not in leaking]
     return found + honest + [unchanged(plan, "attack") for plan in attack_plans()]
@@ -151,6 +159,12 @@ def _files() -> dict[str, dict[str, Any]]:
     """All files but `plans.toml`, by name."""
     files = sorted(file for file in HERE.glob("*.toml") if file.name != "plans.toml")
     return {file.name: tomllib.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+@cache
+def _others() -> dict[str, Any]:
+    """The generated faults that are not in the sample, and their plans."""
+    return tomllib.loads(OTHERS.read_text(encoding="utf-8"))
 
 
 @cache
@@ -175,6 +189,8 @@ def plan_of(name: str) -> dict[str, Any]:
     """A whole plan, ready to be written as a file."""
     if name in attack_plans():
         return _merged(BASE, attack_plans()[name])
+    if name not in plans():
+        return _merged(BASE, _others()["plan"][name])
     own: Mapping[str, Any] = plans()[name]
     privacy: dict[str, Any] = {"epsilon": own.get("epsilon", [1.0]), "delta": 1e-5}
     if "adjacency" in own:

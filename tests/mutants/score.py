@@ -1,6 +1,6 @@
 """Break methods and attacks one way at a time, and see what the audits say: `make mutants`.
 
-    python tests/mutants/score.py [RESULT.json] [--only REGEX] [--jobs 2] [--keep FOLDER]
+    python tests/mutants/score.py [RESULT.json] [--only REGEX] [--jobs 2] [--keep FOLDER] [--all]
 
 Every entry of the catalogue runs in a copy of the package with nothing but its edits changed, on the smallest
 plan of its method, through the command line. A leaky method is found where `dp_claim` or `ledger` calls its claim
@@ -321,9 +321,10 @@ def main() -> int:
     parser.add_argument("result", nargs="?", type=Path, help="A JSON file for the result.")
     parser.add_argument("--only", default="", help="A regular expression on names; default: all.")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--all", action="store_true", help="All generated faults, and not a sample of them.")
     parser.add_argument("--keep", type=Path, help="A new folder for copies and runs, which stay there.")
     given = parser.parse_args()
-    entries = [entry for entry in mutants() if re.search(given.only, entry.name)]
+    entries = [entry for entry in mutants(every=given.all) if re.search(given.only, entry.name)]
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep or Path(temporary)

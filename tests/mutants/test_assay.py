@@ -6,11 +6,25 @@ import json
 import math
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from assay import HEAD, LIMITS, SENSITIVITY, SPECIFICITY, UNMEASURED, page, situations
+from assay import (
+    FAULTS,
+    HEAD,
+    LIMITS,
+    NOTICED,
+    ROOMS,
+    SENSITIVITY,
+    SPECIFICITY,
+    UNMEASURED,
+    faults,
+    noticed,
+    page,
+    situations,
+)
 from broken import Said
 from specificity import still_conclusive, summary
 
@@ -23,11 +37,15 @@ def _row(kind: str, outcome: str, fault: str = "less noise", **more: Any) -> dic
 
 def test_the_page_has_the_form_that_its_script_gives() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    for part in (*HEAD, situations(), *SENSITIVITY, *SPECIFICITY, *LIMITS):
+    for part in (*HEAD, situations(), *SENSITIVITY, *FAULTS, *NOTICED, *SPECIFICITY, *LIMITS):
         assert part in text
     bare = page([], None, "")
-    heads = [line for line in bare.splitlines() if line.startswith(("#", "| what", "| audit"))]
-    assert [line for line in text.splitlines() if line.startswith(("#", "| what", "| audit"))] == heads
+    heads = [
+        line for line in bare.splitlines() if line.startswith(("#", "| what", "| which", "| room", "| audit"))
+    ]
+    assert [
+        line for line in text.splitlines() if line.startswith(("#", "| what", "| which", "| room", "| audit"))
+    ] == heads
 
 
 def test_what_was_not_measured_is_said() -> None:
@@ -36,13 +54,24 @@ def test_what_was_not_measured_is_said() -> None:
 
 def test_the_page_counts_by_fault() -> None:
     rows = [_row("leaky", "found"), _row("leaky", "wrong reason"), _row("attack", "found", "flipped")]
-    limit = {"audit": "membership", "limit": ["share", 0.1]}
-    rows += [_row("honest", "flagged"), _row("attack", "passed", "unchanged", findings=[limit])]
+    limits = [
+        {"audit": "membership", "limit": [*kind, value]}
+        for *kind, value in (
+            ("share", "record", "copied", 0.1),
+            ("share", "client", "copied", 0.9),
+            ("share", "training_record", "copied", 0.2),
+            ("epsilon", "", "", 2.0),
+        )
+    ]
+    rows += [_row("honest", "flagged"), _row("attack", "passed", "unchanged", findings=limits)]
     made = page(rows, None, "numpy 1")
     assert "| methods that leak | less noise | 2 | 1 | 1 of 2 (at most 97.5 %) | 0 |" in made
     assert "| **broken attacks** | all | 1 | 1 | 0 of 1 (at most 95 %) | 0 |" in made
     assert "| honest variations of methods | 1 | 1 of 1 (at most 100 %) | 0 of 1 (0 %) |" in made
-    assert "| membership | share | 1 | 0.1 | 0.1 | 0.1 |" in made
+    assert "| membership | share | records | copied | 1 | 0.1 | 0.1 | 0.1 |" in made
+    assert "| membership | share | clients | copied | 1 | 0.9 | 0.9 | 0.9 |" in made
+    assert "| membership | share | training records | copied | 1 | 0.2 | 0.2 | 0.2 |" in made
+    assert "| membership | epsilon | a run | not said | 1 | 2 | 2 | 2 |" in made
 
 
 def test_the_figures_are_of_a_revision_of_this_repository() -> None:
@@ -94,3 +123,36 @@ def test_how_much_stays_conclusive() -> None:
     assert found["lost"] == [{**old, "reason": "too few"}]
     assert math.isnan(still_conclusive([], now)["share"])
     assert json.dumps(found)
+
+
+def _drawn(status: str, case: str, number: int, **more: Any) -> dict[str, Any]:
+    edit = {"file": "a.py", "old": str(number), "new": "x"}
+    return {"name": f"fault {number}", "operator": "cast", "case": case, "status": status, "edit": edit, **more}
+
+
+def test_generated_faults_are_counted_once_and_survivors_are_named() -> None:
+    found = {"outcome": "found", "verdict": "unsound"}
+    rows = [
+        _drawn("leaks", "fedcgs", 1, **found),
+        _drawn("leaks", "fedcgs", 1, **found),
+        _drawn("crash", "fedcgs", 2),
+    ]
+    rows += [_drawn("leaks", "fedcgs", 3, outcome="missed", verdict="sound"), _drawn("equal", "gram", 4)]
+    rows += [_drawn("crippled", "gram", 5, outcome="found", verdict="inconclusive")]
+    made = "\n".join(faults(rows))
+    assert "| **methods that leak** | all | 3 | 1 | 0 | 0 | 2 | 1 `unsound` | 1 of 2 (at most 97.5 %) |" in made
+    assert "| crippled attacks | cast | 2 | 0 | 1 | 0 | 1 | 1 `inconclusive` | 0 of 1 (at most 95 %) |" in made
+    assert "| `fault 3` | sound | not argued |" in made
+
+
+def test_shares_that_tests_notice_leave_out_equivalents_by_name() -> None:
+    held = tomllib.loads(ROOMS.read_text(encoding="utf-8"))
+    made = "\n".join(noticed())
+    for room, row in held.items():
+        judged = row["drawn"] - row["unclear"] - len(row["equivalent"])
+        assert row["before"] <= row["after"] <= judged
+        assert f"| `{room}/` | after | {row['drawn']} | {len(row['equivalent'])} |" in made
+        assert all(row["equivalent"].values())
+    for room in ("privacy", "audits/stats"):
+        row = held[room]
+        assert row["after"] >= 0.9 * (row["drawn"] - row["unclear"] - len(row["equivalent"]))

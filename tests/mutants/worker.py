@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,12 @@ HEAVY = (
 )
 
 
-def main() -> None:
-    """Serve until the input ends."""
+def serve(child: Callable[[dict[str, Any]], None]) -> None:
+    """Serve until the input ends.
+
+    Args:
+        child: Does one task, in a process of its own that it ends.
+    """
     gc.disable()
     for name in HEAVY:
         importlib.import_module(name)
@@ -49,12 +54,12 @@ def main() -> None:
     answers = sys.stdout
     for line in sys.stdin:
         task = json.loads(line)
-        status = _run(task)
+        status = _run(task, child)
         answers.write(json.dumps({"status": status}) + "\n")
         answers.flush()
 
 
-def _run(task: dict[str, Any]) -> int:
+def _run(task: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> int:
     """One plan in a child; its exit status, or 124 where it took more than its limit of processor seconds.
 
     The limit is of the processor and not of the clock, so that a busy machine breaks no attack; a run that waits
@@ -63,7 +68,7 @@ def _run(task: dict[str, Any]) -> int:
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (int(task["limit"]), int(task["limit"])))
-        _child(task)
+        work(task)
     end = time.monotonic() + 10 * task["limit"]
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -105,4 +110,4 @@ def _child(task: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_child)

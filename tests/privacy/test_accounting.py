@@ -1,6 +1,7 @@
 """Composition: exact where it can be, close to and never below the truth elsewhere."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,12 @@ def test_pure_events_compose_optimally_and_never_worse_than_basic(epsilon0, coun
     assert optimal_pure_delta(epsilon0, count, 0.99 * total.epsilon) > DELTA
 
 
+def test_very_many_pure_events_are_a_gaussian():
+    """Randomised responses of epsilon e tend to mu = e sqrt(count) (Dong, Roth and Su 2022, Theorem 3.5)."""
+    total = compose([PureEvent(1e-3)] * 70_000, DELTA)
+    assert total.epsilon == pytest.approx(epsilon_of(1e-3 * math.sqrt(70_000), DELTA), rel=1e-3)
+
+
 def test_a_single_pure_event_and_tiny_deltas_use_basic_composition():
     assert compose([PureEvent(1.0)], DELTA).epsilon == 1.0
     tiny = compose([PureEvent(1.0), GaussianEvent(1.0)], 1e-30)
@@ -197,6 +204,21 @@ def check_against_peers(seed: int) -> None:
     lower, estimate, _ = second_opinion(events, DELTA, error=0.002 * ours)
     assert ours >= lower  # never below the truth: Opacus' rigorous lower bound on the same composition
     assert ours == pytest.approx(estimate, rel=0.01)
+
+
+def test_the_second_opinion_knows_that_all_records_are_no_sample():
+    """Full batches are Gaussian mechanisms, of mu sqrt(steps) / noise (Dong, Roth and Su 2022, Corollary 3.3)."""
+    opinion = second_opinion([SubsampledGaussianEvent(4.0, 1.0, 9)], DELTA)
+    assert opinion.estimate == pytest.approx(epsilon_of(3 / 4, DELTA), rel=0.01)
+
+
+def test_many_alike_steps_are_composed_as_they_are():
+    """More steps than kinds that are told apart, of two kinds: nothing has to be taken for worse than it is."""
+    often, once = SubsampledGaussianEvent(1.0, 0.05, 1), SubsampledGaussianEvent(4.0, 0.01, 1)
+    several = [often] * (2 * limits.DISTINCT) + [once]
+    assert sorted(_fewer_sampled(several), key=repr) == sorted(several, key=repr)
+    told = compose([replace(often, steps=2 * limits.DISTINCT), once], DELTA)
+    assert compose(several, DELTA).epsilon == told.epsilon
 
 
 @pytest.mark.parametrize("seed", [1, 6, 10])

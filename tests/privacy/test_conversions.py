@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
+from fedassay.privacy import group_steps
 from fedassay.privacy.accounting import compose
 from fedassay.privacy.conversions import compose_for_group, group_pair, of_group
 from fedassay.privacy.events import GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
@@ -224,3 +225,22 @@ def test_no_replacement_of_a_group_is_worse_than_opposite_gradients() -> None:
             assert found <= bound + 2e-4
             nearest = max(nearest, found / bound)
     assert nearest > 0.99
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_places_that_are_looked_for_block_by_block_are_those_of_all_at_once(monkeypatch, replaced: bool) -> None:
+    def deltas() -> list[float]:
+        step = group_step(0.7, 0.3, 4, 1e-2, replaced=replaced)
+        return [step.get_delta_for_epsilon(epsilon) for epsilon in (0.0, 0.5, 1.0, 2.0, 4.0)]
+
+    whole = deltas()
+    monkeypatch.setattr(group_steps, "_TOGETHER", 64)
+    assert deltas() == whole
+
+
+def test_a_groups_steps_are_of_the_relation_that_is_asked_for() -> None:
+    event = SubsampledGaussianEvent(2.0, 0.05, 20)
+    for relation in ("add_remove", "replace_one"):
+        asked = compose_for_group([event], 1, 1e-5, adjacency=relation).epsilon
+        own = SubsampledGaussianEvent(2.0, 0.05, 20, relation)
+        assert asked == pytest.approx(compose([own], 1e-5).epsilon, rel=1e-9)

@@ -169,6 +169,15 @@ def test_reconstruction_without_noise_returns_the_covariance(family):
     assert repaired.raised == 0
 
 
+def test_reruns_of_fedlogs_sums_are_independent():
+    features, labels = np.random.default_rng(4).uniform(-1, 1, (6, 3)), np.array([0, 1, 1, 0, 2, 2])
+    found = m.release_fedlog_sums(features, labels, 3, clip=1.0, sigma=0.5, noise=free(3), size=(4000,))
+    assert found.shape == (4000, 3, 4)
+    exact = m.fedlog_sums(features, labels, 3)
+    np.testing.assert_allclose(found.mean(axis=0), exact, atol=5 * 0.5 / np.sqrt(4000))
+    np.testing.assert_allclose(found.std(axis=0), 0.5, rtol=0.06)
+
+
 def test_repairs_are_psd_and_counted():
     rng = np.random.default_rng(6)
     noised = m.release_mean_second_moment(FEATURES, sigmas=(1.0, 1.0), noise=FreeNoise(rng), size=(60,))

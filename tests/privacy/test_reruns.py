@@ -34,6 +34,10 @@ EXPERIMENTS = {
         for constant in (False, True)
     },
     **{f"count-sums-{a}": r.count_sums(adjacency=a, sigmas=(2.0, 1.0)) for a in (SAME, ANY, ADD)},
+    **{
+        f"count-sums-beside-constant-{a}": r.beside_constant(r.count_sums(adjacency=a, sigmas=(2.0, 1.0)))
+        for a in (SAME, ANY, ADD)
+    },
     "shared-public-counts": r.shared_sums(adjacency=SAME, sigmas=(0.0, 2.0, 1.0)),
     **{f"magnitude-{a}": r.magnitude_sum(100.0, adjacency=a, sigma=80.0) for a in (ANY, ADD)},
     **{f"vectors-{a}": r.vector_sum(0.5, adjacency=a, sigma=0.7) for a in (SAME, ANY, ADD)},

@@ -66,6 +66,7 @@ def test_the_sum_carries_the_whole_noise(clients: int) -> None:
     noise = divided.shares(FreeNoise(np.random.default_rng(1)))
     totals = sum(noise.add("T", np.float64(3.3), divided.scale, size=(4000,)) for _ in range(clients))
     exact = clients * np.rint(3.3 / divided.grid) * divided.grid
+    assert np.shape(totals) == (4000,)
     assert kstest((totals - exact) / divided.scale, "norm").pvalue > 1e-3
 
 
