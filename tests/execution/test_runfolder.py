@@ -357,3 +357,26 @@ def test_a_run_folder_that_cannot_be_made_is_the_callers(tmp_path: Path, monkeyp
         runfolder.claim(tmp_path / "out", PLAN, resume=False, force=False),
     ):
         pass
+
+
+def test_a_folder_is_free_again_though_a_process_that_was_forked_meanwhile_lives(tmp_path: Path) -> None:
+    """From Python, a second run of a private method into one folder was refused: the first one's server held it."""
+    gone, end = os.pipe()
+    with runfolder.claim(tmp_path, PLAN, resume=False, force=False):
+        process = os.fork()
+        if not process:
+            os.read(gone, 1)
+            os._exit(0)
+        with (
+            pytest.raises(PlanError, match="another fedassay run is writing"),
+            runfolder.claim(tmp_path, PLAN, resume=False, force=True),
+        ):
+            pass
+    try:
+        with runfolder.claim(tmp_path, PLAN, resume=False, force=True):
+            pass
+    finally:
+        os.write(end, b".")
+        os.waitpid(process, 0)
+        os.close(gone)
+        os.close(end)

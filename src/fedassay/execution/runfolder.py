@@ -126,6 +126,8 @@ def claim(
         manifest.note(folder, manifest.OF_THE_RUN, (*_FILES, ENVELOPE))
         yield folder
     finally:
+        # Processes that were forked meanwhile hold the file open: closing it here alone would not unlock it.
+        fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
 
