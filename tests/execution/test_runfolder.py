@@ -360,7 +360,7 @@ def test_a_run_folder_that_cannot_be_made_is_the_callers(tmp_path: Path, monkeyp
 
 
 def test_a_folder_is_free_again_though_a_process_that_was_forked_meanwhile_lives(tmp_path: Path) -> None:
-    """From Python, a second run of a private method into one folder was refused: the first one's server held it."""
+    """From Python a second run of a private method into one folder was refused: a server of the first held it."""
     gone, end = os.pipe()
     with runfolder.claim(tmp_path, PLAN, resume=False, force=False):
         process = os.fork()
