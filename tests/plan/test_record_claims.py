@@ -76,7 +76,7 @@ def test_a_plan_that_is_fitted_to_own_images_says_it_at_its_head(tmp_path: Path)
     head = [line for line in (tmp_path / "plan.yaml").read_text().splitlines() if line.startswith("#")]
     text = " ".join(line.lstrip("# ") for line in head)
     assert "a person has up to 3 records, and fedpft, fedcgs would claim for one record" in text
-    assert f"is epsilon {epsilon_of(3 * mu_of(3.0, 1e-5), 1e-5):.4g} for that person" in text
+    assert f"is epsilon {epsilon_of(3 * mu_of(2.0, 1e-5), 1e-5):.4g} for that person" in text
     load_scenario(tmp_path / "plan.yaml")
 
 
