@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedassay.records.record import RunRecord, Verdict
-from fedassay.reports.gate.policy import Policy
+from fedassay.reports.gate.policy import EPSILON_LIMIT, Policy
 from fedassay.reports.words.metrics import EPSILONS, title
 from fedassay.reports.words.numbers import short
 from fedassay.reports.words.sentences import listed
@@ -36,6 +36,12 @@ _FORBIDDEN: dict[Verdict, str] = {
 """What a policy asks that forbids a verdict."""
 
 
+_COVERAGE = {
+    "complete": "every attack that applies was conclusive, or the claim bounds what it looked for",
+    "attacked": "an attack was run wherever one applies",
+}
+
+
 def in_words(policy: Policy) -> tuple[str, ...]:
     """The rules of a policy, a clause each."""
     of = policy.epsilon_of.words or "of each release's own unit and relation"
@@ -53,7 +59,23 @@ def in_words(policy: Policy) -> tuple[str, ...]:
     if policy.must_conclude:
         rules.append(f"a result of {_all(_audit(name) for name in policy.must_conclude)}")
     rules += [_FORBIDDEN[name] for name in policy.forbidden_verdicts]
+    if policy.delta == "one_in_n":
+        rules.append("δ at most one over those whom the claim protects at the smallest client")
+    if policy.coverage in _COVERAGE:
+        rules.append(_COVERAGE[policy.coverage])
+    if policy.limit_of_detection:
+        rules.append(f"what a search without a finding may have missed: at most {_limits(policy)}")
+    if policy.requires.demands:
+        rules.append("the run is the one that the policy asks for")
     return tuple(rules)
+
+
+def _limits(policy: Policy) -> str:
+    """The largest leaks that searches may have missed."""
+    return _all(
+        f"ε = {short(bound)}" if name == EPSILON_LIMIT else f"{short(100 * bound)} % by {name.replace('_', ' ')}"
+        for name, bound in policy.limit_of_detection.items()
+    )
 
 
 def _inside(words: str) -> str:

@@ -238,7 +238,7 @@ def test_of_several_that_do_not_pass_the_one_with_the_fewest_reasons_is_named() 
 
 
 def test_the_policy_in_words_keeps_acronyms() -> None:
-    words = in_words(Policy(name="x", maximum={"ssim_gain": 0.02, "accounted": 3.0}))
+    words = in_words(Policy(name="x", maximum={"ssim_gain": 0.02, "accounted": 3.0}, coverage="any"))
     assert words == ("SSIM gain at most 0.02", "accounted ε at most 3 (of each release's own unit and relation)")
 
 
@@ -267,13 +267,14 @@ def test_a_policy_is_printed_in_words() -> None:
         claims="sound",
         must_conclude=("dp_claim", "reconstruction"),
         forbidden_verdicts=("leak", "unsound"),
+        coverage="any",
     )
     words = in_words(policy)
     assert len(words) == 7
     assert words[-3] == "a result of the audit dp claim and the audit reconstruction"
     assert words[-2:] == ("no attack finds a leak", "no claim of privacy is disproved")
     for name in get_args(Verdict):
-        (said,) = in_words(Policy(name="x", forbidden_verdicts=(name,)))
+        (said,) = in_words(Policy(name="x", forbidden_verdicts=(name,), coverage="any"))
         assert name not in said.split() or name == "leak"
     assert "at most 3" in words[0]
 

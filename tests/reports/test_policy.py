@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fedassay.records.record import Coverage, ErrorRecord, Finding, Limit, Metric, RunRecord, unmeasured
+from fedassay.reports.decision.words import in_words
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.judging import Judgement, Outcome
 from fedassay.reports.gate.policy import Policy, Scope, bounded_metrics, load_policy, parse_policy
@@ -377,3 +378,20 @@ def test_what_bounds_nothing_is_no_rule(key: str, name: str, bound: Any) -> None
     """`maximum: {accounted: .inf}` counted as a rule, and every run passed."""
     with pytest.raises(PlanError, match=rf"p: {key}(\.{name})?: .*(finite|number|above 0|days)"):
         parse_policy({"name": "p", key: {name: bound}}, "p")
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"coverage": "complete"}, "every attack that applies was conclusive"),
+        ({"coverage": "attacked", "claims": "sound"}, "an attack was run wherever one applies"),
+        ({"limit_of_detection": {"membership": 0.25, "epsilon": 6.0}}, "at most 25 % by membership and ε = 6"),
+        ({"delta": "one_in_n"}, "δ at most one over those"),
+        ({"requires": {"days": 30}}, "the run is the one that the policy asks for"),
+        ({"above_majority": True}, "accuracy above that of always naming the largest class"),
+        ({"exact_fields": "forbidden"}, "nothing is sent without noise"),
+    ],
+)
+def test_no_rule_is_left_out_of_what_a_page_says_it_was_held_to(rules: dict[str, Any], said: str) -> None:
+    """The pages left out exactly the rules that shipped plans could not keep."""
+    assert said in "; ".join(in_words(Policy.model_validate({"name": "p", **rules})))
