@@ -111,10 +111,8 @@ def kind_sought(finding: Finding) -> HarmKind:
 
 
 def unit_sought(finding: Finding) -> Unit | None:
-    """Whose secret a finding looked for; None where it is no single unit's, such as a count of labels."""
-    facts = audit_facts(finding.audit)
-    own = facts is not None and [BY_THREAT[threat] for threat in facts.threats] == ["attributes"]
-    if kind_sought(finding) in ("attributes", "counts") and not own:
+    """Whose taking part a finding looked for; None where it looked for labels, attributes or counts."""
+    if kind_sought(finding) in ("attributes", "counts"):
         return None
     stated = None if finding.limit is None else finding.limit.of
     told: list[str] = ["client"] if finding.source == _OF_CLIENTS else []

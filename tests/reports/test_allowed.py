@@ -91,8 +91,9 @@ def test_a_claim_bounds_those_whom_its_unit_covers_and_no_larger_ones(build_cell
         cell = cell_of(build_cell).model_copy(update={"unit": unit})
         assert [allowed(cell, each) is not None for each in (silent(), of_person, of_client)] == bounded
         assert (allowed(cell, silent(limit=None, source="clients")) is not None) == (unit == "client")
-        # How many records of a label a client holds is nobody's secret alone.
+        # Counts of labels are nobody's secret alone, and a guessed attribute is no recognition.
         assert allowed(cell, whole) is None
+        assert allowed(cell, silent("attribute_inference", selection="sex")) is None
 
 
 def test_the_smaller_of_what_was_missed_and_what_is_allowed_stands(build_cell: Any) -> None:
