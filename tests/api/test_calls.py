@@ -130,6 +130,29 @@ def test_a_folder_in_use_is_refused_unless_forced(ran: fedassay.Run) -> None:
     assert again.record.cells == ran.record.cells
 
 
+_TWICE = """
+import os, subprocess, sys
+import fedassay
+plan = {plan!r}
+for _ in range(2):
+    run = fedassay.run(plan, sys.argv[1], force=True, progress=False)
+    print(run.record.cells[0].privacy.verdict)
+listed = subprocess.run(["ps", "-A", "-o", "ppid=,args="], capture_output=True, text=True).stdout
+for line in listed.splitlines():
+    parent, _, command = line.strip().partition(" ")
+    if parent == str(os.getpid()) and "from multi" + "processing" not in command and command[:5] != "ps -A":
+        print("left:", command[:60])
+"""
+
+
+def test_no_process_outlives_a_run_and_its_folder_can_be_used_again(tmp_path: Path) -> None:
+    """The process that a claim's questions are forked from held the folder's lock, and a copy of all data."""
+    private = {**PLAN, "privacy": {"epsilon": 2}, "audits": ["dp_claim"], "attacks": []}
+    command = [sys.executable, "-c", _TWICE.format(plan=private), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split("\n")[:-1] == ["sound", "sound"]
+
+
 def test_check_takes_every_form_of_a_policy(ran: fedassay.Run, tmp_path: Path) -> None:
     import yaml
 

@@ -118,7 +118,8 @@ class Apart:
         self._told: set[tuple[str, int]] = set()
         self._status: int | None = None
         self._here, self._process = server(lambda there: _serve(there, make))
-        weakref.finalize(self, _end, self._here, self._process)
+        self.close = weakref.finalize(self, _end, self._here, self._process)
+        """Ends that process, once; what holds a reference keeps it from ending by itself."""
 
     @property
     def ended(self) -> bool:

@@ -65,7 +65,13 @@ def run_scenario(scenario: Scenario, output: Path | None, options: RunOptions) -
     started = datetime.now(UTC)
     folder = output or Path("runs") / f"{scenario.plan.name}-{started:%Y%m%dT%H%M%SZ}"
     with threads_limited(scenario.plan.resources.threads), output_folder(folder, options.redact) as work:
-        return folder, _run(scenario, folder, work, options, started)
+        try:
+            return folder, _run(scenario, folder, work, options, started)
+        finally:
+            # The process for questions of claims holds a copy of all data.
+            for apart in _APART.values():
+                apart.close()
+            _APART.clear()
 
 
 def _refuse_with_redact(options: RunOptions) -> None:
