@@ -64,16 +64,18 @@ def in_words(policy: Policy) -> tuple[str, ...]:
     if policy.coverage in _COVERAGE:
         rules.append(_COVERAGE[policy.coverage])
     if policy.limit_of_detection:
-        rules.append(f"what a search without a finding may have missed: at most {_limits(policy)}")
+        rules.append(f"what a search without a finding may have missed: at most {_limits(policy, of)}")
     if policy.requires.demands:
         rules.append("the run is the one that the policy asks for")
     return tuple(rules)
 
 
-def _limits(policy: Policy) -> str:
+def _limits(policy: Policy, of: str) -> str:
     """The largest leaks that searches may have missed."""
     return _all(
-        f"ε = {short(bound)}" if name == EPSILON_LIMIT else f"{short(100 * bound)} % by {name.replace('_', ' ')}"
+        f"ε = {short(bound)} ({of})"
+        if name == EPSILON_LIMIT
+        else f"{short(100 * bound)} % by {name.replace('_', ' ')}"
         for name, bound in policy.limit_of_detection.items()
     )
 

@@ -385,7 +385,10 @@ def test_what_bounds_nothing_is_no_rule(key: str, name: str, bound: Any) -> None
     [
         ({"coverage": "complete"}, "every attack that applies was conclusive"),
         ({"coverage": "attacked", "claims": "sound"}, "an attack was run wherever one applies"),
-        ({"limit_of_detection": {"membership": 0.25, "epsilon": 6.0}}, "at most 25 % by membership and ε = 6"),
+        (
+            {"limit_of_detection": {"membership": 0.25, "epsilon": 6.0}},
+            "at most 25 % by membership and ε = 6 (of each",
+        ),
         ({"delta": "one_in_n"}, "δ at most one over those"),
         ({"requires": {"days": 30}}, "the run is the one that the policy asks for"),
         ({"above_majority": True}, "accuracy above that of always naming the largest class"),
