@@ -18,7 +18,7 @@ from fedassay.audits.stats.below_baseline import below_baseline
 from fedassay.audits.stats.detection import drawn_trials, smallest_shift
 from fedassay.audits.stats.paired import sign_flip
 from fedassay.audits.stats.permutation import PermutationTest
-from fedassay.audits.stats.resampling import level_of
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.contracts.audit import AuditContext
 from fedassay.support.types import Ints
 
@@ -52,6 +52,11 @@ class Gain:
     tests: int
     allowed: Matrix | None = None
     beyond: PermutationTest | None = None
+
+    @property
+    def within_claim(self) -> bool:
+        """Whether more is told than anybody guesses, under a claim: what it allows is what counts then."""
+        return self.allowed is not None and self.closer.p <= ALONE
 
     @property
     def test(self) -> LeakTest:

@@ -30,7 +30,7 @@ from fedassay.audits.message.truth import truth_of
 from fedassay.audits.nonprivate_releases import nonprivate_clients, summed_only
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.paired import smallest_pairs
-from fedassay.audits.stats.resampling import ALONE, level_of
+from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
@@ -134,7 +134,7 @@ def _result(gain: Gain, negative: Gain, evidence: str, context: AuditContext, ru
     clear = f"labels are public under {adjacency}, so that no histogram is a leak" if public else ""
     if gain.allowed is not None and not public:
         exactly += f", and {gain.allowed.mean():.3f} is what the claim allows"
-        clear = "labels are told no better than the claim allows" if gain.closer.p <= ALONE else ""
+        clear = "labels are told no better than the claim allows" if gain.within_claim else ""
     return Result(
         test=by_arithmetic(False, "total_variation") if public else gain.test,
         shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
@@ -163,13 +163,13 @@ def _limit(gain: Gain, negative: Gain, context: AuditContext) -> Limit | str:
     size = len(negative.ours)
     rng = control_seeds(context, "message", "histogram limit").numpy()
     nothing = negative.baseline - negative.ours
-    if gain.allowed is not None and gain.closer.p <= ALONE:
+    if gain.allowed is not None and gain.within_claim:
         # What is told is held against what the claim allows: of which two draws differ by chance alone.
         nothing = gain.allowed - rng.permutation(gain.allowed)
     smallest = smallest_saving(nothing, negative.tests, rng)
     if smallest is None:
         return f"not even histograms that are wholly known would be found among {size} senders; more would decide"
-    against = "the public histogram" if gain.closer.p > ALONE or gain.allowed is None else "the claim allows"
+    against = "the claim allows" if gain.within_claim else "the public histogram"
     return Limit(
         metric="total_variation",
         value=smallest,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from fedassay.plan import rates
 from fedassay.records.facts import Change
 from fedassay.records.record import CellRecord, RunRecord
-from fedassay.reports.decision.steps import Step
+from fedassay.reports.decision.steps import Step, again
 from fedassay.reports.gate.covered import relevant
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import EPSILON_LIMIT, Policy
@@ -19,7 +18,7 @@ from fedassay.reports.words.numbers import short
 from fedassay.reports.words.sentences import listed
 
 _RULE = "limit_of_detection "
-_STEP = 10
+_PARTS = 10
 """Parts of one in which an epsilon is proposed."""
 
 
@@ -54,7 +53,7 @@ def settling_epsilon(
             "the claim itself rules out what so few records cannot show",
             why="the claim allows more than the policy's limit of detection, and nothing else is open",
             cells=tuple(rows),
-            seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows.values()),
+            seconds=again(rows.values()),
             changes=(Change(key="privacy.epsilon", after=epsilon),),
         ),
     )
@@ -74,5 +73,5 @@ def _epsilon(cell: CellRecord, policy: Policy) -> float | None:
     mu = cell.privacy.mu
     if mu is None or not 0 < highest < min(mu, math.inf):
         return None
-    epsilon = math.floor(_STEP * epsilon_of(highest, cell.delta)) / _STEP
+    epsilon = math.floor(_PARTS * epsilon_of(highest, cell.delta)) / _PARTS
     return epsilon if 0 < epsilon < cell.asked.bare else None

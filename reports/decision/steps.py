@@ -147,10 +147,15 @@ def allowed_epsilon(
             f"{names}",
             why="; ".join(_WHY[below] for below in sorted(sides)),
             cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
-            seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows),
+            seconds=again(rows),
             changes=(Change(key="privacy.epsilon", after=bound),),
         ),
     )
+
+
+def again(cells: Iterable[CellRecord]) -> float:
+    """Seconds of one run of these cells, by what they took in this one."""
+    return rates.START + sum(sum(cell.seconds.values()) for cell in cells)
 
 
 def _nearest(cells: Sequence[CellRecord], bound: float) -> Iterator[tuple[list[CellRecord], bool]]:

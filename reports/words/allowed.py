@@ -15,13 +15,12 @@ import math
 
 from fedassay.records.record import CellRecord, Finding, Limit
 from fedassay.reports.words.claims import claims
-from fedassay.reports.words.harms import BY_CLAIM, kind_sought, obstacle_of, unit_sought
+from fedassay.reports.words.harms import BY_CLAIM, FALSE_ALARMS, kind_sought, obstacle_of, unit_sought
 from fedassay.support.adjacency import UNIT_ORDER, Unit
 
 KAPPA = 0.01
 """The stated prior of a rebuilt record: without the release, the best guess at it succeeds so often."""
 
-_FALSE_ALARMS = {"tpr_at_10pct": 0.1, "tpr_at_1pct": 0.01, "tpr_at_0.1pct": 0.001}
 _WANT_OF_NUMBERS = ("no_power", "records_missing")
 """Obstacles that say that there were too few records or runs, and not that the attack is weak or misled."""
 
@@ -39,7 +38,7 @@ def allowed(cell: CellRecord, finding: Finding) -> Limit | None:
         return _limit("epsilon", accounted.bare, of)
     if kind_sought(finding) in ("pictures", "exact"):
         return _limit("share", _highest(cell, KAPPA), of)
-    metric = own.metric if own is not None and own.metric in _FALSE_ALARMS else "tpr_at_10pct"
+    metric = own.metric if own is not None and own.metric in FALSE_ALARMS else "tpr_at_10pct"
     return _limit(metric, _highest(cell, rate_of(metric)), of)
 
 
@@ -66,7 +65,7 @@ def known(cell: CellRecord, finding: Finding) -> Finding:
 
 def rate_of(metric: str) -> float:
     """The false-positive rate, or the prior, that a limit in this metric is at."""
-    return _FALSE_ALARMS.get(metric, KAPPA)
+    return FALSE_ALARMS.get(metric, KAPPA)
 
 
 def _highest(cell: CellRecord, rate: float) -> float:

@@ -16,6 +16,9 @@ from fedassay.records.facts import Harm, HarmKind, Obstacle, Thing, rank
 from fedassay.records.record import CellRecord, Finding, Metric
 from fedassay.support.adjacency import UNIT_ORDER, Unit
 
+FALSE_ALARMS = {"tpr_at_10pct": 0.1, "tpr_at_1pct": 0.01, "tpr_at_0.1pct": 0.001}
+"""The rates of false alarms at which true-positive rates stand, by metric."""
+
 BY_CLAIM = "claim"
 """What a limit is planted by that follows from a claim, and not from a run."""
 

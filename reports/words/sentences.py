@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedassay.contracts.registry import audit_facts
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
-from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, Leak, kind_sought
+from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
@@ -288,10 +288,6 @@ def strength(finding: Finding) -> tuple[int, float, int]:
     return 3, -limit.value, place
 
 
-_FALSE_ALARMS = {"tpr_at_10pct": "10", "tpr_at_1pct": "1", "tpr_at_0.1pct": "0.1"}
-"""True-positive rates, with the percentage of false alarms that each is at."""
-
-
 def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     """What a finding without a leak may have missed, empty where it would have found the least there is."""
     sought, limit = _sought(finding), finding.limit
@@ -311,9 +307,9 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
         return f"{sought} that show no more than ε = {short(limit.value)} ({of}) may have been missed"
     if _is_least(limit):
         return ""
-    if limit.metric in _FALSE_ALARMS:
+    if limit.metric in FALSE_ALARMS:
         few = f"fewer than {short(100 * limit.value)} % of the {_THINGS[limit.of or 'record']}"
-        return f"{sought} for {few} may have been missed, at {_FALSE_ALARMS[limit.metric]} % false alarms"
+        return f"{sought} for {few} may have been missed, at {_at(limit)}"
     if limit.metric in _MOST_EXPOSED:
         often = f"recognised in fewer than {short(100 * limit.value)} % of the runs"
         return f"{sought} may have been missed where a {limit.of or 'record'} is {often}"
@@ -327,11 +323,15 @@ def _most(limit: Limit, asked: Epsilon | None) -> str:
         of = "the claim's unit and relation" if asked is None else asked.kind.words
         return f"by the claim no attack can show more than ε = {short(limit.value)} ({of})"
     share = f"{short(100 * limit.value)} %"
-    if limit.metric in _FALSE_ALARMS:
-        at = _FALSE_ALARMS[limit.metric]
-        return f"by the claim no attack can recognise more than {share} of the {whose} at {at} % false alarms"
+    if limit.metric in FALSE_ALARMS:
+        return f"by the claim no attack can recognise more than {share} of the {whose} at {_at(limit)}"
     guess = f"a {limit.of or 'record'} that is guessed right in 1 % of cases without the messages"
     return f"by the claim {guess} is rebuilt in at most {share} with them"
+
+
+def _at(limit: Limit) -> str:
+    """How many false alarms a true-positive rate is at."""
+    return f"{short(100 * FALSE_ALARMS[limit.metric])} % false alarms"
 
 
 def _is_least(limit: Limit) -> bool:
