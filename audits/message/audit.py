@@ -11,9 +11,9 @@ by hand is a second one. Negative control: the same vectors against records that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -88,22 +88,33 @@ def _algebra(result: AttackResult, context: AttackedContext) -> list[Finding]:
     """A finding on every rule that applies; features sent as such need no attack, but must not go unsaid."""
     sent = sources(context.view, context.seeds.numpy("message", "sources"))
     parts = {part.name: part for part in (*result.vectors, *(part for part in sent if part.name == "raw"))}
+    known = cache(partial(_known_clients, context))
     findings = []
     for name in (str(rule) for rule in result.artifacts["applicable"]):
         if name in NUMBERS or name in FAULTS:
-            findings.append(_remark(name, result, context))
+            findings.append(_remark(name, result, context, known))
         else:
             findings.append(_vectors(parts.get(name, nothing(name)), result, context))
     return findings
 
 
-def _remark(rule: str, result: AttackResult, context: AttackedContext) -> Finding:
+def _known_clients(context: AttackedContext, sizes: bool) -> tuple[nonprivate.Reading, ...]:
+    """The method's own messages of known records; with `sizes` of a client as large as an audited one, too."""
+    readings = nonprivate.singletons(context)
+    largest = _largest_below(context) if sizes else []
+    return readings + nonprivate.alike(context, largest) if largest else readings
+
+
+def _remark(
+    rule: str,
+    result: AttackResult,
+    context: AttackedContext,
+    known: Callable[[bool], tuple[nonprivate.Reading, ...]],
+) -> Finding:
     """Against the method's own messages of known records; made by hand where these cannot be had, and said so."""
     missing = ""
     try:
-        readings = nonprivate.singletons(context)
-        if rule in NUMBERS and (largest := _largest_below(context)):
-            readings += nonprivate.alike(context, largest)
+        readings = known(rule in NUMBERS)
     except NotRunError as error:
         readings = (nonprivate.by_hand(context, control_records(context), encoder(context) or plain, rule),)
         missing = error.why
