@@ -114,7 +114,11 @@ def _says_missed(arms: Arms) -> str:
     if not arms.positives:
         return f"no positive control could be made ({arms.own}); {_ending(arms.result)}"
     missed = next(control for control in arms.positives if not control.detected)
-    why = "for it has too few trials for this level" if _impossible(arms) else "so the attack is too weak here"
+    why = "so the attack is too weak here"
+    if _kept_from(arms):
+        why = f"for the plan kept the attack from it: {arms.result.undecided}"
+    elif _impossible(arms):
+        why = "for it has too few trials for this level"
     reason = f"the positive control was not caught ({missed.shown}), {why}"
     return f"{reason}; {_ending(arms.result)}"
 
@@ -331,10 +335,19 @@ def _obstacle(rung: Rung, arms: Arms) -> Obstacle | None:
     if rung.obstacle == "unstated":
         return arms.result.obstacle or missing(arms.result.undecided)
     # A limit is asked for by the rung before silence alone: it takes time.
-    if rung.name == "positive_control_missed" and _impossible(arms):
-        return Obstacle(kind="no_power")
+    if rung.name == "positive_control_missed":
+        if _kept_from(arms):
+            return missing(arms.result.undecided)
+        if _impossible(arms):
+            return Obstacle(kind="no_power")
     told = arms.own if rung.name == "own_control_missing" else arms.limit if rung.name == "no_power" else None
     return missing(told, rung.obstacle) if isinstance(told, str) else Obstacle(kind=rung.obstacle)
+
+
+def _kept_from(arms: Arms) -> bool:
+    """Whether a parameter of the plan keeps the attack from messages, and so from controls that are as large."""
+    undecided = arms.result.undecided
+    return isinstance(undecided, Why) and bool(undecided.key)
 
 
 def _impossible(arms: Arms) -> bool:
@@ -401,9 +414,11 @@ def not_run(
 
 
 def missing(why: str, otherwise: ObstacleKind = "unstated") -> Obstacle:
-    """What stood in the way: records that a reason says are missing, the kind that it names, or else a kind."""
+    """What stood in the way: records or a parameter that a reason names, its kind, or else another kind."""
     if isinstance(why, Why) and why.role:
         return Obstacle(kind="records_missing", role=why.role, held=why.held, needed=why.needed)
+    if isinstance(why, Why) and why.key:
+        return Obstacle(kind="too_large", held=why.held, needed=why.needed, key=why.key)
     return Obstacle.model_validate({"kind": (why.kind if isinstance(why, Why) else "") or otherwise})
 
 

@@ -107,7 +107,7 @@ class GramFactorization(Parameters):
             Vectors named `gram_factorization` (float32; in float64 as the artifact `vectors`), with
             `expected_error` and `target` per vector; `rank`, `records`, `recovered`, `residual` per target,
             in the order of the artifacts `senders` and `sources`, and of `reasons` and `obstacles`, which say in
-            words and by kind why a target was not tried. NaN where it was not. Where vectors
+            words and by kind why a target was not tried, and of `max_records`. NaN where it was not. Where vectors
             came from sums over clients: artifacts `clients` (S,), `possible` (k, S), which of them each vector may
             be of, `evidence` (k,) and `unattributed`, the reason where none is of one client only; see
             `fedassay.attacks.gram.attribution`.
@@ -240,6 +240,7 @@ class GramFactorization(Parameters):
                 "sources": np.array([target.what for target in found]),
                 "reasons": np.array([str(tried.reason) for tried in outcomes]),
                 "obstacles": np.array([tried.reason.kind for tried in outcomes], np.str_),
+                "max_records": np.array(self.max_records),
                 **attributed,
             },
             notes=tuple(notes),

@@ -51,7 +51,7 @@ from fedassay.audits.membership.judging import (
     membership,
 )
 from fedassay.audits.membership.noised import noised_control
-from fedassay.audits.membership.nonprivate import NonPrivateRuns, nonprivate_runs
+from fedassay.audits.membership.nonprivate import LOOKS, NonPrivateRuns, nonprivate_runs
 from fedassay.audits.membership.properties import property_of
 from fedassay.audits.membership.separation import NOTHING, Allowed, Separation, allowed_by, separate_one_release
 from fedassay.audits.membership.transcript_only import solved_control
@@ -59,6 +59,7 @@ from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
 from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.below_baseline import auc_below_half
+from fedassay.audits.stats.roc import auc
 from fedassay.audits.verdict import inconclusive, not_run, with_harm
 from fedassay.contracts.attack import AttackResult, Note
 from fedassay.contracts.audit import AttackedContext
@@ -72,7 +73,8 @@ from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.types import Bools, Parameters
 
-Separating = Callable[[NDArray[np.floating], Bools, NDArray[np.str_]], Separation]
+Separating = Callable[[NDArray[np.floating], Bools, NDArray[np.str_], int], Separation]
+"""Judges scores of members and strangers, in groups, of a control that is looked at so many times."""
 
 _FEWEST = 4
 """Members and strangers that a test takes, at least."""
@@ -80,6 +82,8 @@ _PERSONS = (
     "persons are told apart, each by the mean score of its records (up to {}): records of one person are no "
     "trials of their own"
 )
+_PROMISING = 0.5
+"""Two-sided p-value above which a control that was missed is not asked again of more members."""
 _ENOUGH = 5
 """Members and strangers of one client from which on a test of that client alone can reject."""
 
@@ -210,9 +214,12 @@ class MembershipAudit(Parameters):
         delta = 0.0 if allowed is None else allowed.delta
         rng = context.seeds.numpy("membership", key)
 
-        def separation(values: NDArray[np.floating], members: Bools, groups: NDArray[np.str_]) -> Separation:
+        def separation(
+            values: NDArray[np.floating], members: Bools, groups: NDArray[np.str_], looks: int = 1
+        ) -> Separation:
+            tests = looks * context.num_tests
             return separate_one_release(
-                np.asarray(values, np.float64), members, groups, rng, delta=delta, tests=context.num_tests
+                np.asarray(values, np.float64), members, groups, rng, delta=delta, tests=tests
             )
 
         ours = separation(scores, truth, blocks)
@@ -221,7 +228,7 @@ class MembershipAudit(Parameters):
             attack_only = ControlResult(WORDS[source], False, "it could not be attacked", detail="AUC")
         else:
             attack_only = separation(trials.scores(leaking), truth, blocks).control(WORDS[source])
-        own = asked.own if isinstance(asked.own, str) else self._own(key, asked.own, separation)
+        own = asked.own if isinstance(asked.own, str) else self._looked(key, asked.own, separation, context)
         judged = [] if isinstance(own, str) else [each for _, each in own]
         solved = _solved(asked.result, context)
         words = "the truth shuffled among the candidates of each client and label"
@@ -256,6 +263,18 @@ class MembershipAudit(Parameters):
         )
         return with_harm(made, ceiling.harm_of(made, asked.result, asked.truth))
 
+    def _looked(
+        self, key: str, own: NonPrivateRuns, separation: Separating, context: AttackedContext
+    ) -> list[tuple[ControlResult, Separation | None]]:
+        """The end-to-end controls; of all members that can be had where the first ones leave one open."""
+        found = self._own(key, own, separation)
+        if not any(_open(*each) for each in found):
+            return found
+        try:
+            return self._own(key, nonprivate_runs(context, more=True), separation)
+        except NotRunError:
+            return found
+
     def _own(
         self, key: str, own: NonPrivateRuns, separation: Separating
     ) -> list[tuple[ControlResult, Separation | None]]:
@@ -270,7 +289,7 @@ class MembershipAudit(Parameters):
                 missed = ControlResult(words, False, "it could not be attacked", detail="AUC", end_to_end=True)
                 controls.append((missed, None))
                 continue
-            shown = separation(scores, members, own.blocks[rows])
+            shown = separation(scores, members, own.blocks[rows], LOOKS)
             control = shown.control(words, end_to_end=True)
             if control.detected and (untold := _untold(scores, members, own.senders[rows])):
                 control = replace(control, detected=False, shown=f"{control.shown}, but not those of {untold}")
@@ -373,14 +392,26 @@ def _unanswered(asked: _Answers) -> list[Finding]:
     ]
 
 
-def _untold(scores: NDArray[np.floating], members: Bools, senders: NDArray[np.str_]) -> str:
-    """A client whose members are not told from others, where those of the others are; empty: all are.
+def _open(control: ControlResult, shown: Separation | None) -> bool:
+    """Whether a control that was missed may be one that the attack tells, by more members."""
+    return not control.detected and shown is not None and shown.p <= _PROMISING and shown.value > 0.5
 
-    Of clients with enough members for a test of their own at 5 %.
+
+def _untold(scores: NDArray[np.floating], members: Bools, senders: NDArray[np.str_]) -> str:
+    """A client whose members are not told from others, and less well than those of the others; empty: all are.
+
+    Of clients with enough members for a test of their own, each at 5 %.
     """
+    known = ~np.isnan(scores)
     for sender in np.unique(senders):
-        inside, outside = (scores[(senders == sender) & part & ~np.isnan(scores)] for part in (members, ~members))
-        if min(len(inside), len(outside)) >= _ENOUGH and auc_below_half(inside, outside) > 0.05:
+        (inside, outside), others = (
+            tuple(scores[whose & part & known] for part in (members, ~members))
+            for whose in (senders == sender, senders != sender)
+        )
+        if min(len(inside), len(outside)) < _ENOUGH or auc_below_half(inside, outside) <= 0.05:
+            continue
+        own, rest = auc(outside, inside, confidence=0.9), auc(*others[::-1]) if min(map(len, others)) > 1 else None
+        if rest is not None and own.high is not None and rest.value is not None and own.high < rest.value:
             return str(sender)
     return ""
 

@@ -48,6 +48,10 @@ _SUMS = ("class_sums", "class_means", "mixture_means")
 _WORDS = {1: "one control record a label", 2: "two control records a label"}
 _MEMBERS = 20
 """Members of clients of each size that are asked about; half as many where control records are scarce."""
+_MORE = 80
+"""Further members of each size, at most, where these leave it open whether the attack tells them."""
+LOOKS = 2
+"""How often a control may be judged, at an equal share of its level each: of the first members, and of all."""
 _LABELS = 20
 """Labels at most: more clients cost less than more labels."""
 _SHADOWS = 4
@@ -94,32 +98,57 @@ class _Dealt:
     size: int
 
 
-def nonprivate_runs(context: AttackedContext) -> NonPrivateRuns:
+def nonprivate_runs(context: AttackedContext, *, more: bool = False) -> NonPrivateRuns:
     """The attack's answers about what the method makes of control records.
+
+    Args:
+        context: The cell and its attack.
+        more: Of further control records as well, as many as there are, up to `_MORE` members of each size.
 
     Raises:
         NotRunError: There are too few control records, or the method cannot be run on them.
     """
+    if more:
+        return _pooled(nonprivate_runs(context), _kept(context, more=True))
+    return _kept(context, more=False)
 
+
+def _kept(context: AttackedContext, *, more: bool) -> NonPrivateRuns:
     def make() -> NonPrivateRuns | Why:
         try:
-            return _nonprivate_runs(context)
+            return _nonprivate_runs(context, more=more)
         except NotRunError as error:
             return error.why
         except FedassayError as error:
             return Why(str(error))
 
-    kept = context.io.once(f"membership/exposed/{context.attack_key}/{context.release_key}", make)
+    name = "membership/exposed/more" if more else "membership/exposed"
+    kept = context.io.once(f"{name}/{context.attack_key}/{context.release_key}", make)
     if isinstance(kept, Why):
         raise NotRunError(str(kept), role=kept.role, held=kept.held, needed=kept.needed)
     return kept
 
 
-def _nonprivate_runs(context: AttackedContext) -> NonPrivateRuns:
-    dealt = _deal(context)
+def _pooled(first: NonPrivateRuns, further: NonPrivateRuns) -> NonPrivateRuns:
+    """Both; a source that one of them does not show has no answers about all candidates."""
+    return NonPrivateRuns(
+        {
+            key: np.concatenate([values, further.scores[key]])
+            for key, values in first.scores.items()
+            if key in further.scores
+        },
+        *(
+            np.concatenate([getattr(each, name) for each in (first, further)])
+            for name in ("members", "blocks", "sizes", "senders")
+        ),
+    )
+
+
+def _nonprivate_runs(context: AttackedContext, *, more: bool) -> NonPrivateRuns:
     each, messages = _each_is_seen(context), _speaks_in_messages(context.view)
     places = len(context.clients) if each else 1
     sizes_asked = sizes_for("messages" if messages else "model")
+    dealt = _deal(context, sizes_asked, more=more)
     alike = [[each for each in dealt if each.size == size] for size in sizes_asked]
     # Sizes are not mixed: what the server trains on the sums of all clients can hold a few records by heart.
     runs = [part[start : start + places] for part in alike for start in range(0, len(part), places)]
@@ -127,10 +156,11 @@ def _nonprivate_runs(context: AttackedContext) -> NonPrivateRuns:
     members, blocks, sizes, senders = [], [], [], []
     for number, run in enumerate(runs):
         owners = _placed(context, _spread(run[0], len(context.clients)) if messages and not each else run)
-        results, questions = _run(context, owners, number)
+        run_name: str | int = f"more/{number}" if more else number
+        results, questions = _run(context, owners, run_name)
         for name, asked in questions.items():
             members.append(asked.among(owners[name].held))
-            blocks += [f"{number}/{name}/{label}" for label in asked.labels]
+            blocks += [f"{run_name}/{name}/{label}" for label in asked.labels]
             sizes += [owners[name].size] * len(asked)
             senders += [name] * len(asked)
         for part, result in results.items():
@@ -167,10 +197,10 @@ def _placed(context: AttackedContext, run: Sequence[_Dealt]) -> dict[str, _Dealt
 
 
 def _run(
-    context: AttackedContext, owners: Mapping[str, _Dealt], number: int
+    context: AttackedContext, owners: Mapping[str, _Dealt], name: str | int
 ) -> tuple[dict[str, AttackResult], dict[str, Records]]:
     """One run of the method in which some clients hold control records, and what the attack makes of it."""
-    seeds = control_seeds(context, "membership", "exposed", number)
+    seeds = control_seeds(context, "membership", "exposed", name)
     nothing = context.control.take(np.zeros(0, np.int64))
     clients = []
     questions: dict[str, Records] = {}
@@ -233,12 +263,16 @@ def _named(dealt: _Dealt, name: str) -> Records:
     return dealt.held.take(np.arange(len(dealt.held)), name)
 
 
-def _deal(context: AttackedContext) -> list[_Dealt]:
-    """Clients of control records under labels that are dealt at random."""
+def _deal(context: AttackedContext, asked: Sequence[int], *, more: bool) -> list[_Dealt]:
+    """Clients of control records under labels that are dealt at random; `more`: of those that are left."""
     held = np.unique(np.concatenate([client.labels for client in context.clients]))[:_LABELS]
     wanted = _clients(len(held), len(context.control))
+    start = 0
+    if more:
+        start = _needed(wanted, len(held))
+        wanted = _further(len(held), len(context.control) - start, asked)
     order = control_seeds(context, "membership", "control records").numpy().permutation(len(context.control))
-    dealt, start = [], 0
+    dealt = []
     for size in wanted:
         labels = np.tile(held, size)
         first, second = (
@@ -259,7 +293,7 @@ def _clients(labels: int, records: int) -> list[int]:
     needed = 0
     for members in (_MEMBERS, _MEMBERS // 2):
         sizes = [size for size in SIZES for _ in range(math.ceil(members / (size * labels)))]
-        needed = 2 * labels * sum(sizes)
+        needed = _needed(sizes, labels)
         if needed <= records:
             return sizes
     raise NotRunError(
@@ -269,6 +303,27 @@ def _clients(labels: int, records: int) -> list[int]:
         held=records,
         needed=needed,
     )
+
+
+def _needed(sizes: Sequence[int], labels: int) -> int:
+    """Control records of clients of these sizes, with as many others."""
+    return 2 * labels * sum(sizes)
+
+
+def _further(labels: int, records: int, asked: Sequence[int]) -> list[int]:
+    """Sizes of further clients, in turn of each size that is asked, as far as what is left goes.
+
+    Raises:
+        NotRunError: Not one more client can be had.
+    """
+    most = [size for _ in range(math.ceil(_MORE / labels)) for size in asked]
+    sizes: list[int] = []
+    for size in most:
+        if sizes.count(size) * size * labels < _MORE and _needed([*sizes, size], labels) <= records:
+            sizes.append(size)
+    if not sizes:
+        raise NotRunError(f"{records} control records are left, too few for further clients of {labels} labels")
+    return sizes
 
 
 def _each_is_seen(context: AttackedContext) -> bool:

@@ -338,11 +338,18 @@ def _limited(result: AttackResult) -> str:
     return next((str(words) for words, kind in reasons if kind == _LIMITED), "")
 
 
+def limited_by(result: AttackResult, words: str) -> Why:
+    """The plan's parameter as what stands in the way, and the value that would do for every message."""
+    needed = int(np.max(result.scores["records"]))
+    held = int(result.artifacts["max_records"])
+    return Why(words, held=held, needed=needed, kind=_LIMITED, key="max_records")
+
+
 def _undecided(result: AttackResult, known: _ControlsBySize, truths: Mapping[str, Records]) -> str:
     """Why nothing is concluded about some of these senders."""
     limited, largest = _limited(result), max(map(len, truths.values()))
     if limited:
-        return Why(f"not tried on all messages: {limited}; a larger one would decide", kind=_LIMITED)
+        return limited_by(result, f"not tried on all messages: {limited}; a larger one would decide")
     if known.largest < largest:
         return known.missing.said(
             f"control clients were recovered up to {known.largest} records, the largest client has {largest}, "

@@ -25,6 +25,7 @@ from fedassay.audits.message.controls import (
     sums_view,
     view_of,
 )
+from fedassay.audits.message.factors import limited_by
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.nonprivate import by_hand, changed
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
@@ -217,7 +218,7 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
             harm=Harm(
                 kind="exact", of="record", count=sure, total=int(sizes.sum()) or None, mechanism="second_moment"
             ),
-            undecided=_unfactored(expected, reasons, beyond, sizes),
+            undecided=_unfactored(result, expected, reasons, beyond, sizes),
             limit=partial(_share_of_messages, len(reasons), largest),
         ),
         {
@@ -265,12 +266,14 @@ def _follow(sure: int, sizes: Matrix, expected: Matrix, reasons: Sequence[Why]) 
     return f"{shown}; not tried: {said}" if said else shown
 
 
-def _unfactored(expected: Matrix, reasons: Sequence[Why], beyond: Sequence[Why], sizes: Matrix) -> str:
+def _unfactored(
+    result: AttackResult, expected: Matrix, reasons: Sequence[Why], beyond: Sequence[Why], sizes: Matrix
+) -> str:
     """Which messages nothing is concluded about, and what would decide it."""
     if len(expected):
         return f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}"
     if any(reason.kind == "too_large" for reason in reasons):
-        return Why("not tried on all messages: a larger max_records would decide", kind="too_large")
+        return limited_by(result, "not tried on all messages: a larger max_records would decide")
     if beyond:
         return beyond[0].said(
             f"nothing is known of messages that the factorization does not apply to ({beyond[0]})"

@@ -239,7 +239,9 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     give = "gives" if source.startswith(_SINGULAR) else "give"
     words = f"we cannot say yet whether {source} {give} away {_sought(finding)}: "
     words += _OBSTACLES[obstacle.kind]
-    if obstacle.held is not None and obstacle.needed is not None:
+    if obstacle.key:
+        words += f" ({obstacle.key} is {obstacle.held:,}, {obstacle.needed:,} would do)"
+    elif obstacle.held is not None and obstacle.needed is not None:
         role = f"{obstacle.role.replace('_', ' ')} records" if obstacle.role != "clients" else "clients"
         words += f" ({obstacle.held:,} {role.strip()}, {obstacle.needed:,} would do)"
     return words

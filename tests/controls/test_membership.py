@@ -565,3 +565,24 @@ def test_a_claim_on_records_that_says_nothing_of_persons_is_no_claim(
     finding = assessed(context, RATIO.run)["messages/likelihood_ratio"]
     assert finding.verdict == "leak", finding.reason
     assert any("nothing is claimed of a person: (80, 1)" in line for line in finding.assumptions)
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_a_control_that_few_members_leave_open_is_asked_of_more(
+    make_task: MakeTask, make_context: MakeContext, few: bool
+) -> None:
+    """An attack that tells four pairs of five misses a control of 20 members."""
+    rng = np.random.default_rng(2)
+
+    def blurred(values: np.ndarray, game: MembershipGame) -> np.ndarray:
+        del game
+        return values.argsort().argsort() / len(values) + rng.normal(0, 0.4, len(values))
+
+    context = private(make_task, make_context)
+    control = context.control
+    if few:
+        context = replace(context, control=control.take(np.arange(80)))
+    finding = assessed(context, _scoring(blurred))["messages/likelihood_ratio"]
+    own = [each for each in finding.all_controls if each.role == "end_to_end"]
+    assert (finding.rule == "positive_control_missed") is few
+    assert {each.n for each in own} == ({40} if few else {60, 80})

@@ -30,6 +30,7 @@ from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
+from fedassay.records.facts import Obstacle
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
@@ -201,6 +202,8 @@ def test_a_limit_on_records_is_not_safety(make_task: MakeTask, make_context: Mak
     finding = assessed(make_context, task, FedCGS(), GramFactorization(max_records=10))["gram_factorization"]
     assert finding.verdict == "inconclusive"
     assert "max_records" in finding.reason
+    largest = max(map(len, task.clients))
+    assert finding.obstacle == Obstacle(kind="too_large", held=10, needed=largest, key="max_records")
 
 
 def test_a_broken_factorization_is_inconclusive(

@@ -10,10 +10,11 @@ import pytest
 import fedassay
 from fedassay.contracts.sizes import Sizes
 from fedassay.execution.coverage import would_decide
+from fedassay.plan.changes import changed_plan
 from fedassay.plan.next_run import NextRun
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan
-from fedassay.records.facts import Obstacle
+from fedassay.records.facts import Change, Obstacle
 from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl
 
 
@@ -88,6 +89,23 @@ def test_nothing_is_proposed_where_nobody_knows_how_many() -> None:
     assert run.remedy(None) is None
     assert run.remedy(Obstacle(kind="control_missed")) is None
     assert run.remedy(Obstacle(kind="records_missing", role="clients", held=9, needed=9)) is None
+
+
+def test_a_parameter_that_is_too_small_gets_the_value_that_would_do() -> None:
+    run = next_run(0.05)
+    finding = missing("control", 1, 2).model_copy(
+        update={
+            "attack": "gram_factorization",
+            "obstacle": Obstacle(kind="too_large", held=256, needed=259, key="max_records"),
+        }
+    )
+    remedy = run.remedy(finding.obstacle, finding.attack)
+    assert remedy is not None
+    assert remedy.changes == (Change(key="attacks.gram_factorization.max_records", before=256, after=259),)
+    assert would_decide(finding, run) == "attacks: gram_factorization: max_records: 259, now 256"
+    plan = {"attacks": ["membership", {"gram_factorization": {"restarts": 3}}]}
+    entry = changed_plan(plan, remedy.changes)["attacks"][1]
+    assert entry == {"gram_factorization": {"restarts": 3, "max_records": 259}}
 
 
 def test_where_clients_are_missing_the_advice_is_more_of_them() -> None:

@@ -164,6 +164,8 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
     obstacle = finding.obstacle
     if obstacle is not None and obstacle.kind == "records_missing":
         return _records_missing(obstacle, another)
+    if obstacle is not None and obstacle.key:
+        return f"attacks: {finding.attack}: {obstacle.key}: {obstacle.needed}, now {obstacle.held}"
     positive, negative = finding.controls.positive, finding.controls.negative
     private, attacker, control = (
         f"data.split.{role}" if another is None else another.key(role) for role in _ROLES
@@ -197,10 +199,10 @@ def _records_missing(obstacle: Obstacle, another: NextRun | None) -> str:
 
 
 def with_remedies(findings: Sequence[Finding], another: NextRun | None) -> list[Finding]:
-    """The findings, each with the change of the plan that would decide it, where records are what is missing."""
+    """The findings, each with the change of the plan that would decide it, where one is known to."""
     return [
         finding
-        if another is None or (remedy := another.remedy(finding.obstacle)) is None
+        if another is None or (remedy := another.remedy(finding.obstacle, finding.attack)) is None
         else finding.model_copy(update={"remedy": remedy})
         for finding in findings
     ]

@@ -100,15 +100,21 @@ class NextRun:
         count = "" if self.sizes is None else f", {getattr(self.sizes, role):,} records"
         return f"data.split.{role}, now {'a tenth of the other shares' if share is None else f'{share:g}'}{count}"
 
-    def remedy(self, obstacle: Obstacle | None) -> Remedy | None:
-        """The change of the plan that gives an audit the records that it lacks; None where none is known to.
+    def remedy(self, obstacle: Obstacle | None, attack: str | None = None) -> Remedy | None:
+        """The change of the plan that removes an obstacle; None where none is known to.
 
-        Shares of roles are of one data set, so that as many records more take that much more of it. A tenth is
-        added, since shares are rounded class by class. Where the other roles leave too little, they shrink alike.
+        A parameter of the attack that is too small gets the value that would do. An audit gets the records that
+        it lacks. Shares of roles are of one data set, so that as many records more take that much more of it. A
+        tenth is added, since shares are rounded class by class. Where the other roles leave too little, they
+        shrink alike.
         """
-        if obstacle is None or obstacle.kind != "records_missing" or self.sizes is None:
+        if obstacle is None:
             return None
         held, needed = obstacle.held, obstacle.needed
+        if obstacle.key and attack is not None and needed is not None:
+            return Remedy(changes=(Change(key=f"attacks.{attack}.{obstacle.key}", before=held, after=needed),))
+        if obstacle.kind != "records_missing" or self.sizes is None:
+            return None
         if obstacle.role == "clients" and held is not None and needed is not None and needed > held:
             count = self.scenario.plan.clients.count
             return Remedy(changes=(Change(key="clients.count", before=count, after=count + needed - held),))

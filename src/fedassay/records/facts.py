@@ -144,12 +144,14 @@ class Obstacle(Frozen):
             `clients`, or empty.
         held: How many there are.
         needed: How many would do.
+        key: The parameter of the attack that is too small, or empty: `held` is its value then.
     """
 
     kind: ObstacleKind
     role: str = ""
     held: int | None = None
     needed: int | None = None
+    key: str = ""
 
 
 class Change(Frozen):

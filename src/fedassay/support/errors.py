@@ -45,28 +45,37 @@ class Why(str):
         held: How many of them there are.
         needed: How many would do.
         kind: Another kind of obstacle (`fedassay.records.facts.ObstacleKind`), where that is why; else empty.
+        key: The parameter of the attack that is too small, where that is why: `held` and `needed` are its values.
     """
 
     role: str
     held: int | None
     needed: int | None
     kind: str
+    key: str
 
     def __new__(
-        cls, words: str, role: str = "", held: int | None = None, needed: int | None = None, *, kind: str = ""
+        cls,
+        words: str,
+        role: str = "",
+        held: int | None = None,
+        needed: int | None = None,
+        *,
+        kind: str = "",
+        key: str = "",
     ) -> Why:
         """The words, and what they are about."""
         made = super().__new__(cls, words)
-        made.role, made.held, made.needed, made.kind = role, held, needed, kind
+        made.role, made.held, made.needed, made.kind, made.key = role, held, needed, kind, key
         return made
 
     def __reduce__(self) -> tuple[Callable[[], Why], tuple[()]]:
         """Copies and pickles keep what the words are about."""
-        return partial(Why, str(self), self.role, self.held, self.needed, kind=self.kind), ()
+        return partial(Why, str(self), self.role, self.held, self.needed, kind=self.kind, key=self.key), ()
 
     def said(self, words: str) -> Why:
         """The same error with another message."""
-        return Why(words, self.role, self.held, self.needed, kind=self.kind)
+        return Why(words, self.role, self.held, self.needed, kind=self.kind, key=self.key)
 
 
 class NotRunError(FedassayError):
