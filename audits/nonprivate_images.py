@@ -35,10 +35,10 @@ class NonPrivateImages:
     clients: tuple[Records, ...]
 
 
-def nonprivate_images(
-    context: AttackedContext, source: str, records: int, *, vectors: int, least: int
-) -> NonPrivateImages:
+def nonprivate_images(context: AttackedContext, source: str, records: int, *, least: int) -> NonPrivateImages:
     """The audited attack on what is seen of exposed records, as far as it goes by one source.
+
+    These may be more vectors than the audited release has: whether so few would show is asked by the limit.
 
     Vectors that another attack recovered are recovered from these releases by the same attacks before it.
 
@@ -46,7 +46,6 @@ def nonprivate_images(
         context: The cell and its attack.
         source: Name of the source.
         records: Control records at most.
-        vectors: Vectors of the audited release: no client beyond those that give as many is kept.
         least: Vectors at least.
 
     Raises:
@@ -68,8 +67,7 @@ def nonprivate_images(
     ]
     if not parts:
         raise NotRunError(f"the method's own release of control records, without privacy, offers no {source}")
-    made, clients = _put_together(parts)
-    return _as_many(made, clients, max(vectors, least))
+    return _put_together(parts)
 
 
 def _attacked(
@@ -98,25 +96,10 @@ def _renamed(
     return Reconstruction(source, made.images), (joined(name, holders),)
 
 
-def _put_together(
-    parts: Sequence[tuple[Reconstruction, tuple[Records, ...]]],
-) -> tuple[Reconstruction, tuple[Records, ...]]:
+def _put_together(parts: Sequence[tuple[Reconstruction, tuple[Records, ...]]]) -> NonPrivateImages:
     made = [part for part, _ in parts]
     source = concatenated([part.source for part in made])
     images = np.concatenate([part.images for part in made])
-    return Reconstruction(source, images), tuple(client for _, clients in parts for client in clients)
-
-
-def _as_many(made: Reconstruction, clients: tuple[Records, ...], vectors: int) -> NonPrivateImages:
-    """The first clients that give so many vectors; all of them, where a sum tells none apart."""
-    senders = np.array(made.source.senders)
-    names: list[str] = []
-    for client in clients:
-        if np.isin(senders, names).sum() >= vectors:
-            break
-        names.append(client.name)
-    rows = np.flatnonzero(np.isin(senders, names))
-    if len(rows) < min(vectors, len(senders)):
-        return NonPrivateImages(made, clients)
-    kept = Reconstruction(made.source.take(rows), made.images[rows])
-    return NonPrivateImages(kept, tuple(client for client in clients if client.name in names))
+    return NonPrivateImages(
+        Reconstruction(source, images), tuple(client for _, clients in parts for client in clients)
+    )

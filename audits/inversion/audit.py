@@ -153,7 +153,7 @@ class InversionAudit(Parameters):
         own: tuple[ControlResult, ...] | str
         limit = None
         try:
-            released = self._released(source, len(used), setting)
+            released = self._released(source, setting)
             nonprivate = _nonprivate(released, setting)
         except NotRunError as error:
             own = error.why
@@ -184,7 +184,7 @@ class InversionAudit(Parameters):
         """Images held against their records, at the level of this run's tests."""
         return image_match(matched, rng, tests=context.num_tests, draws=self.permutations)
 
-    def _released(self, source: VectorSource, vectors: int, setting: _Setting) -> NonPrivateImages:
+    def _released(self, source: VectorSource, setting: _Setting) -> NonPrivateImages:
         """Images of the same source in the method's own release of control records, without privacy.
 
         Raises:
@@ -194,9 +194,7 @@ class InversionAudit(Parameters):
         if setting.raw is None:
             # A client as large as the audited ones may lead to a single image.
             records = max(records, _CLIENTS * max(len(client) for client in context.clients))
-        return nonprivate_images(
-            context, source.name, records, vectors=min(vectors, self.control_records), least=8
-        )
+        return nonprivate_images(context, source.name, records, least=8)
 
     def _figures(
         self,

@@ -172,9 +172,7 @@ class ReconstructionAudit(Parameters):
         }
 
     def _nonprivate(self, reconstruction: Reconstruction, context: AttackedContext) -> NonPrivateImages:
-        vectors = min(self.control_records, len(reconstruction.source.vectors))
-        name = reconstruction.source.name
-        return nonprivate_images(context, name, self.control_records, vectors=vectors, least=self.at_least)
+        return nonprivate_images(context, reconstruction.source.name, self.control_records, least=self.at_least)
 
     def _set_level(
         self, reconstruction: Reconstruction, truth: Truth, context: AttackedContext
