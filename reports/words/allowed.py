@@ -3,7 +3,8 @@
 An audit that found nothing says how small a leak it would have found; with few records that is a large one. The
 noise bounds the same leak from the other side: between neighbours no test has more power than the accounted
 guarantee allows, whatever the attack. That bound is drawn only from a claim that is sound, only for records
-or persons that its unit covers, and stands in for no attack that failed on messages that leak on purpose.
+or persons that its unit covers, and stands in for no attack that failed on the method's own messages without
+privacy.
 
 Sources: Dong, Roth and Su, "Gaussian Differential Privacy" (2022), eq. 6; Kairouz, Oh and Viswanath, "The
 Composition Theorem for Differential Privacy" (2015), section 2; Hayes, Mahloujifar and Balle (2023).
@@ -15,7 +16,7 @@ import math
 
 from fedassay.records.record import CellRecord, Finding, Limit
 from fedassay.reports.words.claims import claims
-from fedassay.reports.words.harms import BY_CLAIM, FALSE_ALARMS, kind_sought, obstacle_of, unit_sought
+from fedassay.reports.words.harms import BY_CLAIM, FALSE_ALARMS, kind_sought, obstacle_of, unit_sought, worked
 from fedassay.support.adjacency import UNIT_ORDER, Unit
 
 KAPPA = 0.01
@@ -45,9 +46,10 @@ def allowed(cell: CellRecord, finding: Finding) -> Limit | None:
 def settled(cell: CellRecord, finding: Finding) -> bool:
     """Whether a finding is inconclusive for want of numbers alone, of what the claim bounds anyway."""
     obstacle = obstacle_of(finding)
-    if finding.verdict != "inconclusive" or obstacle is None or obstacle.kind not in _WANT_OF_NUMBERS:
+    if finding.verdict != "inconclusive" or obstacle is None or obstacle.role == "clients":
         return False
-    return obstacle.role != "clients" and allowed(cell, finding) is not None
+    enough = obstacle.kind in _WANT_OF_NUMBERS or (obstacle.kind == "control_missed" and worked(finding))
+    return enough and allowed(cell, finding) is not None
 
 
 def known(cell: CellRecord, finding: Finding) -> Finding:

@@ -137,6 +137,12 @@ def obstacle_of(finding: Finding) -> Obstacle | None:
     return Obstacle(kind="unstated")
 
 
+def worked(finding: Finding) -> bool:
+    """Whether the attack was caught on all of the method's own messages without privacy, whatever it missed."""
+    own = [control.detected for control in finding.all_controls if control.role == "end_to_end"]
+    return bool(own) and all(own)
+
+
 def _derived(finding: Finding) -> Harm:
     kind, source = kind_sought(finding), finding.source or ""
     facts = audit_facts(finding.audit)

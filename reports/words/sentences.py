@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedassay.contracts.registry import audit_facts
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
-from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought
+from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought, worked
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
@@ -81,6 +81,8 @@ _SOUGHT: dict[HarmKind, str] = {
     "counts": "record counts",
 }
 """What was looked for, as an object."""
+
+_BESIDE = "the attack worked on the method's own messages without privacy, but missed another control"
 
 _OBSTACLES: dict[ObstacleKind, str] = {
     "records_missing": "too few records were at hand for its controls",
@@ -238,7 +240,8 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     source += "," if ", " in source else ""
     give = "gives" if source.startswith(_SINGULAR) else "give"
     words = f"we cannot say yet whether {source} {give} away {_sought(finding)}: "
-    words += _OBSTACLES[obstacle.kind]
+    beside = obstacle.kind == "control_missed" and worked(finding)
+    words += _BESIDE if beside else _OBSTACLES[obstacle.kind]
     if obstacle.key:
         words += f" ({obstacle.key} is {obstacle.held:,}, {obstacle.needed:,} would do)"
     elif obstacle.held is not None and obstacle.needed is not None:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from fedassay.privacy.gaussian import mu_of, tpr_bound
-from fedassay.records.facts import Obstacle, ObstacleKind
+from fedassay.records.facts import ControlFact, Obstacle, ObstacleKind
 from fedassay.records.record import CellRecord, Coverage, Finding, Limit, Metric, RunRecord, Verdict
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.decision.decision import decide
@@ -21,6 +21,10 @@ from fedassay.reports.words.untested import not_fully_tested
 MU = 0.5
 STRICT = Policy(name="p", coverage="complete", limit_of_detection={"membership": 0.25, "reconstruction": 0.25})
 WIDE = Limit(metric="tpr_at_10pct", value=0.6, n=80, of="record")
+
+
+OWN = ControlFact(role="end_to_end", release="own", detected=True)
+RAW = ControlFact(role="attack_only", release="raw", detected=False)
 
 
 def silent(audit: str = "membership", limit: Limit | None = WIDE, **given: Any) -> Finding:
@@ -117,6 +121,10 @@ def test_the_smaller_of_what_was_missed_and_what_is_allowed_stands(build_cell: A
         (unclear("records_missing", "clients"), False),
         (unclear("control_missed"), False),
         (unclear("control_flagged"), False),
+        (unclear("control_missed", all_controls=(OWN, RAW)), True),
+        (unclear("control_missed", all_controls=(OWN, OWN.model_copy(update={"detected": False}))), False),
+        (unclear("control_missed", all_controls=(RAW,)), False),
+        (unclear("control_flagged", all_controls=(OWN,)), False),
         (unclear("between_levels"), False),
         (unclear("worse_than_baseline"), False),
         (unclear("no_power", audit="message", metrics={"total_variation": Metric(value=0.1, n=5)}), False),
