@@ -18,6 +18,7 @@ from assays import CASES, WITHOUT_ALONE, MakeContext, MakeTask
 
 from fedassay.audits import verdict
 from fedassay.audits.evidence import Arms, Confounder, ControlResult, LeakTest
+from fedassay.audits.ladder import LADDER, Rung
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.registry import every_audit
 from fedassay.data.records import Records
@@ -32,7 +33,7 @@ Walked = Callable[..., tuple[list[Arms], list[Finding]]]
 def _kept(arms: list[Arms]) -> Iterator[None]:
     asked = verdict.decide
 
-    def keep(given: Arms) -> verdict.Rung:
+    def keep(given: Arms) -> Rung:
         arms.append(given)
         return asked(given)
 
@@ -80,7 +81,7 @@ def test_an_audit_hands_over_every_arm(name: str, walked: Walked) -> None:
         roles = [control.role for control in finding.all_controls]
         assert roles.count("end_to_end") >= 1
         assert roles.count("negative") == 1
-        assert finding.rule in {rung.name for rung in verdict.LADDER}
+        assert finding.rule in {rung.name for rung in LADDER}
         assert (finding.obstacle is not None) == (finding.verdict in ("inconclusive", "not_run"))
 
 

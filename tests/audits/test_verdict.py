@@ -23,6 +23,7 @@ from fedassay.audits.evidence import (
     by_p_value,
 )
 from fedassay.audits.inversion.truth import ImageMatch
+from fedassay.audits.ladder import LADDER, decide
 from fedassay.audits.membership import canaries
 from fedassay.audits.membership.separation import Separation
 from fedassay.audits.membership.swaps import Guesses
@@ -32,13 +33,11 @@ from fedassay.audits.message.truth import Recovery
 from fedassay.audits.reconstruction.judging import Closeness
 from fedassay.audits.trials import Paired
 from fedassay.audits.verdict import (
-    LADDER,
     MissingControlsError,
     admitted,
     assay,
     conclude,
     conclude_claim,
-    decide,
     inconclusive,
     not_run,
 )

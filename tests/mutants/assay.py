@@ -30,8 +30,8 @@ sys.path.append(str(Path(__file__).resolve().parent / "generated"))
 
 from cripples import CELLS
 
+from fedassay.audits.ladder import LADDER
 from fedassay.audits.stats.intervals import clopper_pearson
-from fedassay.audits.verdict import LADDER
 from fedassay.support.environment import describe
 
 UNMEASURED = "not measured"
@@ -88,7 +88,7 @@ SITUATIONS = (
     "An audit measures five arms: the audited release; end-to-end controls, known leaks that went the whole way "
     "of the result; controls of the attack alone; a negative control; and, where clients may have distributions "
     "of their own, other data of the same clients. The table is asked from the top, and the first situation that "
-    "applies decides, for every audit alike (`audits/verdict.py`; `tests/audits/test_situations.py` puts every "
+    "applies decides, for every audit alike (`audits/ladder.py`; `tests/audits/test_situations.py` puts every "
     "audit into every situation).",
 )
 PRINCIPLE = (

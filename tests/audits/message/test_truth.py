@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fedassay.audits.evidence import Arms, ControlResult
 from fedassay.audits.features import encoder
+from fedassay.audits.ladder import decide
 from fedassay.audits.message.truth import judge, match, metrics, recovery_limit, result_of
-from fedassay.audits.verdict import decide
 from fedassay.data.records import Records
 from fedassay.records.record import Limit
 
