@@ -32,6 +32,7 @@ import numpy as np
 from scipy.stats import binom
 
 from fedassay.audits.evidence import Arms, Figures, LeakTest, Result
+from fedassay.audits.ladder import missing
 from fedassay.audits.membership.judging import membership
 from fedassay.audits.membership.separation import NOTHING, Allowed, allowed_by
 from fedassay.audits.membership.swaps import (
@@ -48,7 +49,7 @@ from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import approximate_inverse, one_run_fdp_bound, rejects
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import auc
-from fedassay.audits.verdict import assay, inconclusive, missing, not_run
+from fedassay.audits.verdict import assay, inconclusive, not_run
 from fedassay.contracts.audit import AttackedContext
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.facts import Harm

@@ -24,6 +24,7 @@ PLACES = [
     *((ROOT / "src" / "fedassay" / name) for name in ("execution", "contracts", "exchange")),
 ]
 MAKER = ROOT / "audits" / "verdict.py"
+LADDER = ROOT / "audits" / "ladder.py"
 
 
 def _sources() -> list[Path]:
@@ -81,7 +82,7 @@ def test_no_audit_names_a_verdict_of_an_attack() -> None:
     """
     claims = {ROOT / "audits" / "evidence.py", *(ROOT / "audits" / "claim").rglob("*.py")}
     for path in (ROOT / "audits").rglob("*.py"):
-        if path == MAKER:
+        if path in (MAKER, LADDER):
             continue
         forbidden = {"leak", "no_leak_found"} | (set() if path in claims else {"inconclusive"})
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
