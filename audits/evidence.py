@@ -8,8 +8,8 @@ written with these types; `fedassay.audits.verdict` makes it from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol
 
@@ -81,6 +81,8 @@ class ControlResult:
     Attributes:
         release: What was released, in words.
         detected: Whether the test found a leak in it, at the level of the result's own test.
+        alone: Whether it does at `ALONE`, as if it were the only test: enough for a release that leaks on purpose.
+            Levels are corrected against false leaks; whether so few trials would show one is the limit's question.
         shown: The figures behind that, for the reason.
         value: The figure that is recorded.
         n: Number of observations behind it.
@@ -99,6 +101,12 @@ class ControlResult:
     end_to_end: bool = False
     gain: float | None = None
     possible: bool = True
+    alone: bool = False
+
+    @property
+    def caught(self) -> bool:
+        """Whether a release that leaks on purpose was found to."""
+        return self.detected or self.alone
 
 
 @dataclass(frozen=True)
@@ -233,6 +241,12 @@ class Arms:
     attack_only: tuple[ControlResult, ...] = ()
     confounder: Confounder | None = None
 
+    def __post_init__(self) -> None:
+        """What leaks on purpose is held to the level of one test, in every audit alike."""
+        if not isinstance(self.own, str):
+            object.__setattr__(self, "own", _caught(self.own))
+        object.__setattr__(self, "attack_only", _caught(self.attack_only))
+
     @property
     def positives(self) -> tuple[ControlResult, ...]:
         """Every release that should be caught, the end-to-end ones first."""
@@ -249,6 +263,10 @@ class Arms:
         if self.result.limit is not None:
             return self.result.limit()
         return None if self.result.public else "the audit states no limit of detection"
+
+
+def _caught(controls: Sequence[ControlResult]) -> tuple[ControlResult, ...]:
+    return tuple(replace(control, detected=control.caught) for control in controls)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,15 @@ class Paired:
         """As a control."""
         size = len(self.pairs.ours)
         return ControlResult(
-            release, self.test.rejects, self.shown, self.gain, size, "mean gain", end_to_end, gain=self.gain
+            release,
+            self.test.rejects,
+            self.shown,
+            self.gain,
+            size,
+            "mean gain",
+            end_to_end,
+            gain=self.gain,
+            alone=self.test.uncorrected,
         )
 
     def arms(

@@ -34,7 +34,7 @@ from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NothingToReadError, NotRunError
+from fedassay.support.errors import NothingToReadError, NotRunError, Why
 from fedassay.support.types import Parameters
 
 NAME = "few_records"
@@ -151,13 +151,16 @@ def _result(results: list[tuple[Component, Found]], limits: Mapping[int, float],
     notes = [
         f"{int(trusted.sum())} of {len(apart)} vectors may be trusted, by components of the attacker's own images"
     ]
+    limited = None
     if left:
-        notes.append(
-            f"{left} further components of few records were not tried; `max_components` is {len(results)}"
-        )
+        words = f"{left} further components of few records were not tried; `max_components` is {len(results)}"
+        notes.append(words)
+        needed = len(results) + left
+        limited = Why(words, held=len(results), needed=needed, kind="too_large", key="max_components")
     return AttackResult(
         NAME,
         vectors=(source,),
         scores={"apart": apart, "trusted": trusted.astype(np.float64), "records": sizes.astype(np.float64)},
         notes=tuple(notes),
+        limited=limited,
     )

@@ -46,7 +46,7 @@ from fedassay.exchange.view import View
 from fedassay.nets.gradient_matching import match_gradient
 from fedassay.nets.inversion import invert, schedule_named
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NothingToReadError
+from fedassay.support.errors import NothingToReadError, NotRunError, Why
 from fedassay.support.types import Images, Ints, Parameters
 
 NAME = "gradient_inversion"
@@ -112,6 +112,9 @@ class GradientInversion(Parameters):
                 inputs = self._one(target, made, knowledge)
                 if inputs is not None:
                     ranks[number], recovered[number] = inputs.rank, len(inputs.rows)
+        if not made.images and made.limited is not None:
+            why = made.limited
+            raise NotRunError(str(why), held=why.held, needed=why.needed, key=why.key)
         if not made.images:
             raise NothingToReadError(
                 "the view holds no gradient of a layer over images, and no weights of a network beside those that "
@@ -123,6 +126,7 @@ class GradientInversion(Parameters):
             scores={**made.misfits(), "rank": ranks, "recovered": recovered},
             artifacts={"senders": np.array([target.sender for target in found])},
             notes=tuple(made.notes),
+            limited=made.limited,
         )
 
     def _one(self, target: Target, made: _Made, knowledge: Knowledge) -> Inputs | None:
@@ -191,6 +195,10 @@ class GradientInversion(Parameters):
         if network is None or shape is None or not whole:
             return False
         rows = inputs.rows[: self._left(made)]
+        if len(rows) < len(inputs.rows) and self.max_images is not None:
+            needed = made.descended + len(inputs.rows)
+            words = f"{target.sender}: {len(inputs.rows) - len(rows)} inputs were not inverted (max_images)"
+            made.cut(Why(words, held=self.max_images, needed=needed, kind="too_large", key="max_images"))
         if len(rows):
             with knowledge.progress.step(f"inverting inputs of {target.sender}") as advance:
                 images, misfit = invert(
@@ -221,10 +229,16 @@ class GradientInversion(Parameters):
         """Images of a whole batch whose gradient is the target's."""
         assert target.network is not None
         if not records or not 0 < records <= min(self.most, self._left(made)):
-            made.notes.append(
+            words = (
                 f"{target.sender}: not matched: {records or 'an unknown number of'} records; allowed: 1 to "
                 f"{self.most} a batch (most), {self.max_images} in all (max_images)"
             )
+            made.notes.append(words)
+            if records and records > self.most:
+                made.cut(Why(words, held=self.most, needed=records, kind="too_large", key="most"))
+            elif records and self.max_images is not None:
+                needed = made.descended + records
+                made.cut(Why(words, held=self.max_images, needed=needed, kind="too_large", key="max_images"))
             return
         seed = knowledge.seeds.integer("matching", target.sender)
         counts = label_counts(last.bias_gradient, records, mean_probabilities(target.network, shape, seed))
@@ -269,6 +283,12 @@ class _Made:
 
     images: dict[str, list[_Part]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    limited: Why | None = None
+
+    def cut(self, why: Why) -> None:
+        """Keep why something was not tried: of several the one that asks for most."""
+        if self.limited is None or (why.needed or 0) > (self.limited.needed or 0):
+            self.limited = why
 
     @property
     def descended(self) -> int:

@@ -107,7 +107,7 @@ class GramFactorization(Parameters):
             Vectors named `gram_factorization` (float32; in float64 as the artifact `vectors`), with
             `expected_error` and `target` per vector; `rank`, `records`, `recovered`, `residual` per target,
             in the order of the artifacts `senders` and `sources`, and of `reasons` and `obstacles`, which say in
-            words and by kind why a target was not tried, and of `max_records`. NaN where it was not. Where vectors
+            words and by kind why a target was not tried. NaN where it was not. Where vectors
             came from sums over clients: artifacts `clients` (S,), `possible` (k, S), which of them each vector may
             be of, `evidence` (k,) and `unattributed`, the reason where none is of one client only; see
             `fedassay.attacks.gram.attribution`.
@@ -139,7 +139,7 @@ class GramFactorization(Parameters):
                 continue
             if why is None and size.total > self.max_records:
                 above = f"{size.total} records are above max_records {self.max_records}"
-                why = Why(above, kind="too_large")
+                why = Why(above, held=self.max_records, needed=size.total, kind="too_large", key="max_records")
             if why is not None:
                 best = best or _Tried(size, None, why)
                 continue
@@ -188,6 +188,7 @@ class GramFactorization(Parameters):
     def _result(self, found: list[Target], outcomes: list[_Tried], view: View) -> AttackResult:
         vectors, labels, errors, owners, notes, parts = [], [], [], [], [], []
         untried: dict[str, list[str]] = {}
+        reasons = [tried.reason for tried in outcomes if tried.factors is None]
         recovered = np.zeros(len(found))
         for number, (target, tried) in enumerate(zip(found, outcomes, strict=True)):
             where = f"{target.sender}, {target.what}"
@@ -240,10 +241,10 @@ class GramFactorization(Parameters):
                 "sources": np.array([target.what for target in found]),
                 "reasons": np.array([str(tried.reason) for tried in outcomes]),
                 "obstacles": np.array([tried.reason.kind for tried in outcomes], np.str_),
-                "max_records": np.array(self.max_records),
                 **attributed,
             },
             notes=tuple(notes),
+            limited=max((why for why in reasons if why.key), key=lambda why: why.needed or 0, default=None),
         )
 
 

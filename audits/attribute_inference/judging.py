@@ -97,7 +97,15 @@ class Guessed:
         """As a control."""
         value = self.advantage
         return ControlResult(
-            release, self.test.rejects, self.shown, value, len(self), "attribute advantage", end_to_end, gain=value
+            release,
+            self.test.rejects,
+            self.shown,
+            value,
+            len(self),
+            "attribute advantage",
+            end_to_end,
+            gain=value,
+            alone=self.test.uncorrected,
         )
 
     def metrics(self, from_features: Floats) -> dict[str, Metric]:

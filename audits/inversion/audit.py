@@ -173,7 +173,7 @@ class InversionAudit(Parameters):
                 planted="inversion",
                 reach=len(used),
             )
-        result = _result(shown, source.name, limit, noised=noised(context))
+        result = _result(shown, source.name, limit, setting.result.limited or "", noised=noised(context))
         confounder = _confounder(shown, others, context)
         if named is not None:
             result, negative = named.result(result, shown.p), named.silent(negative)
@@ -400,7 +400,9 @@ def _confounder(shown: ImageMatch, others: ImageMatch | None, context: AuditCont
     )
 
 
-def _result(shown: ImageMatch, source: str, limit: Callable[[], Limit | str] | None, *, noised: bool) -> Result:
+def _result(
+    shown: ImageMatch, source: str, limit: Callable[[], Limit | str] | None, untried: str, *, noised: bool
+) -> Result:
     copies = shown.near_copies
     return Result(
         test=shown.test,
@@ -419,7 +421,7 @@ def _result(shown: ImageMatch, source: str, limit: Callable[[], Limit | str] | N
         ruin_expected=noised,
         near_copies=copies,
         limit=limit,
-        undecided=f"{copies} images are near copies of records (above {NEAR_COPY:g} dB)" if copies else "",
+        undecided=f"{copies} images are near copies of records (above {NEAR_COPY:g} dB)" if copies else untried,
         decided_by="more images (the attack's `max_vectors` or `max_images`), a larger preset or a run of this "
         "cell alone may decide",
     )

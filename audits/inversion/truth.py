@@ -109,6 +109,7 @@ class ImageMatch:
         return ControlResult(
             release,
             detected=self.test.rejects,
+            alone=self.test.uncorrected,
             shown=self.words,
             value=gain,
             n=len(self.psnr),

@@ -59,6 +59,7 @@ from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
 from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.below_baseline import auc_below_half
+from fedassay.audits.stats.resampling import ALONE
 from fedassay.audits.stats.roc import auc
 from fedassay.audits.verdict import inconclusive, not_run, with_harm
 from fedassay.contracts.attack import AttackResult, Note
@@ -290,9 +291,10 @@ class MembershipAudit(Parameters):
                 controls.append((missed, None))
                 continue
             shown = separation(scores, members, own.blocks[rows], LOOKS)
-            control = shown.control(words, end_to_end=True)
-            if control.detected and (untold := _untold(scores, members, own.senders[rows])):
-                control = replace(control, detected=False, shown=f"{control.shown}, but not those of {untold}")
+            control = replace(shown.control(words, end_to_end=True), alone=shown.p <= ALONE / LOOKS)
+            if control.caught and (untold := _untold(scores, members, own.senders[rows])):
+                shown_too = f"{control.shown}, but not those of {untold}"
+                control = replace(control, detected=False, alone=False, shown=shown_too)
             controls.append((control, shown))
         return controls
 
@@ -394,23 +396,24 @@ def _unanswered(asked: _Answers) -> list[Finding]:
 
 def _open(control: ControlResult, shown: Separation | None) -> bool:
     """Whether a control that was missed may be one that the attack tells, by more members."""
-    return not control.detected and shown is not None and shown.p <= _PROMISING and shown.value > 0.5
+    return not control.caught and shown is not None and shown.p <= _PROMISING and shown.value > 0.5
 
 
 def _untold(scores: NDArray[np.floating], members: Bools, senders: NDArray[np.str_]) -> str:
     """A client whose members are not told from others, and less well than those of the others; empty: all are.
 
-    Of clients with enough members for a test of their own, each at 5 %.
+    Of clients with enough members for a test of their own, at 5 % over all of them.
     """
-    known = ~np.isnan(scores)
-    for sender in np.unique(senders):
+    known, names = ~np.isnan(scores), np.unique(senders)
+    for sender in names:
         (inside, outside), others = (
             tuple(scores[whose & part & known] for part in (members, ~members))
             for whose in (senders == sender, senders != sender)
         )
         if min(len(inside), len(outside)) < _ENOUGH or auc_below_half(inside, outside) <= 0.05:
             continue
-        own, rest = auc(outside, inside, confidence=0.9), auc(*others[::-1]) if min(map(len, others)) > 1 else None
+        own = auc(outside, inside, confidence=1 - 0.1 / len(names))
+        rest = auc(*others[::-1]) if min(map(len, others)) > 1 else None
         if rest is not None and own.high is not None and rest.value is not None and own.high < rest.value:
             return str(sender)
     return ""

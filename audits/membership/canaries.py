@@ -89,7 +89,10 @@ class _Bounds:
         """As a control: whether the bound is above 0."""
         shown, detail = f"epsilon at least {self.shown:.3g} from {self.count} canaries", "lower bound on epsilon"
         gain = self.area - 0.5
-        return ControlResult(release, self.test.rejects, shown, self.shown, self.count, detail, end_to_end, gain)
+        alone = self.test.uncorrected
+        return ControlResult(
+            release, self.test.rejects, shown, self.shown, self.count, detail, end_to_end, gain, alone=alone
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -159,7 +159,7 @@ class Positives:
 
 def with_remedy(control: ControlResult) -> ControlResult:
     """An end-to-end control; one that was missed says what it is, and what would decide."""
-    if control.detected:
+    if control.caught:
         return control
     return replace(control, shown=f"{control.release}: {control.shown}; an attack that tells these would decide")
 

@@ -152,7 +152,10 @@ class Separation:
         shown = f"AUC {self.value:.3f}, p = {self.p:.2g}"
         count = len(self.inside) + len(self.outside)
         gain = self.value - 0.5
-        return ControlResult(release, self.test.rejects, shown, self.value, count, "AUC", end_to_end, gain)
+        alone = self.test.uncorrected
+        return ControlResult(
+            release, self.test.rejects, shown, self.value, count, "AUC", end_to_end, gain, alone=alone
+        )
 
 
 def separate_one_release(

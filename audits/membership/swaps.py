@@ -142,6 +142,7 @@ class Guesses:
             "rate of right guesses",
             end_to_end,
             self.mean - 0.5,
+            alone=self.test.uncorrected,
         )
 
 

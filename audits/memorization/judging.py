@@ -108,6 +108,7 @@ class Memory:
         return ControlResult(
             release,
             detected=self.test.rejects,
+            alone=self.test.uncorrected,
             shown=f"{release}; {self.shown}",
             value=copied,
             n=self.copied.n[0],

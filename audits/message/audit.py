@@ -181,7 +181,12 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     silent = negative.negative(ours, "the same vectors against features of fresh (test) records")
     return assay(
         subject,
-        Arms(result_of(ours, source.name, limit, noised=noised(context)), full, silent, attack_only),
+        Arms(
+            result_of(ours, source.name, limit, noised=noised(context), undecided=result.limited or ""),
+            full,
+            silent,
+            attack_only,
+        ),
         Figures({**figures, **shares}, {**baseline, **of_means}, assumptions(context)),
     )
 
@@ -210,7 +215,8 @@ def _nearly_known(name: str, context: AttackedContext, audited: Sequence[Records
     except NotRunError as error:
         return [], error.why, ()
     best = max(found, key=lambda each: (each.test.rejects, len(each.matched.errors)))
-    return [], (replace(best.control(release, end_to_end=True), detected=best.test.rejects),), ()
+    control = best.control(release, end_to_end=True)
+    return [], (replace(control, detected=best.test.rejects, alone=best.test.uncorrected),), ()
 
 
 def _controls(name: str, context: AttackedContext, audited: Sequence[Records]) -> _Beside:

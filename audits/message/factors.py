@@ -197,7 +197,7 @@ def _by_control(
     """
     small = {name: records for name, records in truths.items() if len(records) <= known.largest}
     large = {name: records for name, records in truths.items() if name not in small}
-    if not any(map(len, small.values())) or not large or _limited(result):
+    if not any(map(len, small.values())) or not large or result.limited:
         return {"all": truths}
     return {"controlled_sizes": small, "larger_clients": large}
 
@@ -332,24 +332,11 @@ def _beyond(known: _ControlsBySize) -> Why | None:
     return next((reason for reason in known.reasons if reason.kind != _LIMITED), None)
 
 
-def _limited(result: AttackResult) -> str:
-    """Why the plan's parameter kept the attack from some message, empty where it did not."""
-    reasons = zip(*(result.artifacts[name] for name in _WHY), strict=True)
-    return next((str(words) for words, kind in reasons if kind == _LIMITED), "")
-
-
-def limited_by(result: AttackResult, words: str) -> Why:
-    """The plan's parameter as what stands in the way, and the value that would do for every message."""
-    needed = int(np.max(result.scores["records"]))
-    held = int(result.artifacts["max_records"])
-    return Why(words, held=held, needed=needed, kind=_LIMITED, key="max_records")
-
-
 def _undecided(result: AttackResult, known: _ControlsBySize, truths: Mapping[str, Records]) -> str:
     """Why nothing is concluded about some of these senders."""
-    limited, largest = _limited(result), max(map(len, truths.values()))
+    limited, largest = result.limited, max(map(len, truths.values()))
     if limited:
-        return limited_by(result, f"not tried on all messages: {limited}; a larger one would decide")
+        return limited.said(f"not tried on all messages: {limited}; a larger one would decide")
     if known.largest < largest:
         return known.missing.said(
             f"control clients were recovered up to {known.largest} records, the largest client has {largest}, "

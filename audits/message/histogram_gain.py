@@ -71,6 +71,7 @@ class Gain:
         return ControlResult(
             release,
             detected=self.test.rejects,
+            alone=self.test.uncorrected,
             shown=f"{len(self.ours)} histograms at a total variation distance of {self.ours.mean():.3f}, the "
             f"public one at {self.baseline.mean():.3f}",
             value=float(self.ours.mean()),

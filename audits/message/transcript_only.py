@@ -25,7 +25,6 @@ from fedassay.audits.message.controls import (
     sums_view,
     view_of,
 )
-from fedassay.audits.message.factors import limited_by
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.nonprivate import by_hand, changed
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
@@ -272,8 +271,8 @@ def _unfactored(
     """Which messages nothing is concluded about, and what would decide it."""
     if len(expected):
         return f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}"
-    if any(reason.kind == "too_large" for reason in reasons):
-        return limited_by(result, "not tried on all messages: a larger max_records would decide")
+    if result.limited is not None:
+        return result.limited.said("not tried on all messages: a larger max_records would decide")
     if beyond:
         return beyond[0].said(
             f"nothing is known of messages that the factorization does not apply to ({beyond[0]})"

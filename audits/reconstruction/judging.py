@@ -100,6 +100,7 @@ class Closeness:
         return ControlResult(
             release,
             detected=self.test.rejects,
+            alone=self.test.uncorrected,
             shown=self.shown,
             value=self.metrics["ssim_gain"].value,
             n=self.trials.top,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+import fedassay
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
@@ -270,3 +271,43 @@ def test_an_attack_that_chooses_among_vectors_has_the_same_to_choose_from_when_i
     ((first, again),) = told
     assert "few_records" in first
     assert first == again
+
+
+@pytest.mark.parametrize(
+    ("method", "attack", "key", "audit"),
+    [
+        (
+            {"fedsgd": {"batch": 8, "body": {"name": "mlp"}}},
+            {"gradient_inversion": {"algebra": False, "most": 4}},
+            "most",
+            "inversion",
+        ),
+        ({"fedcgs": {}}, {"gram_factorization": {"max_records": 4}}, "max_records", "message"),
+        (
+            {"fedpft": {"components": 1, "covariance": "diag"}},
+            {"few_records": {"starts": 2, "sweeps": 1, "own_components": 1, "max_components": 1}},
+            "max_components",
+            "message",
+        ),
+    ],
+    ids=["gradients", "gram", "components"],
+)
+def test_what_a_parameter_kept_from_an_attack_is_not_tested_and_the_next_plan_raises_it(
+    method: dict[str, Any], attack: dict[str, Any], key: str, audit: str, tmp_path: Path
+) -> None:
+    """A batch above the attack's limit once left the row out, as if there were nothing to read."""
+    changed = {"methods": [method], "attacks": [attack], "audits": [{audit: {}}]}
+    plan = yaml.safe_load(PLAN) | changed
+    run = fedassay.run(plan, tmp_path / "run", progress=False)
+    (name,) = attack
+    (row,) = [row for row in run.record.cells[0].coverage if row.attack == name]
+    assert row.status != "conclusive", row
+    assert f"attacks: {name}: {key}: " in row.would_decide
+    remedies = [
+        row.remedy,
+        *(finding.remedy for finding in run.record.cells[0].findings if finding.attack == name),
+    ]
+    changes = [change for remedy in remedies if remedy is not None for change in remedy.changes]
+    assert changes
+    assert {change.key for change in changes} == {f"attacks.{name}.{key}"}
+    assert all(change.after > change.before for change in changes)

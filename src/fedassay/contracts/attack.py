@@ -18,6 +18,7 @@ from fedassay.contracts.facts import AttackFacts
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import View
+from fedassay.support.errors import Why
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
@@ -100,6 +101,8 @@ class AttackResult:
         scores: Per-trial scores by name.
         artifacts: Other arrays by name.
         notes: Fallbacks and limits met; those that are about one source are each a `Note`.
+        limited: Why part of what it reads was not tried, with the parameter, its value and the one that would do:
+            silence about the rest is no answer then. None where all was tried.
     """
 
     attack: str
@@ -108,6 +111,7 @@ class AttackResult:
     scores: Mapping[str, Floats] = field(default_factory=dict)
     artifacts: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    limited: Why | None = None
 
 
 class Attack(Configured, Protocol):

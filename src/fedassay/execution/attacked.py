@@ -48,7 +48,7 @@ class Attacked:
             try:
                 return self._run(attack, recovered)
             except NotRunError as error:
-                self.reasons[attack.label] = str(error)
+                self.reasons[attack.label] = error.why
                 if isinstance(error, NothingToReadError):
                     self.idle.add(attack.name)
         return None

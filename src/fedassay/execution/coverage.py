@@ -129,7 +129,16 @@ def _row(name: str, findings: Sequence[Finding], another: NextRun | None) -> Cov
     """The row of an attack with findings: a leak is an answer, and silence where no finding is inconclusive."""
     tried = [finding for finding in findings if finding.verdict != "not_run"]
     if not tried:
-        return Coverage(attack=name, status="not_run", reason=findings[0].reason)
+        kept = next(
+            (finding for finding in findings if finding.obstacle is not None and finding.obstacle.key), None
+        )
+        return Coverage(
+            attack=name,
+            status="not_run",
+            reason=findings[0].reason,
+            would_decide="" if kept is None else would_decide(kept, another),
+            remedy=None if kept is None else kept.remedy,
+        )
     unclear = [finding for finding in tried if finding.verdict == "inconclusive"]
     if not unclear or any(finding.verdict == "leak" for finding in tried):
         return Coverage(attack=name, status="conclusive")

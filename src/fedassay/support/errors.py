@@ -85,18 +85,20 @@ class NotRunError(FedassayError):
         role: Whose records are missing, where that is why: a data role, or `clients`; empty elsewhere.
         held: How many of them there are.
         needed: How many would do.
+        key: The parameter of the attack that is too small, where that is why; see `Why`.
     """
 
     def __init__(
-        self, message: str, *, role: str = "", held: int | None = None, needed: int | None = None
+        self, message: str, *, role: str = "", held: int | None = None, needed: int | None = None, key: str = ""
     ) -> None:
         super().__init__(message)
-        self.role, self.held, self.needed = role, held, needed
+        self.role, self.held, self.needed, self.key = role, held, needed, key
 
     @property
     def why(self) -> Why:
         """The message, and what is missing beside it."""
-        return Why(str(self), self.role, self.held, self.needed)
+        kind = "too_large" if self.key else ""
+        return Why(str(self), self.role, self.held, self.needed, kind=kind, key=self.key)
 
 
 class NothingToReadError(NotRunError):

@@ -21,7 +21,7 @@ from fedassay.execution.captured import AuditOptions, audit_transcript
 from fedassay.methods.baselines.fedavg import FedAvg
 from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedsgd.method import FedSGD
-from fedassay.support.errors import NothingToReadError
+from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -136,10 +136,20 @@ def test_matching_shows_a_record_where_algebra_is_not_used(make_task: MakeTask) 
     assert away < 128
 
 
-def test_batches_above_the_limit_are_left_out_with_a_note(make_task: MakeTask) -> None:
+def test_batches_above_the_limit_are_not_tried_which_is_not_that_nothing_is_there(make_task: MakeTask) -> None:
     task = make_task()
-    with pytest.raises(NothingToReadError):
+    with pytest.raises(NotRunError) as raised:
         attacked(seen_of(FedSGD(body=MLP, batch=8).run(task)), task, algebra=False, most=4)
+    assert not isinstance(raised.value, NothingToReadError)
+    assert (raised.value.key, raised.value.held, raised.value.needed) == ("most", 4, 8)
+
+
+def test_images_above_the_limit_are_named_with_the_number_that_would_do(make_task: MakeTask) -> None:
+    task = make_task(clients=3)
+    result = attacked(seen_of(FedSGD(body=MLP, batch=2).run(task)), task, algebra=False, max_images=4)
+    limited = result.limited
+    assert limited is not None
+    assert (limited.key, limited.held, limited.needed) == ("max_images", 4, 6)
 
 
 def test_a_view_without_gradients_does_not_apply(make_task: MakeTask) -> None:
