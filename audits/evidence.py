@@ -266,7 +266,7 @@ class Arms:
 
 
 def _caught(controls: Sequence[ControlResult]) -> tuple[ControlResult, ...]:
-    return tuple(replace(control, detected=control.caught) for control in controls)
+    return tuple(replace(control, detected=control.caught, alone=False) for control in controls)
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,9 @@ SITUATIONS = (
 PRINCIPLE = (
     "An attack that found a leak has worked here. So a leak takes a negative control that is not flagged and one "
     "positive control that is caught, wherever: what an attack misses elsewhere tells of its silence alone. "
-    "Silence takes every positive control, the end-to-end one among them and not faint, and a limit of detection.",
+    "Silence takes every positive control, the end-to-end one among them and not faint, and a limit of detection. "
+    "Levels are corrected for the tests of the run where a leak or a flagged control is at stake; what leaks on "
+    "purpose is caught at .01 by itself, and whether so few trials would show a leak is the limit's question.",
     "Which audits have which arms:",
 )
 ARMS = (
