@@ -184,8 +184,9 @@ class GradientInversion(Parameters):
                 labels = np.full(len(images), -1, np.int64)
                 if network is not None and inputs.complete and source == INPUTS:
                     labels = labels_of(network, layers[-1], images)
-                # Where nothing tells, what was taken apart explains the gradient, and a mixture does not.
-                misfit = np.full(len(images), float(source == STRONGEST and inputs.rank > 1))
+                # Without weights nothing tells records from sums and differences of them, unless there is one:
+                # of records of one label the sparsest inputs are often differences.
+                misfit = np.full(len(images), float(inputs.rank > 1))
                 if layers[0].weights is not None and len(rows) and not (inputs.binned and source == INPUTS):
                     misfit = 1 - unit_agreement(rows, layers[0])
                 made.add(source, images, labels, target.sender, misfit)

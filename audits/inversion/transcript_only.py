@@ -1,8 +1,10 @@
 """What images computed from captured gradients say, whose truth nobody gave.
 
-An input that was computed from a layer's gradient carries its own evidence: it switches on just those units of
-the layer that the gradient says it has a part in, which no other image does. Whether the attack finds this is
-tried on a gradient made by hand of images that are known, of the same size, and on the same under noise.
+An input that was computed from a layer's gradient carries its own evidence where the layer's weights were sent:
+it switches on just those units of the layer that the gradient says it has a part in, which no other image does.
+Without weights only an input that makes up the whole gradient is certain: others span the same images, and of
+records of one label they may be sums or differences. Whether the attack finds inputs is tried on a gradient made
+by hand of images that are known, of the same size, and on the same under noise.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from fedassay.support.types import Images
 _EXPLAINED = 0.05
 """Share of units that may contradict an input that is taken for a record's."""
 _RECORDS, _UNITS, _PICTURES = 2, 64, 8
+_INPUTS = "layer_inputs"
+"""The source whose images are computed exactly, if not told from mixtures."""
 _NO_RECORDS = "the clients' records were not given, so nothing was held against them"
 
 
@@ -41,7 +45,9 @@ def captured_inversions(audit: str, result: AttackResult, context: AttackedConte
 def _finding(audit: str, result: AttackResult, made: Reconstruction, context: AttackedContext) -> Finding:
     name, images = made.source.name, made.images[:, 0]
     misfit = np.asarray(result.scores[f"misfit/{name}"], np.float64)
+    exact_inputs = _is_exact(result) and name == _INPUTS
     certain = int((misfit < _EXPLAINED).sum()) if _is_exact(result) else 0
+    computed = certain or (len(images) if exact_inputs else 0)
     subject = Subject(audit, result.attack, name, "all")
     columns = [PictureColumn(caption=f"image {i}", metrics={}) for i in range(min(_PICTURES, len(images)))]
     picture = context.io.grid((name,), f"{result.attack}: {name}", {name: images[: len(columns)]}, columns)
@@ -51,11 +57,16 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
         pictures=(picture,),
     )
     shown = Result(
-        test=by_arithmetic(certain > 0, "misfit"),
+        test=by_arithmetic(computed > 0, "misfit"),
         shown=f"{certain} of {len(images)} images are inputs that explain which units of their layer have a "
-        "part in the gradient",
+        "part in the gradient"
+        if certain or not computed
+        else f"{computed} images were computed from gradients, and which of them are records, and which sums or "
+        "differences of several, would be told by the weights that the gradients were taken at",
         near_copies=certain,
-        harm=Harm(kind="pictures", of="record", count=certain, total=len(images), mechanism=name),
+        harm=Harm(kind="pictures", of="record", count=certain, mechanism=name)
+        if certain
+        else Harm(kind="pictures", of="record", total=len(images), metric="misfit", mechanism=name),
         undecided=f"{len(images)} images may show records; {_NO_RECORDS}",
     )
     known = _control("a gradient by hand of images that are known", _by_hand(context, images.shape[1:], noise=0.0))

@@ -154,6 +154,10 @@ def _pictures(harm: Harm, finding: Finding) -> str:
     source = _from(harm)
     if harm.count is not None:
         return f"{_of(harm.count, harm.total)} private images were rebuilt {source}"
+    if harm.metric == "misfit" and harm.total is not None:
+        return (
+            f"{harm.total:,} images were computed {source}, of private records or of sums and differences of them"
+        )
     figures = [] if harm.total is None else [f"{harm.total:,} images"]
     theirs = finding.baseline.get(harm.metric)
     if harm.metric and harm.value is not None:
