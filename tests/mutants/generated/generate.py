@@ -1,6 +1,7 @@
 """Draw faults, ask the oracles which of them count, and audit those: the score of the audits on faults of nobody.
 
     python tests/mutants/generated/generate.py methods|attacks RESULT.jsonl [--number 150] [--seed 0]
+        [--cases REGEX]
 
 Every fault is one change that `operators` makes at random in code that a private method, or an attack, runs. One
 of a method counts where `leaks` refutes the claim from transcripts; it is then audited under the same claim by the
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -143,7 +145,7 @@ class Attacks:
     """Attacks: the oracle of crippled ones, and the audits that judge them; attributes as those of `Methods`."""
 
     counts = "crippled"
-    folders = (("attacks/", 0.85), ("exchange/", 0.1), ("mixtures/", 0.05))
+    folders = (("attacks/", 0.75), ("nets/", 0.1), ("exchange/", 0.1), ("mixtures/", 0.05))
     words = ""
 
     def __init__(self, oracle: Server, audits: Server, package: Path, folder: Path) -> None:
@@ -200,6 +202,7 @@ def main() -> int:
     parser.add_argument("result", type=Path, help="JSON lines.")
     parser.add_argument("--number", type=int, default=150, help="Of faults that count.")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", default="", help="Cells that are drawn from; left out: all.")
     given = parser.parse_args()
     done = _read(given.result)
     with tempfile.TemporaryDirectory() as temporary:
@@ -208,7 +211,8 @@ def main() -> int:
         oracle, audits = Server(HERE / "asked.py", str(package), given.kind), Server(HERE.parent / "worker.py")
         try:
             kind = (Methods if given.kind == "methods" else Attacks)(oracle, audits, package, folder)
-            for fault in drawn(package, kind.lines, kind.folders, given.seed, kind.words):
+            lines = {case: held for case, held in kind.lines.items() if re.search(given.cases, case)}
+            for fault in drawn(package, lines, kind.folders, given.seed, kind.words):
                 if sum(item["status"] == kind.counts for item in done.values()) >= given.number:
                     break
                 if fault.name in done:

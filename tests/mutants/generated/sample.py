@@ -26,6 +26,7 @@ from cripples import CELLS  # noqa: E402
 SAMPLE, METHODS = 40, 28
 """Entries of the sample, and how many of them are of methods, where there are so many."""
 WHOLE = ("gram", "algebra-sums", "labels", "membership", "gallery", "gallery-ridge", "attributes")
+WHOLE = (*WHOLE, "inversion", "gradients", "diffusion")
 """Cells of attacks where all that the shipped attack finds is a leak: an entry needs no narrower concern."""
 HEAD = """# Made by `python tests/mutants/generated/sample.py`; change that.
 # Faults that operators on the syntax tree made at random, that an oracle counted, and that the audits found.
