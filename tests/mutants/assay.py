@@ -57,8 +57,8 @@ FAULTS = (
     "two neighbouring data sets apart by what clients send, beyond a claim of (.05, .5), at the level of one "
     "in a million (`leaks.py`). A fault of an attack counts where half of its raw score on the truth is gone "
     "(`cripples.py`). Faults that only raise an error, that change nothing of what is sent or returned, or "
-    "that this classifier cannot see are tried and do not count; methods that train networks, and attacks on "
-    "images, are not among those that were tried. Each that counts is audited under the same claim by the "
+    "that this classifier cannot see are tried and do not count; methods that train networks are not among "
+    "those that were tried. Each that counts is audited under the same claim by the "
     "command line.",
 )
 NOTICED = (
@@ -173,6 +173,7 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
     """What became of generated faults, and why each survivor is one."""
     rows: list[tuple[str, ...]] = []
     survivors: list[tuple[str, ...]] = []
+    mended: list[tuple[str, ...]] = []
     argued = tomllib.loads(SURVIVORS.read_text(encoding="utf-8"))
     # The same change may be drawn again under another seed.
     drawn = list({(row["case"], *row["edit"].values()): row for row in drawn}.values())
@@ -183,10 +184,15 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
             rows.append(_drawn(words, operator, [row for row in own if row["operator"] == operator], status))
         rows.append(_drawn(f"**{words}**", "all", own, status) if own else (words, *[UNMEASURED] * 8))
         for row in counted:
+            if row["outcome"] == "found" and "first" in row:
+                mended.append((f"`{row['name']}`", row["verdict"]))
             if row["outcome"] != "found":
                 survivors.append((f"`{row['name']}`", row["verdict"], argued.get(row["name"], "not argued")))
     head = ("which", "change", "tried", "error", "nothing changed", "not seen", "count", "found by", "not found")
     told = [*FAULTS, _table(head, rows)]
+    if mended:
+        told += ["Not found when they were drawn, and found since what they showed was mended:"]
+        told += [_table(("fault", "verdict"), mended)]
     if survivors:
         told += ["Those that were not found:", _table(("fault", "verdict", "why"), survivors)]
     return [*told, *noticed()]

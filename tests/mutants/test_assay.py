@@ -138,10 +138,12 @@ def test_generated_faults_are_counted_once_and_survivors_are_named() -> None:
         _drawn("crash", "fedcgs", 2),
     ]
     rows += [_drawn("leaks", "fedcgs", 3, outcome="missed", verdict="sound"), _drawn("equal", "gram", 4)]
-    rows += [_drawn("crippled", "gram", 5, outcome="found", verdict="inconclusive")]
+    rows += [_drawn("crippled", "gram", 5, outcome="found", verdict="not_run", first="missed")]
     made = "\n".join(faults(rows))
     assert "| **methods that leak** | all | 3 | 1 | 0 | 0 | 2 | 1 `unsound` | 1 of 2 (at most 97.5 %) |" in made
-    assert "| crippled attacks | cast | 2 | 0 | 1 | 0 | 1 | 1 `inconclusive` | 0 of 1 (at most 95 %) |" in made
+    assert "| crippled attacks | cast | 2 | 0 | 1 | 0 | 1 | 1 `not_run` | 0 of 1 (at most 95 %) |" in made
+    assert "found since" in made
+    assert "| `fault 5` | not_run |" in made
     assert "| `fault 3` | sound | not argued |" in made
 
 

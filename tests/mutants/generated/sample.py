@@ -118,7 +118,12 @@ def main() -> int:
         fit = [row for row in rows if row.get("outcome") == "found" and row["case"] in {*plans(), *WHOLE}]
         # A crippled attack whose plan reads `leak` as before may have had no effect there.
         fit = [row for row in fit if row["verdict"] != "leak"]
-        unlike = list({(row["case"], row["edit"]["new"], row["edit"]["old"]): row for row in fit}.values())
+        once: dict[tuple[str, ...], dict[str, Any]] = {}
+        for row in fit:  # Of a change that was drawn again, the name stays that is in the sample.
+            key = (row["case"], row["edit"]["new"], row["edit"]["old"])
+            if key not in once or _name(row) in kept:
+                once[key] = row
+        unlike = list(once.values())
         before = [row for row in unlike if _name(row) in kept]
         further = evenly([row for row in unlike if row not in before], SAMPLE)
         sample = [*before, *further][: min(most, SAMPLE - len(chosen))]
