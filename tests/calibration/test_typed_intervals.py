@@ -59,6 +59,14 @@ def test_clopper_pearson_covers_rare_ones(n: int) -> None:
     assert coverage(draw, share, n, Binary(), 2000) >= least(2000)
 
 
+@pytest.mark.parametrize("level", [0.8, 0.99])
+def test_shares_have_the_level_that_is_asked_for(level: float) -> None:
+    found = interval(np.repeat([0.0, 1.0], (30, 12)), Binary(), level=level)
+    tail = (1 - level) / 2
+    assert found.low == pytest.approx(beta.ppf(tail, 12, 31))
+    assert found.high == pytest.approx(beta.isf(tail, 13, 30))
+
+
 @pytest.mark.parametrize("n", [6, 20, 100])
 @pytest.mark.parametrize("law", UNBOUNDED)
 def test_order_statistics_cover_the_median(law: str, n: int) -> None:
