@@ -15,6 +15,7 @@ from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.privacy.accounting import compose
 from fedassay.privacy.events import SubsampledGaussianEvent
+from fedassay.privacy.gaussian import mu_of
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.seeds import Seeds
 
@@ -83,7 +84,9 @@ def test_a_bound_says_at_which_confidence_it_holds(confidence: float) -> None:
     for right in (50, 95):
         bound = sampled_gaussian_bound(right, 100, confidence=confidence, **law)
         assert bound.confidence == confidence
+        assert bound.epsilon is not None
         assert (bound.epsilon == 0) == (right == 50)
+        assert bound.mu == (0 if right == 50 else mu_of(bound.epsilon, DELTA))
 
 
 def test_no_limit_where_nothing_would_refute_a_claim() -> None:

@@ -158,6 +158,7 @@ def test_the_mean_of_the_top_has_none_where_it_cannot() -> None:
     tied = mean_of_top(np.linspace(0, 1, 10), np.repeat([0.0, 1.0], 5), 3, Bounded(0, 1))
     assert tied.low is None
     assert "tie" in tied.reason
+    assert (few.n, tied.n) == (20, 3)
 
 
 @pytest.mark.parametrize(
