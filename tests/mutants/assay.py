@@ -65,7 +65,9 @@ NOTICED = (
     "### Would the tests notice?",
     "The same changes in all functions of the rooms that claims and verdicts rest on, each run through that "
     "room's own tests (`tests/mutants/generated/rooms.py`). Equivalent are changes after which nothing that "
-    "anybody can ask for is another; each is named with its reason in `tests/mutants/generated/rooms.toml`.",
+    "anybody can ask for is another; each is named with its reason in `tests/mutants/generated/rooms.toml`. Tests "
+    "were written for every change that was missed, so that the rows `after` say nothing of changes that were not "
+    "drawn; a draw that is made afterwards, before there are tests for it, does.",
 )
 ROOMS = Path(__file__).resolve().parent / "generated" / "rooms.toml"
 SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
@@ -203,15 +205,21 @@ def noticed() -> list[str]:
     rows = []
     for room, held in tomllib.loads(ROOMS.read_text(encoding="utf-8")).items():
         judged = held["drawn"] - held["unclear"] - len(held["equivalent"])
+        of_all = (str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]))
         for when in ("before", "after"):
-            count = held[when]
-            least = clopper_pearson(count, judged, side="lower").low
-            share = f"{count} of {judged} ({100 * count / judged:.0f} %; at least {100 * float(least):.0f} %)"
-            rows.append(
-                (f"`{room}/`", when, str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]), share)
-            )
+            rows.append((f"`{room}/`", when, *of_all, _share(held[when], judged)))
+        if "last" in held:
+            last = held["last"]
+            of_last = tuple(str(last[name]) for name in ("drawn", "equivalent", "unclear"))
+            fit = last["drawn"] - last["equivalent"] - last["unclear"]
+            rows.append((f"`{room}/`", "before, the last draw alone", *of_last, _share(last["noticed"], fit)))
     head = ("room", "tests added for what was missed", "drawn", "equivalent", "unclear", "noticed, of the others")
     return [*NOTICED, _table(head, rows)]
+
+
+def _share(count: int, judged: int) -> str:
+    least = clopper_pearson(count, judged, side="lower").low
+    return f"{count} of {judged} ({100 * count / judged:.0f} %; at least {100 * float(least):.0f} %)"
 
 
 def _drawn(words: str, operator: str, rows: Sequence[dict[str, Any]], status: str) -> tuple[str, ...]:

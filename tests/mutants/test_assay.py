@@ -155,6 +155,10 @@ def test_shares_that_tests_notice_leave_out_equivalents_by_name() -> None:
         assert row["before"] <= row["after"] <= judged
         assert f"| `{room}/` | after | {row['drawn']} | {len(row['equivalent'])} |" in made
         assert all(row["equivalent"].values())
+        if "last" in row:
+            last = row["last"]
+            fit = last["drawn"] - last["equivalent"] - last["unclear"]
+            assert f"{last['noticed']} of {fit} (" in made
     for room in ("privacy", "audits/stats"):
         row = held[room]
         assert row["after"] >= 0.9 * (row["drawn"] - row["unclear"] - len(row["equivalent"]))
