@@ -90,7 +90,7 @@ class Reply(NamedTuple):
 
 
 _LATE = ("torch._dynamo",)
-"""What libraries import at the first step of an optimiser: 800 modules, which every question would import again."""
+"""What torch imports at the first step of an optimiser: 800 modules, which every question would import again."""
 
 _RAN: list[bool] = []
 """Not empty where this process has run a method."""
