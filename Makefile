@@ -43,7 +43,7 @@ mutants: $(STAMP)
 # Draws faults by seed, audits those that an oracle counts, and writes a sample of them for `make mutants`: hours.
 faults: $(STAMP)
 	$(BIN)/python tests/mutants/generated/generate.py methods runs/methods.jsonl --number 80 --seed 6
-	$(BIN)/python tests/mutants/generated/generate.py attacks runs/attacks.jsonl --number 80 --seed 3
+	$(BIN)/python tests/mutants/generated/generate.py attacks runs/attacks.jsonl --number 110 --seed 3
 	$(BIN)/python tests/mutants/generated/sample.py runs/methods.jsonl runs/attacks.jsonl
 
 check: $(STAMP) docs

@@ -40,8 +40,8 @@ from fedassay.audits.attribute_inference.trials import FEWEST, ReleaseGuesses, T
 from fedassay.audits.evidence import OWN_RELEASE, Arms, Figures, Subject
 from fedassay.audits.nonprivate_releases import MOST_RUNS, dealt_clients, nonprivate_clients, summed_only
 from fedassay.audits.simulation import control_seeds
-from fedassay.audits.verdict import assay
-from fedassay.contracts.attack import AttackResult
+from fedassay.audits.verdict import assay, not_run
+from fedassay.contracts.attack import AttackResult, given_up
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
@@ -65,7 +65,7 @@ class AttributeInference(Parameters):
     """Records that the positive control gives away, about."""
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
-        """One finding on the attribute.
+        """One finding on the attribute, and one for each source that the attack gave up.
 
         Raises:
             NotRunError: The plan names no attribute, or records lack it.
@@ -90,7 +90,10 @@ class AttributeInference(Parameters):
             silent.control("strangers in the place of the clients' records"),
         )
         figures = Figures(audited.metrics(ours.from_features), {}, self._assumptions(sensitive, trials))
-        return [assay(Subject("attribute_inference", result.attack, ours.source, name), arms, figures)]
+        found = [assay(Subject("attribute_inference", result.attack, ours.source, name), arms, figures)]
+        for source, notes in given_up(result, (ours.source,)).items():
+            found.append(not_run(Subject("attribute_inference", result.attack, source, name), "; ".join(notes)))
+        return found
 
     def _name(self, context: AttackedContext) -> str:
         known = tuple(context.clients[0].attributes) if context.clients else ()

@@ -62,7 +62,7 @@ from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.resampling import ALONE
 from fedassay.audits.stats.roc import auc
 from fedassay.audits.verdict import inconclusive, not_run, with_harm
-from fedassay.contracts.attack import AttackResult, Note
+from fedassay.contracts.attack import AttackResult, given_up
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import half_of_each, is_member, visible
@@ -85,6 +85,7 @@ _PERSONS = (
 )
 _PROMISING = 0.5
 """Two-sided p-value above which a control that was missed is not asked again of more members."""
+_NO_ANSWER = "the attack gave no answer, as it does on the method's own run on control records"
 _ENOUGH = 5
 """Members and strangers of one client from which on a test of that client alone can reject."""
 
@@ -378,19 +379,23 @@ def _beside(key: str, asked: _Answers, context: AttackedContext) -> dict[str, Me
 
 
 def _unanswered(asked: _Answers) -> list[Finding]:
-    """What the attack is silent on: all of the release, or a source that it answers on of control records."""
+    """What the attack is silent on: all of the release, or a source that it answers on elsewhere or gives up."""
     result = asked.result
     if not result.scores:
         return [not_run(membership(None, None, result.attack), "; ".join(result.notes))]
     scored = {key.split("/")[0] for key in result.scores}
     known = set() if isinstance(asked.own, str) else {key.split("/")[0] for _, key in asked.own.scores}
-    return [
+    notes = given_up(result, scored)
+    findings = [
         inconclusive(
             membership(source, None, result.attack),
-            "the attack gave no answer, as it does on the method's own run on control records"
-            + "".join(f"; {note}" for note in result.notes if isinstance(note, Note) and note.about == source),
+            "; ".join((_NO_ANSWER, *notes.get(source, ()))),
         )
         for source in sorted(known - scored)
+    ]
+    others = {source: own for source, own in notes.items() if source not in known}
+    return findings + [
+        not_run(membership(source, None, result.attack), "; ".join(own)) for source, own in others.items()
     ]
 
 

@@ -16,7 +16,7 @@ from fedassay.audits.attribute_inference.audit import AttributeInference
 from fedassay.audits.attribute_inference.completions import Sensitive, carrying, planted
 from fedassay.audits.attribute_inference.judging import Guessed
 from fedassay.audits.attribute_inference.trials import drawn
-from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge, Note
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import joined
 from fedassay.exchange.view import View
@@ -144,6 +144,13 @@ def _broken(change: Callable[[Any], Any]) -> Callable[[View, Knowledge], AttackR
 def test_a_broken_attack_gives_no_clean_bill(make: Make, kind: str, change: Any) -> None:
     finding = audited(make(kind, each=6, attack=_broken(change)))
     assert finding.verdict == "inconclusive", finding.reason
+
+
+def test_a_source_that_the_attack_gives_up_is_said(make: Make) -> None:
+    result = AttackResult("attribute_likelihood", notes=("a limit", Note("model: none is there", "model")))
+    told, left = AttributeInference().assess(result, make("column", each=6))
+    assert (told.source, left.source) == ("messages", "model")
+    assert (left.verdict, left.reason) == ("not_run", "model: none is there")
 
 
 def test_persons_are_asked_about_once(make: Make) -> None:

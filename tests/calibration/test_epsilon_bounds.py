@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import nct, ttest_ind
 
 from fedassay.audits.stats.gdp_bound import gdp_bound, mu_lower_bound
 from fedassay.audits.stats.threshold_bound import threshold_bound
@@ -131,6 +132,19 @@ def test_the_two_forms_of_the_mu_bound_agree_where_they_meet():
         t = (b[:-1].mean() - a[:-1].mean()) / spread * math.sqrt(125)
         normal = (t * (1 - 1 / (4 * 498)) - 1.6448536 * math.sqrt(1 + t * t / 996)) / math.sqrt(125)
         assert exact == pytest.approx(normal, abs=0.01 * math.sqrt(2 / 250 + mu**2 / 1000))
+
+
+@pytest.mark.parametrize(("sizes", "confidence"), [((7, 12), 0.95), ((40, 25), 0.8)])
+def test_the_mu_bound_inverts_the_two_sample_t_of_scores_on_any_scale(sizes, confidence):
+    rng = np.random.default_rng(0)
+    zero, one = (rng.standard_normal(size) + shift for size, shift in zip(sizes, (0.0, 1.5), strict=True))
+    t = float(ttest_ind(one, zero).statistic)
+    found = mu_lower_bound(zero, one, confidence=confidence)
+    centre = found * math.sqrt(sizes[0] * sizes[1] / sum(sizes))
+    assert float(nct.sf(t, sum(sizes) - 2, centre)) == pytest.approx(1 - confidence, abs=1e-6)
+    for scale in (1e-3, 50.0):
+        moved = mu_lower_bound(scale * zero + 3, scale * one + 3, confidence=confidence)
+        assert moved == pytest.approx(found, rel=1e-6)
 
 
 def test_gdp_bound_refuses_what_it_assumes_away():

@@ -79,6 +79,14 @@ def test_paired_difference_uses_the_pairing():
     assert 0 < low < 0.5 < high < 1
 
 
+def test_the_bootstrap_adds_up_doubles_whatever_it_is_given():
+    values = np.random.default_rng(0).exponential(size=4000).astype(np.float16)
+    one, two = (
+        bootstrap_mean(own, np.random.default_rng(1), resamples=200) for own in (values, values.astype(float))
+    )
+    assert (float(one.low), float(one.high)) == (float(two.low), float(two.high))
+
+
 def test_bootstrap_is_seeded_and_survives_constants():
     values = np.random.default_rng(4).random(30)
     first = bootstrap_mean(values, np.random.default_rng(5))

@@ -69,6 +69,14 @@ def test_the_bound_beyond_floats_joins_the_exact_one() -> None:
     assert exact <= found[0] <= 0.8 * exact
 
 
+def test_few_entries_are_what_arithmetic_says_whatever_number_came_before() -> None:
+    """P(Beta(1, 1) <= u) is u; of two, P(Beta(1, 2) <= a) is 1 - (1 - a)^2 and P(Beta(2, 1) <= b) is b^2."""
+    for _ in range(2):
+        assert log10_p_of_noise(np.array([0.03])) == pytest.approx(np.log10(0.03))
+        assert log10_p_of_noise(np.array([0.2, 0.001])) == pytest.approx(np.log10(2 * (1 - 0.999**2)))
+        assert log10_p_of_noise(np.array([0.01, 0.011])) == pytest.approx(np.log10(2 * 0.011**2))
+
+
 def test_no_entries_say_nothing() -> None:
     assert log10_p_of_noise(np.zeros(0)) == 0.0
     assert log10_p_of_noise(np.ones(50)) == 0.0

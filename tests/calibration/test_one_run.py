@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from fedassay.audits.stats.epsilon_bound import checked_scores
 from fedassay.audits.stats.one_run import guess_counts, one_run_bound, p_value
 from fedassay.audits.stats.one_run_fdp import approximate_inverse, gaussian_inverse, one_run_fdp_bound, rejects
 from fedassay.privacy.gaussian import delta_of, epsilon_of, mu_of
@@ -124,6 +125,12 @@ def test_guesses_are_made_at_both_ends():
     assert guess_counts(scores, ~included, [4]) == [(4, 0)]
 
 
+def test_scores_of_any_type_are_doubles_and_may_be_infinite():
+    found = checked_scores(np.array([math.inf, 0.1], np.float16), "scores")
+    assert found.dtype == np.float64
+    assert found.tolist() == [math.inf, float(np.float16(0.1))]
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -134,6 +141,10 @@ def test_guesses_are_made_at_both_ends():
         lambda: p_value(5, 6, 3, 1.0, 0.0),
         lambda: rejects(gaussian_inverse(1.0), 5, 4, 5, 0.05),
         lambda: one_run_fdp_bound([1.0, 2.0], [True, False], delta=0.0),
+        lambda: one_run_fdp_bound([1.0, 2.0], [True, False], delta=-0.1),
+        lambda: one_run_fdp_bound([1.0, 2.0], [True, False], delta=1.0, family="approximate"),
+        lambda: checked_scores([[1.0, 2.0]], "scores"),
+        lambda: checked_scores([1.0], "scores"),
         lambda: one_run_fdp_bound([1.0, 2.0], [True, False], delta=0.1, confidence=1.0),
         lambda: one_run_fdp_bound([1.0, 2.0], [True, False], delta=0.1, confidence=0.0),
     ],

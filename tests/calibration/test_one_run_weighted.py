@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.optimize import linprog
 
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
@@ -97,6 +98,27 @@ def test_what_a_guess_decides_is_at_most_what_is_said() -> None:
                     law = np.convolve(law, [1 - chance, *[0] * (weight - 1), chance])
                 decides.append(law[max(0, threshold - weights[own]) : threshold].sum())
             assert np.mean(decides) <= stated + 1e-9
+
+
+@pytest.mark.parametrize("counts", [(3, 2), (40, 25, 12)])
+def test_what_a_guess_decides_is_the_mean_over_all_angles(counts: tuple[int, ...]) -> None:
+    """By quadrature, at the left end of each of the 24 intervals of the share."""
+    ends = (np.arange(25) / 24) ** 2
+
+    def chance(share: float) -> float:
+        variance = 4 * share * (1 - share)
+
+        def at(angle: float) -> float:
+            terms = [
+                (1 - variance * math.sin(weight * angle / 2) ** 2) ** ((count - 1) / 2)
+                for weight, count in enumerate(counts, 1)
+            ]
+            return math.prod(terms) * abs(math.sin(len(counts) * angle / 2) / math.sin(angle / 2))
+
+        return min(1.0, float(quad(at, 0, math.pi, limit=400)[0]) / math.pi)
+
+    expected = sum(chance(0.4 * left) * (right - left) for left, right in itertools.pairwise(ends))
+    assert _influence(np.array(counts), 0.4) == pytest.approx(expected, rel=1e-5)
 
 
 def _gaussian(mu: float, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.privacy.accounting import compose
 from fedassay.privacy.events import SubsampledGaussianEvent
+from fedassay.privacy.gaussian import mu_of
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.seeds import Seeds
 
@@ -74,6 +76,17 @@ def test_steps_at_the_limit_are_refuted(noise: float, rate: float, steps: int, a
     at, third = refuted(limit), refuted(claimed + (limit - claimed) / 3)
     assert at >= 0.87, (claimed, limit, at, third)
     assert third < 0.6
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.99])
+def test_a_bound_says_at_which_confidence_it_holds(confidence: float) -> None:
+    law: dict[str, Any] = {"sampling_rate": 0.5, "steps": 2, "adjacency": "add_remove", "delta": DELTA}
+    for right in (50, 95):
+        bound = sampled_gaussian_bound(right, 100, confidence=confidence, **law)
+        assert bound.confidence == confidence
+        assert bound.epsilon is not None
+        assert (bound.epsilon == 0) == (right == 50)
+        assert bound.mu == (0 if right == 50 else mu_of(bound.epsilon, DELTA))
 
 
 def test_no_limit_where_nothing_would_refute_a_claim() -> None:

@@ -59,6 +59,14 @@ def test_clopper_pearson_covers_rare_ones(n: int) -> None:
     assert coverage(draw, share, n, Binary(), 2000) >= least(2000)
 
 
+@pytest.mark.parametrize("level", [0.8, 0.99])
+def test_shares_have_the_level_that_is_asked_for(level: float) -> None:
+    found = interval(np.repeat([0.0, 1.0], (30, 12)), Binary(), level=level)
+    tail = (1 - level) / 2
+    assert found.low == pytest.approx(beta.ppf(tail, 12, 31))
+    assert found.high == pytest.approx(beta.isf(tail, 13, 30))
+
+
 @pytest.mark.parametrize("n", [6, 20, 100])
 @pytest.mark.parametrize("law", UNBOUNDED)
 def test_order_statistics_cover_the_median(law: str, n: int) -> None:
@@ -150,6 +158,7 @@ def test_the_mean_of_the_top_has_none_where_it_cannot() -> None:
     tied = mean_of_top(np.linspace(0, 1, 10), np.repeat([0.0, 1.0], 5), 3, Bounded(0, 1))
     assert tied.low is None
     assert "tie" in tied.reason
+    assert (few.n, tied.n) == (20, 3)
 
 
 @pytest.mark.parametrize(

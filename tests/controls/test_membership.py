@@ -11,7 +11,7 @@ import pytest
 from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.audit import MembershipAudit
 from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize
-from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge, Note
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, no_questions, visible
 from fedassay.contracts.method import Method, MethodInput, Outcome
@@ -452,6 +452,21 @@ def test_a_source_that_only_the_control_answers_is_said(make_task: MakeTask, mak
     findings = assessed(private(make_task, make_context), passed_over)
     assert findings["messages/None"].verdict == "inconclusive"
     assert "no answer" in findings["messages/None"].reason
+
+
+def test_a_source_that_nothing_answers_is_said(make_task: MakeTask, make_context: MakeContext) -> None:
+    """The attack gives a source up on every release, as it does where a condition is its opposite."""
+
+    def gives_up(view: View, knowledge: Knowledge) -> AttackResult:
+        result = QUICK.run(view, knowledge)
+        kept = {name: values for name, values in result.scores.items() if name.startswith("model")}
+        return replace(result, scores=kept, notes=(*result.notes, Note("messages: nothing is there", "messages")))
+
+    findings = assessed(private(make_task, make_context), gives_up)
+    assert findings["model/lira_online"].verdict != "not_run"
+    assert findings["messages/None"].verdict == "not_run"
+    assert findings["messages/None"].reason == "messages: nothing is there"
+    assert "messages/None" not in assessed(private(make_task, make_context))
 
 
 def test_an_area_below_one_half_is_no_answer_even_under_noise(

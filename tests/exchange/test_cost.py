@@ -8,6 +8,7 @@ import pytest
 from fedassay.exchange.cost import seconds_of
 from fedassay.exchange.release import NoClaim, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
+from fedassay.mixtures.packed import pack_lower
 
 
 def _message(records: int, width: int, seed: int, counted: bool) -> Message:
@@ -66,6 +67,17 @@ def test_covariances_class_by_class_count() -> None:
     }
     found = seconds_of(_transcript(Message(0, "client/0", "server", fields)))
     assert found > 60 * float(((counts / 256) ** 3).sum())
+
+
+def test_decompositions_take_the_cube_of_the_width() -> None:
+    """34 s were measured for a moment 2,048 wide; a covariance of a class takes a quarter of it."""
+    moment = seconds_of(_transcript(_message(400, 160, 1, counted=False)))
+    assert moment == pytest.approx(34 * (160 / 2048) ** 3, rel=0.05)
+    covariances = np.stack([np.eye(160)] * 3)
+    for values in (covariances, np.stack([pack_lower(own) for own in covariances])):
+        fields = {"c": MessageField(values, "class_covariances", exact())}
+        found = seconds_of(_transcript(Message(0, "client/0", "server", fields)))
+        assert found == pytest.approx(3 * moment / 4, rel=0.05)
 
 
 @pytest.mark.parametrize("moment", [np.zeros((0, 0)), np.full((40, 40), 1e300), np.full((40, 40), np.inf)])

@@ -179,6 +179,26 @@ def test_class_wise_matrices(covariances: bool) -> None:
     assert kinds["t"] == ("class_means" if covariances else "class_sums")
 
 
+def test_sums_and_squares_of_small_features_are_told_apart_by_the_diagonal() -> None:
+    """Of features between 0 and 1 either table may be the squares of the other one."""
+    messages = []
+    for seed in range(3):
+        features, labels = np.random.default_rng(seed).uniform(0.1, 0.9, (60, WIDTH)), np.arange(60) % CLASSES
+        member = np.eye(CLASSES)[labels].T
+        parts = {"a": member @ features**2, "b": member @ features, "n": member.sum(axis=1).astype(np.int64)}
+        messages.append({**parts, "g": features.T @ features})
+    told = _kinds(messages)
+    assert (told["a"], told["b"], told["n"]) == ("class_second_moments", "class_sums", "class_counts")
+
+
+def test_whole_numbers_beside_a_network_are_counts_where_there_is_one_a_class() -> None:
+    rng = np.random.default_rng(0)
+    sent = [{"k": rng.standard_normal((8, 3, 3, 3)), "n": rng.integers(0, 50, CLASSES)} for _ in range(3)]
+    assert _kinds(sent) == {"k": "parameters", "n": "class_counts"}
+    longer = [{**own, "n": rng.integers(0, 50, CLASSES + 1)} for own in sent]
+    assert _kinds(longer)["n"] == "other"
+
+
 def test_features_and_their_labels() -> None:
     parts = [_records(size, seed) for seed, size in enumerate((9, 14, 30))]
     assert _kinds([{"x": features, "y": labels} for features, labels in parts]) == {"x": "features", "y": "labels"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -185,3 +186,17 @@ def test_transcripts_carry_units_and_old_ones_are_of_records(tmp_path: Path) -> 
 def test_a_person_has_records_of_several_classes() -> None:
     with pytest.raises(ValueError, match='unit person has the cell "all" alone'):
         Release(**{**by_class().model_dump(), "unit": "person"})
+
+
+def test_what_a_reader_must_know_besides_the_numbers() -> None:
+    claim = PrivacyClaim(epsilon=1.0, delta=1e-3, adjacency="add_remove", unit="person", source="a test")
+    asked = PrivacyTarget(epsilon=1.0, delta=1e-3, adjacency="add_remove", unit="person")
+    transcript = replace(Transcript("captured", 2, (), claim), most_records=3)
+    assert warnings_of(transcript, asked, 999) == warnings_of(transcript, asked, 0) == ()
+    (outright,) = warnings_of(transcript, asked, 1000)
+    assert "at least 1/n" in outright
+    (other,) = warnings_of(transcript, asked.model_copy(update={"adjacency": "replace_one"}), 999)
+    assert other == "claimed under add_remove, audited under replace_one"
+    (nobody,) = warnings_of(replace(transcript, most_records=None), asked, 999)
+    assert "nobody says whose the records are" in nobody
+    assert warnings_of(replace(transcript, claim=NoClaim(reason="a test")), asked, 1000) == ()

@@ -93,6 +93,37 @@ def test_where_the_process_that_forks_is_killed_nothing_can_be_asked(tmp_path: P
         assert apart.ended
 
 
+_IMPORTS = """
+import sys
+import torch
+from fedassay.contracts.method import Outcome
+from fedassay.exchange.transcript import Transcript
+from fedassay.execution.apart import Apart, Question, Work
+from fedassay.support.seeds import Seeds
+
+def run(clients, other, seeds):
+    before = set(sys.modules)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.Adam([weight])
+    weight.grad = torch.ones(1)
+    optimiser.step()
+    more = {name.rpartition(".")[0] for name in set(sys.modules) - before}
+    return Outcome(Transcript("none", 2, (), None), None, notes=tuple(sorted(more)))
+
+apart = Apart(lambda cell: Work((), run))
+first, second = (apart.ask("cell", (), Question((), None, None, Seeds(0))).outcome.notes for _ in range(2))
+assert "torch._dynamo" not in sys.modules
+assert first == second, (first, second)
+assert "torch._dynamo" not in first, first
+"""
+
+
+def test_no_question_imports_what_an_optimiser_brings_with_it() -> None:
+    """It would take a second of each; and none can tell by it whether others were asked before."""
+    found = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+
+
 class _Pids:
     """Bars that note the process that each step is in."""
 

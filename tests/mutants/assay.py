@@ -57,15 +57,17 @@ FAULTS = (
     "two neighbouring data sets apart by what clients send, beyond a claim of (.05, .5), at the level of one "
     "in a million (`leaks.py`). A fault of an attack counts where half of its raw score on the truth is gone "
     "(`cripples.py`). Faults that only raise an error, that change nothing of what is sent or returned, or "
-    "that this classifier cannot see are tried and do not count; methods that train networks, and attacks on "
-    "images, are not among those that were tried. Each that counts is audited under the same claim by the "
+    "that this classifier cannot see are tried and do not count; methods that train networks are not among "
+    "those that were tried. Each that counts is audited under the same claim by the "
     "command line.",
 )
 NOTICED = (
     "### Would the tests notice?",
     "The same changes in all functions of the rooms that claims and verdicts rest on, each run through that "
     "room's own tests (`tests/mutants/generated/rooms.py`). Equivalent are changes after which nothing that "
-    "anybody can ask for is another; each is named with its reason in `tests/mutants/generated/rooms.toml`.",
+    "anybody can ask for is another; each is named with its reason in `tests/mutants/generated/rooms.toml`. Tests "
+    "were written for every change that was missed, so that the rows `after` say nothing of changes that were not "
+    "drawn; a draw that is made afterwards, before there are tests for it, does.",
 )
 ROOMS = Path(__file__).resolve().parent / "generated" / "rooms.toml"
 SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
@@ -175,6 +177,7 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
     """What became of generated faults, and why each survivor is one."""
     rows: list[tuple[str, ...]] = []
     survivors: list[tuple[str, ...]] = []
+    mended: list[tuple[str, ...]] = []
     argued = tomllib.loads(SURVIVORS.read_text(encoding="utf-8"))
     # The same change may be drawn again under another seed.
     drawn = list({(row["case"], *row["edit"].values()): row for row in drawn}.values())
@@ -185,10 +188,15 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
             rows.append(_drawn(words, operator, [row for row in own if row["operator"] == operator], status))
         rows.append(_drawn(f"**{words}**", "all", own, status) if own else (words, *[UNMEASURED] * 8))
         for row in counted:
+            if row["outcome"] == "found" and "first" in row:
+                mended.append((f"`{row['name']}`", row["verdict"]))
             if row["outcome"] != "found":
                 survivors.append((f"`{row['name']}`", row["verdict"], argued.get(row["name"], "not argued")))
     head = ("which", "change", "tried", "error", "nothing changed", "not seen", "count", "found by", "not found")
     told = [*FAULTS, _table(head, rows)]
+    if mended:
+        told += ["Not found when they were drawn, and found since what they showed was mended:"]
+        told += [_table(("fault", "verdict"), mended)]
     if survivors:
         told += ["Those that were not found:", _table(("fault", "verdict", "why"), survivors)]
     return [*told, *noticed()]
@@ -199,15 +207,21 @@ def noticed() -> list[str]:
     rows = []
     for room, held in tomllib.loads(ROOMS.read_text(encoding="utf-8")).items():
         judged = held["drawn"] - held["unclear"] - len(held["equivalent"])
+        of_all = (str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]))
         for when in ("before", "after"):
-            count = held[when]
-            least = clopper_pearson(count, judged, side="lower").low
-            share = f"{count} of {judged} ({100 * count / judged:.0f} %; at least {100 * float(least):.0f} %)"
-            rows.append(
-                (f"`{room}/`", when, str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]), share)
-            )
+            rows.append((f"`{room}/`", when, *of_all, _share(held[when], judged)))
+        if "last" in held:
+            last = held["last"]
+            of_last = tuple(str(last[name]) for name in ("drawn", "equivalent", "unclear"))
+            fit = last["drawn"] - last["equivalent"] - last["unclear"]
+            rows.append((f"`{room}/`", "before, the last draw alone", *of_last, _share(last["noticed"], fit)))
     head = ("room", "tests added for what was missed", "drawn", "equivalent", "unclear", "noticed, of the others")
     return [*NOTICED, _table(head, rows)]
+
+
+def _share(count: int, judged: int) -> str:
+    least = clopper_pearson(count, judged, side="lower").low
+    return f"{count} of {judged} ({100 * count / judged:.0f} %; at least {100 * float(least):.0f} %)"
 
 
 def _drawn(words: str, operator: str, rows: Sequence[dict[str, Any]], status: str) -> tuple[str, ...]:

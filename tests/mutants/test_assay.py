@@ -138,10 +138,12 @@ def test_generated_faults_are_counted_once_and_survivors_are_named() -> None:
         _drawn("crash", "fedcgs", 2),
     ]
     rows += [_drawn("leaks", "fedcgs", 3, outcome="missed", verdict="sound"), _drawn("equal", "gram", 4)]
-    rows += [_drawn("crippled", "gram", 5, outcome="found", verdict="inconclusive")]
+    rows += [_drawn("crippled", "gram", 5, outcome="found", verdict="not_run", first="missed")]
     made = "\n".join(faults(rows))
     assert "| **methods that leak** | all | 3 | 1 | 0 | 0 | 2 | 1 `unsound` | 1 of 2 (at most 97.5 %) |" in made
-    assert "| crippled attacks | cast | 2 | 0 | 1 | 0 | 1 | 1 `inconclusive` | 0 of 1 (at most 95 %) |" in made
+    assert "| crippled attacks | cast | 2 | 0 | 1 | 0 | 1 | 1 `not_run` | 0 of 1 (at most 95 %) |" in made
+    assert "found since" in made
+    assert "| `fault 5` | not_run |" in made
     assert "| `fault 3` | sound | not argued |" in made
 
 
@@ -153,6 +155,9 @@ def test_shares_that_tests_notice_leave_out_equivalents_by_name() -> None:
         assert row["before"] <= row["after"] <= judged
         assert f"| `{room}/` | after | {row['drawn']} | {len(row['equivalent'])} |" in made
         assert all(row["equivalent"].values())
-    for room in ("privacy", "audits/stats"):
-        row = held[room]
+        if "last" in row:
+            last = row["last"]
+            fit = last["drawn"] - last["equivalent"] - last["unclear"]
+            assert f"{last['noticed']} of {fit} (" in made
+    for row in held.values():
         assert row["after"] >= 0.9 * (row["drawn"] - row["unclear"] - len(row["equivalent"]))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from catalogue import GENERATED, OTHERS, mutants
-from cells import CASES, configured, pairs, runner
+from cells import CASES, configured, digits, pairs, runner
 from copies import PACKAGE, apply
-from cripples import CELLS, ready
+from cripples import CELLS, SCORES, ready
 from leaks import DELTA, EPSILON, LEVEL, Row, Run, in_common, judge, refuted, strength
+from numpy.typing import NDArray
 from operators import ANSWER, OPERATORS, changes, compiles
 from patched import forgetting, patch
 from places import as_edit, traced
@@ -195,6 +198,25 @@ def test_attacks_reach_their_targets_as_they_are_shipped(case: str) -> None:
     score, digest = run()
     assert score > 0.25
     assert run() == (score, digest)
+
+
+def test_images_count_by_what_they_show_of_clients_and_not_of_strangers() -> None:
+    own = digits().images[:40]
+    parts = np.split(np.arange(40), 2)
+    clients = [SimpleNamespace(name=f"client/{place}", images=own[part]) for place, part in enumerate(parts)]
+
+    def score(images: NDArray[np.uint8], senders: Sequence[str] = ("client/0", "client/1")) -> float:
+        names = tuple(np.repeat(senders, len(images) // len(senders)))
+        held = SimpleNamespace(source=SimpleNamespace(senders=names), images=images[:, None])
+        return SCORES["images"](SimpleNamespace(reconstructions=(held,)), clients, None, None)
+
+    noisy = np.clip(own + np.random.default_rng(0).normal(0, 40, own.shape), 0, 255).astype(np.uint8)
+    assert score(own) == 1
+    assert 0.4 < score(noisy) < 0.9
+    assert score(own[:20], ("client/0",)) == 0.5
+    for shows_nobody in (np.zeros_like(own), digits().images[1300:1340], own[::-1]):
+        assert abs(score(shows_nobody)) < 0.15
+    assert SCORES["images"](SimpleNamespace(reconstructions=()), clients, None, None) == 0
 
 
 def test_the_sample_is_of_every_operator_that_counts_and_the_others_are_apart() -> None:

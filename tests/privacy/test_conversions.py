@@ -18,6 +18,7 @@ from fedassay.privacy.conversions import compose_for_group, group_pair, of_group
 from fedassay.privacy.events import GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import delta_of, epsilon_of
 from fedassay.privacy.group_steps import group_step
+from fedassay.support.adjacency import Adjacency
 
 STEPS = [(2.0, 0.05, 4), (1.0, 0.3, 3), (0.8, 0.02, 6), (3.0, 0.9, 2)]
 
@@ -82,6 +83,15 @@ def test_one_member_is_dp_sgd_of_records() -> None:
     )
     alone = group_step(noise, rate, 1, 1e-3).self_compose(steps).get_epsilon_for_delta(1e-5)
     assert alone == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("adjacency", "replaced"), [("add_remove", False), ("replace_one", True)])
+def test_steps_of_a_group_are_composed_with_the_noise_rate_and_number_that_they_have(
+    adjacency: Adjacency, replaced: bool
+) -> None:
+    event = SubsampledGaussianEvent(1.4, 0.07, 20, adjacency, 3)
+    expected = group_step(1.4, 0.07, 3, 1e-3, replaced=replaced).self_compose(20).get_epsilon_for_delta(1e-5)
+    assert compose([event], 1e-5).epsilon == pytest.approx(expected, rel=2e-3)
 
 
 def test_more_members_give_more_away_up_to_all_of_them() -> None:

@@ -5,7 +5,7 @@ An attack gets a `View` and its `Knowledge`, nothing else; truth is joined after
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -112,6 +112,20 @@ class AttackResult:
     artifacts: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     limited: Why | None = None
+
+
+def given_up(result: AttackResult, answered: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Why an attack says nothing of sources, by source in the order of its notes.
+
+    Args:
+        result: What it computed.
+        answered: Sources that it does say something of.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for note in result.notes:
+        if isinstance(note, Note) and note.about and note.about not in answered:
+            found[note.about] = (*found.get(note.about, ()), str(note))
+    return found
 
 
 class Attack(Configured, Protocol):

@@ -13,6 +13,7 @@ Where a process is killed twice, the error of memory is one that no audit takes 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import pickle
@@ -87,6 +88,9 @@ class Reply(NamedTuple):
     tape: Tape
     looked: object
 
+
+_LATE = ("torch._dynamo",)
+"""What torch imports at the first step of an optimiser: 800 modules, which every question would import again."""
 
 _RAN: list[bool] = []
 """Not empty where this process has run a method."""
@@ -215,6 +219,9 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
                 works[cell].known[number].__dict__["features"] = features
             else:
                 work = works[cell]
+                # Before the first question and whatever the method: none can tell by it that others were asked.
+                for name in _LATE:
+                    importlib.import_module(name)
                 asked.send_bytes(reply(partial(_once, work, given)))
     except BaseException as error:  # noqa: BLE001
         status = NO_MEMORY if is_of_the_machine(error) else 1

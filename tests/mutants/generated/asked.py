@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ def _child(task: dict[str, Any]) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         warnings.simplefilter("ignore")
+        # What was computed without the change, an attacker's model, may not be found again.
+        os.environ["FEDASSAY_CACHE"] = str(Path(task["out"]).with_name("cache"))
         if "source" in task:
             patch(task["file"], task["source"])
         found = QUESTIONS[task["what"]](task)
@@ -82,9 +85,10 @@ def _leak(task: dict[str, Any]) -> dict[str, Any]:
 
 def _attack_lines(task: dict[str, Any]) -> dict[str, Any]:
     """What an attack runs on its target, its score and what it returns as it is."""
-    run = READY[task["case"]]
-    score, digest = run()
-    return {"lines": traced(Path(sys.argv[1]), run), "score": score, "digest": digest}
+    run, found = READY[task["case"]], []
+    lines = traced(Path(sys.argv[1]), lambda: found.append(run()))
+    score, digest = found[0]
+    return {"lines": lines, "score": score, "digest": digest}
 
 
 def _cripple(task: dict[str, Any]) -> dict[str, Any]:
@@ -113,9 +117,11 @@ def _warm() -> None:
     if not Path(str(package.__file__)).is_relative_to(sys.argv[1]):
         raise RuntimeError(f"{package.__file__} was imported, not the copy in {sys.argv[1]}")
     if sys.argv[2] == "attacks":
-        for name, cell in CELLS.items():
-            READY[name] = ready(cell)
-            READY[name]()
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["FEDASSAY_CACHE"] = folder
+            for name, cell in CELLS.items():
+                READY[name] = ready(cell)
+                READY[name]()
         return
     for case in CASES:
         run, sides = _method({"case": case})

@@ -3,6 +3,9 @@
 Each target is a release of the shape that the attack is for: a method without noise on digits at a few clients. An
 attack is crippled where its score, 1 for all and 0 for nothing, falls to half or less of what the shipped attack
 reaches. One that raises an error is not: whoever runs it is told.
+
+Images are scored by the squared error of pixels, the nearest image of its sender for each record, as a share of
+the error that records of strangers have to the same images: what shows nobody, or everybody alike, gains nothing.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class Cell:
         parameters: Of the attack.
         audited: Parameters of the audit.
         attributes: Attributes that the plan names.
+        planned: Records of all clients in the plan; 0: about as many as here.
     """
 
     attack: str
@@ -48,12 +52,18 @@ class Cell:
     parameters: dict[str, Any] = field(default_factory=dict)
     audited: dict[str, Any] = field(default_factory=dict)
     attributes: tuple[str, ...] = ()
+    planned: int = 0
 
     @property
     def plan(self) -> dict[str, Any]:
-        """A plan of about as many records."""
+        """The plan that audits it."""
         name, parameters = self.method
-        split = {"private": round(self.records / 1797, 3), "attacker": 0.2, "public": 0.05, "test": 0.25}
+        split = {
+            "private": round((self.planned or self.records) / 1797, 3),
+            "attacker": 0.2,
+            "public": 0.05,
+            "test": 0.25,
+        }
         data = {**BASE["data"], "split": {**split, "control": 0.15}}
         return {
             **BASE,
@@ -68,6 +78,7 @@ class Cell:
 
 _GAME = {"trials": 0, "releases": 0}
 HIDDEN = ("fedcgs", {"secure_aggregation": "counts"})
+_STEP = ("fedsgd", {"body": {"name": "mlp", "hidden": 128}, "batch": 2})
 CELLS: dict[str, Cell] = {
     "gram": Cell("gram_factorization", "message", ("fedcgs", {}), 6, 72, "vectors"),
     "algebra-sums": Cell("message_algebra", "message", HIDDEN, 6, 90, "vectors"),
@@ -83,6 +94,12 @@ CELLS: dict[str, Cell] = {
     "gallery-ridge": Cell("gallery", "membership", ("one_shot_ridge", {}), 3, 360, "members", {}, _GAME),
     "attributes": Cell(
         "attribute_likelihood", "attribute_inference", ("fedcgs", {}), 4, 180, "members", attributes=("label",)
+    ),
+    "inversion": Cell("feature_inversion", "inversion", ("raw_features", {}), 3, 60, "images", planned=360),
+    "inversion-means": Cell("feature_inversion", "inversion", ("fedcgs", {}), 6, 60, "images", planned=540),
+    "gradients": Cell("gradient_inversion", "inversion", _STEP, 8, 24, "images", {"rounds": 4}, planned=360),
+    "diffusion": Cell(
+        "feature_diffusion", "reconstruction", ("raw_features", {}), 3, 60, "images", {"steps": 5}, planned=270
     ),
 }
 
@@ -142,6 +159,7 @@ def _digest(result: Any) -> str:
 
     said = hashlib.sha256()
     arrays = {**result.scores, **result.artifacts, **{each.name: each.vectors for each in result.vectors}}
+    arrays |= {f"image/{each.source.name}": each.images for each in result.reconstructions}
     for name, values in sorted(arrays.items()):
         said.update(f"{name}{np.shape(values)}".encode() + np.ascontiguousarray(values).tobytes())
     return said.hexdigest()
@@ -204,7 +222,29 @@ def _area(values: Vector, truth: NDArray[np.bool_]) -> float:
     return float(2 * above - 1)
 
 
+def _images(result: Any, clients: Sequence[Any], game: Any, seen: Any) -> float:
+    """What of the squared error that strangers' records have is gone; images of all sources count alike."""
+    strangers = digits().images[STRANGERS]
+    gained = []
+    for client in clients:
+        parts = [
+            each.images[np.flatnonzero([sender == client.name for sender in each.source.senders])]
+            for each in result.reconstructions
+        ]
+        made = np.concatenate([part.reshape(-1, strangers[0].size) for part in parts]) if parts else np.zeros(0)
+        own, others = (_squared(images, made) for images in (client.images, strangers)) if len(made) else (1, 1)
+        gained.append(1 - own / others if others else 0.0)
+    return float(np.mean(gained))
+
+
+def _squared(images: Any, made: Any) -> float:
+    """Mean squared error of the nearest that was made, over images (n, H, W, C); `made` is (m, H * W * C)."""
+    flat = images.reshape(len(images), 1, -1).astype(np.float64)
+    return float(np.mean((flat - made[None].astype(np.float64)) ** 2, axis=2).min(axis=1).mean())
+
+
 SCORES: dict[str, Callable[..., float]] = {
+    "images": _images,
     "vectors": _vectors,
     "labels": _labels,
     "members": _members,

@@ -1,12 +1,15 @@
 """Draw faults, ask the oracles which of them count, and audit those: the score of the audits on faults of nobody.
 
     python tests/mutants/generated/generate.py methods|attacks RESULT.jsonl [--number 150] [--seed 0]
+        [--cases REGEX] [--again]
 
 Every fault is one change that `operators` makes at random in code that a private method, or an attack, runs. One
 of a method counts where `leaks` refutes the claim from transcripts; it is then audited under the same claim by the
 ordinary path, and found where a claim is called `unsound` or `unsupported`. One of an attack counts where
 `cripples` sees half of the attack's score gone; it is found where the attack's findings do not read
 `no_leak_found`. Every fault that was tried is a line of the result; a result that is there is gone on with.
+`--again` draws nothing and audits those that were not found once more, as the audits are now; what they said
+before stays in the line.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import yaml  # noqa: E402
 from broken import Said, outcome_of_attack, said_in  # noqa: E402
-from catalogue import Concern, plan_of, plans  # noqa: E402
+from catalogue import Concern, Edit, plan_of, plans  # noqa: E402
 from cells import CASES, configured  # noqa: E402
 from copies import edited, pristine  # noqa: E402
 from cripples import CELLS  # noqa: E402
@@ -143,7 +147,7 @@ class Attacks:
     """Attacks: the oracle of crippled ones, and the audits that judge them; attributes as those of `Methods`."""
 
     counts = "crippled"
-    folders = (("attacks/", 0.85), ("exchange/", 0.1), ("mixtures/", 0.05))
+    folders = (("attacks/", 0.75), ("nets/", 0.1), ("exchange/", 0.1), ("mixtures/", 0.05))
     words = ""
 
     def __init__(self, oracle: Server, audits: Server, package: Path, folder: Path) -> None:
@@ -200,6 +204,8 @@ def main() -> int:
     parser.add_argument("result", type=Path, help="JSON lines.")
     parser.add_argument("--number", type=int, default=150, help="Of faults that count.")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", default="", help="Cells that are drawn from; left out: all.")
+    parser.add_argument("--again", action="store_true", help="Audit what was not found once more.")
     given = parser.parse_args()
     done = _read(given.result)
     with tempfile.TemporaryDirectory() as temporary:
@@ -208,7 +214,13 @@ def main() -> int:
         oracle, audits = Server(HERE / "asked.py", str(package), given.kind), Server(HERE.parent / "worker.py")
         try:
             kind = (Methods if given.kind == "methods" else Attacks)(oracle, audits, package, folder)
-            for fault in drawn(package, kind.lines, kind.folders, given.seed, kind.words):
+            if given.again:
+                _again(kind, done, package, folder)
+                rows = "".join(json.dumps(row) + "\n" for row in done.values())
+                given.result.write_text(rows, encoding="utf-8")
+                return 0
+            lines = {case: held for case, held in kind.lines.items() if re.search(given.cases, case)}
+            for fault in drawn(package, lines, kind.folders, given.seed, kind.words):
                 if sum(item["status"] == kind.counts for item in done.values()) >= given.number:
                     break
                 if fault.name in done:
@@ -231,6 +243,20 @@ def main() -> int:
             audits.stop()
     print(summary(list(done.values())))
     return 0
+
+
+def _again(kind: Methods | Attacks, done: dict[str, dict[str, Any]], package: Path, folder: Path) -> None:
+    """Audit what counts and was not found, and keep what was said of it at first."""
+    for row in done.values():
+        if row["status"] == kind.counts and row["outcome"] != "found":
+            own = folder / "one"
+            own.mkdir()
+            given = {name: row[name] for name in ("name", "operator", "file", "line", "case", "old", "new")}
+            fault = Drawn(**given, edit=Edit(**row["edit"]))
+            row["first"] = row.get("first", row["outcome"])
+            row.update(kind.audit(fault, edited(package, (fault.edit,), own), own))
+            shutil.rmtree(own)
+            print(fault.name, row["first"], row["outcome"], file=sys.stderr, flush=True)
 
 
 def _read(result: Path) -> dict[str, dict[str, Any]]:

@@ -26,6 +26,7 @@ from cripples import CELLS  # noqa: E402
 SAMPLE, METHODS = 40, 28
 """Entries of the sample, and how many of them are of methods, where there are so many."""
 WHOLE = ("gram", "algebra-sums", "labels", "membership", "gallery", "gallery-ridge", "attributes")
+WHOLE = (*WHOLE, "inversion", "gradients", "diffusion")
 """Cells of attacks where all that the shipped attack finds is a leak: an entry needs no narrower concern."""
 HEAD = """# Made by `python tests/mutants/generated/sample.py`; change that.
 # Faults that operators on the syntax tree made at random, that an oracle counted, and that the audits found.
@@ -117,7 +118,12 @@ def main() -> int:
         fit = [row for row in rows if row.get("outcome") == "found" and row["case"] in {*plans(), *WHOLE}]
         # A crippled attack whose plan reads `leak` as before may have had no effect there.
         fit = [row for row in fit if row["verdict"] != "leak"]
-        unlike = list({(row["case"], row["edit"]["new"], row["edit"]["old"]): row for row in fit}.values())
+        once: dict[tuple[str, ...], dict[str, Any]] = {}
+        for row in fit:  # Of a change that was drawn again, the name stays that is in the sample.
+            key = (row["case"], row["edit"]["new"], row["edit"]["old"])
+            if key not in once or _name(row) in kept:
+                once[key] = row
+        unlike = list(once.values())
         before = [row for row in unlike if _name(row) in kept]
         further = evenly([row for row in unlike if row not in before], SAMPLE)
         sample = [*before, *further][: min(most, SAMPLE - len(chosen))]

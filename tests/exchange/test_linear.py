@@ -1,0 +1,178 @@
+"""Blocks are the sums over a sender's records, whatever fields a message has them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedassay.exchange.blocks import LinearBlock
+from fedassay.exchange.linear import linear_blocks
+from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.release import Release, exact
+from fedassay.exchange.spectra import halved, magnitudes
+from fedassay.mixtures.packed import pack_lower
+
+Matrix = NDArray[np.float64]
+CLASSES, WIDTH = 4, 5
+ORDER = np.array([3, 0, 1])
+"""Classes that the sender has, in the order in which it sends them."""
+LABELS = np.repeat(ORDER, (4, 6, 7))
+RECORDS = np.random.default_rng(0).standard_normal((len(LABELS), WIDTH)) + 1
+COUNTS = np.bincount(LABELS, minlength=CLASSES).astype(np.float64)
+SUMS = np.stack([RECORDS[label == LABELS].sum(axis=0) for label in range(CLASSES)])
+SQUARES = np.stack([(RECORDS[label == LABELS] ** 2).sum(axis=0) for label in range(CLASSES)])
+PRODUCTS = np.stack([RECORDS[label == LABELS].T @ RECORDS[label == LABELS] for label in range(CLASSES)])
+MEANS = (SUMS / np.maximum(COUNTS, 1)[:, None])[ORDER]
+VARIANCES = (SQUARES / np.maximum(COUNTS, 1)[:, None])[ORDER] - MEANS**2
+COVARIANCES = np.stack([np.cov(RECORDS[label == LABELS].T, bias=True) for label in ORDER])
+
+
+def _noised(scale: float, cells: tuple[str, ...] = ("all",)) -> Release:
+    return Release(
+        mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(1.0,), cells=cells
+    )
+
+
+def _message(
+    fields: Mapping[FieldKind, NDArray[np.floating]], releases: Mapping[str, Release] | None = None
+) -> Message:
+    given = releases or {}
+    own = {kind: MessageField(values, kind, given.get(kind, exact())) for kind, values in fields.items()}
+    ids = {"ids": MessageField(ORDER, "class_ids", exact("labels"))}
+    return Message(0, "client/0", SERVER, ids | own)
+
+
+def _blocks(fields: Mapping[FieldKind, NDArray[np.floating]], sizes: bool = False) -> dict[str, LinearBlock]:
+    known = COUNTS.astype(np.int64) if sizes else None
+    return {block.field: block for block in linear_blocks(_message(fields), CLASSES, known)}
+
+
+def test_counts_and_sums_stand_at_their_classes() -> None:
+    found = _blocks({"class_counts": COUNTS[ORDER], "class_sums": SUMS[ORDER]})
+    np.testing.assert_array_equal(found["class_counts"].total.ravel(), COUNTS)
+    np.testing.assert_allclose(found["class_sums"].total, SUMS)
+    assert [block.of for block in found.values()] == ["ones", "features"]
+    assert all(block.power == 1 and block.by_class for block in found.values())
+
+
+def test_means_are_sums_beside_counts_alone() -> None:
+    beside = _blocks({"class_means": MEANS, "class_counts": COUNTS[ORDER]})
+    np.testing.assert_allclose(beside["class_means"].total, SUMS)
+    np.testing.assert_allclose(_blocks({"class_means": MEANS}, sizes=True)["class_means"].total, SUMS)
+    assert not _blocks({"class_means": MEANS})
+
+
+def test_counts_below_zero_are_none() -> None:
+    sent = np.where(ORDER == 1, -2.0, COUNTS[ORDER])
+    found = _blocks({"class_means": MEANS, "class_counts": sent})
+    np.testing.assert_array_equal(found["class_means"].total[1], 0)
+    np.testing.assert_allclose(found["class_means"].total[3], SUMS[3])
+
+
+def test_two_messages_have_each_its_own_counts() -> None:
+    for factor in (1.0, 2.0):
+        found = _blocks({"class_means": MEANS, "class_counts": factor * COUNTS[ORDER]})
+        np.testing.assert_allclose(found["class_means"].total, factor * SUMS)
+
+
+def test_second_moments_are_over_all_records_or_by_class() -> None:
+    moment = _blocks({"second_moment": PRODUCTS.sum(axis=0)})["second_moment"]
+    np.testing.assert_allclose(moment.total, PRODUCTS.sum(axis=0))
+    assert (moment.power, moment.by_class, moment.free_ridge) == (2, False, False)
+    by_class = _blocks({"class_second_moments": PRODUCTS[ORDER], "class_sums": SUMS[ORDER]})
+    np.testing.assert_allclose(by_class["class_second_moments"].total, PRODUCTS)
+    packed = np.stack([pack_lower(own) for own in PRODUCTS[ORDER]])
+    by_class = _blocks({"class_second_moments": packed, "class_sums": SUMS[ORDER]})
+    np.testing.assert_allclose(by_class["class_second_moments"].total, PRODUCTS)
+    squares = _blocks({"class_second_moments": SQUARES[ORDER], "class_sums": SUMS[ORDER]})
+    assert squares["class_second_moments"].of == "squares"
+    np.testing.assert_allclose(squares["class_second_moments"].total, SQUARES)
+
+
+@pytest.mark.parametrize("beside", ["class_means", "class_sums"])
+def test_covariances_by_class_are_second_moments_about_zero(beside: FieldKind) -> None:
+    fields: dict[FieldKind, Matrix] = {"class_counts": COUNTS[ORDER], beside: SUMS[ORDER]}
+    if beside == "class_means":
+        fields[beside] = MEANS
+    whole = _blocks({**fields, "class_covariances": COVARIANCES})["class_covariances"]
+    np.testing.assert_allclose(whole.total, PRODUCTS, atol=1e-12)
+    assert (whole.of, whole.power) == ("features", 2)
+    diagonal = _blocks({**fields, "class_covariances": VARIANCES})["class_covariances"]
+    np.testing.assert_allclose(diagonal.total, SQUARES, atol=1e-12)
+    assert (diagonal.of, diagonal.power) == ("squares", 1)
+
+
+def test_a_ridge_is_taken_off_and_weights_give_sums_whatever_it_is() -> None:
+    few = RECORDS[:3]
+    second = few.T @ few + 0.3 * np.eye(WIDTH)
+    own = np.stack([few[LABELS[:3] == label].sum(axis=0) for label in ORDER])
+    found = _blocks({"regularised_gram": second, "ridge_weights": own @ np.linalg.inv(second)})
+    gram = found["regularised_gram"]
+    np.testing.assert_allclose(gram.total, few.T @ few, atol=1e-9)
+    assert (gram.power, gram.by_class, gram.free_ridge) == (2, False, True)
+    np.testing.assert_allclose(found["ridge_weights"].total[ORDER], own, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["full", "diag", "spherical"])
+def test_mixtures_of_one_component_are_sums_of_a_class(family: str) -> None:
+    spread = {
+        "full": np.stack([pack_lower(own) for own in COVARIANCES]),
+        "diag": VARIANCES,
+        "spherical": VARIANCES.mean(axis=1),
+    }[family]
+    sent = {"mixture_means": MEANS, "mixture_covariances": spread, "class_counts": COUNTS[ORDER]}
+    found = _blocks(sent)
+    np.testing.assert_allclose(found["mixture_means"].total, SUMS)
+    second = found["mixture_covariances"]
+    truth = {"full": PRODUCTS, "diag": SQUARES, "spherical": SQUARES.sum(axis=1, keepdims=True)}[family]
+    np.testing.assert_allclose(second.total, truth, atol=1e-9)
+    assert second.of == {"full": "features", "diag": "squares", "spherical": "norms"}[family]
+    assert second.free_ridge == (family == "full")
+
+
+def test_mixtures_of_several_components_are_no_sums() -> None:
+    rows = np.array([0, 0, 1, 2])
+    sent: dict[FieldKind, NDArray[np.floating]] = {
+        "mixture_means": MEANS[rows],
+        "mixture_covariances": VARIANCES[rows],
+        "class_counts": COUNTS[ORDER],
+        "component_counts": np.array([2.0, 1.0, 1.0]),
+    }
+    assert _blocks(sent).keys() == {"class_counts"}
+    one = {kind: values[[0, 2, 3]] if kind.startswith("mixture") else values for kind, values in sent.items()}
+    assert "mixture_means" in _blocks({**one, "component_counts": np.ones(3)})
+
+
+def test_mean_magnitudes_are_a_sum_over_all_records() -> None:
+    images = np.random.default_rng(1).integers(0, 256, (int(COUNTS.sum()), 4, 4, 1), dtype=np.uint8)
+    spectra = magnitudes(images)
+    found = _blocks({"magnitude_mean": spectra.mean(axis=0), "class_counts": COUNTS[ORDER]})["magnitude_mean"]
+    np.testing.assert_allclose(found.total, halved(spectra).sum(axis=0))
+    assert not found.by_class
+
+
+def test_noise_on_means_is_lifted_to_sums_unless_the_sums_were_noised() -> None:
+    fields: dict[FieldKind, Matrix] = {"class_means": MEANS, "class_counts": COUNTS[ORDER]}
+    cells = tuple(f"class/{label}" for label in ORDER)
+    on_means = Release(
+        mechanism="gaussian",
+        adjacency="add_remove",
+        noise_scale=(0.1, 0.2, 0.3),
+        sensitivity=(1.0,) * 3,
+        cells=cells,
+    )
+    for release, scales in ((on_means, np.array([0.1, 0.2, 0.3])), (_noised(0.5), np.full(3, 0.5))):
+        found = linear_blocks(_message(fields, {"class_means": release}), CLASSES)
+        noise = next(block.noise for block in found if block.field == "class_means")
+        factor = COUNTS[ORDER] if release is on_means else 1.0
+        np.testing.assert_allclose(noise[ORDER], scales * factor)
+
+
+def test_classes_that_are_none_give_nothing() -> None:
+    ids = {"ids": MessageField(np.array([0, 1, CLASSES]), "class_ids", exact("labels"))}
+    counts = {"n": MessageField(np.ones(3), "class_counts", exact("labels"))}
+    assert linear_blocks(Message(0, "client/0", SERVER, ids | counts), CLASSES) == ()
+    assert len(linear_blocks(Message(0, "client/0", SERVER, ids | counts), CLASSES + 1)) == 1
