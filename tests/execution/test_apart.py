@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from fedassay.execution.apart import Apart, Question, Work
 from fedassay.execution.runner import run_cell
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario
+from fedassay.privacy.accounting import CALIBRATED, calibrate_noise_multiplier
 from fedassay.support.errors import is_out_of_memory
 from fedassay.support.numerics import at_threads
 from fedassay.support.progress import Progress
@@ -46,6 +47,54 @@ def _dying(deaths: Path, number: signal.Signals, *, server: bool = False) -> Apa
         return Outcome(Transcript("none", 2, (), None), None)
 
     return Apart(lambda _cell: Work((), run))
+
+
+SEEN: list[str] = []
+"""What a method remembers of its calls."""
+
+
+def _calibrating(rehearse: Callable[[], object] | None) -> Apart:
+    """A method that calibrates its noise, and says what this process had calibrated, and remembered, before."""
+
+    def run(_clients: Sequence[Records], _other: str | None, _seeds: Seeds) -> Outcome:
+        before = {"calibrated": float(len(CALIBRATED)), "remembered": float(len(SEEN))}
+        SEEN.append("asked")
+        noise = calibrate_noise_multiplier(1.7, 1e-5, sampling_rate=1.0, steps=7)
+        return Outcome(Transcript("none", 2, (), None), None, utility={**before, "noise": noise})
+
+    return Apart(lambda _cell: Work((), run, rehearse))
+
+
+def _told(apart: Apart, questions: int = 3) -> list[dict[str, float | None]]:
+    outcomes = [apart.ask("cell", (), ASKED).outcome for _ in range(questions)]
+    return [dict(outcome.utility) for outcome in outcomes if outcome is not None]
+
+
+def test_every_question_finds_what_the_method_calibrates_and_nothing_else() -> None:
+    known = len(CALIBRATED)
+
+    def rehearse() -> None:
+        SEEN.append("rehearsed")
+        calibrate_noise_multiplier(1.7, 1e-5, sampling_rate=1.0, steps=7)
+
+    cold, *later = _told(_calibrating(None))
+    assert later == [cold] * 2
+    assert (cold["calibrated"], cold["remembered"]) == (known, 0)
+    # What is remembered of the rehearsal would be seen here, as would the order of questions.
+    assert _told(_calibrating(rehearse)) == [{**cold, "calibrated": known + 1}] * 3
+    assert len(CALIBRATED) == known
+    assert not SEEN
+
+
+@pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0])
+def test_a_rehearsal_that_fails_leaves_every_question_to_itself(end: Callable[[], object]) -> None:
+    known = len(CALIBRATED)
+
+    def rehearse() -> None:
+        calibrate_noise_multiplier(1.7, 1e-5, sampling_rate=1.0, steps=7)
+        end()
+
+    assert [each["calibrated"] for each in _told(_calibrating(rehearse))] == [known] * 3
 
 
 def test_several_end_in_any_order() -> None:
