@@ -119,12 +119,13 @@ class Apart:
 
     Args:
         make: From the name of a cell to its work, called in the forked process when the cell is first asked about.
+        often: Whether a hundred questions and more are to come; see `forks.server`.
     """
 
-    def __init__(self, make: Callable[[str], Work]) -> None:
+    def __init__(self, make: Callable[[str], Work], *, often: bool = False) -> None:
         self._told: set[tuple[str, int]] = set()
         self._status: int | None = None
-        self._here, self._process = server(lambda there: _serve(there, make))
+        self._here, self._process = server(lambda there: _serve(there, make), often=often)
         self.close = weakref.finalize(self, _end, self._here, self._process)
         """Ends that process, once; what holds a reference keeps it from ending by itself."""
 
