@@ -17,13 +17,15 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.execution.apart import Apart, Question, Work
-from fedassay.execution.runner import run_cell
+from fedassay.execution.cell_job import Place
+from fedassay.execution.runner import _case, run_cell
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario
+from fedassay.privacy import accounting
 from fedassay.privacy.accounting import CALIBRATED, calibrate_noise_multiplier
 from fedassay.support.errors import is_out_of_memory
 from fedassay.support.numerics import at_threads
-from fedassay.support.progress import Progress
+from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
 
 ASKED = Question((), None, None, Seeds(0))
@@ -176,6 +178,15 @@ def _private(folder: Path) -> tuple[Scenario, str]:
     }
     scenario = resolve(Plan.model_validate(plan), folder, "plan")
     return scenario, scenario.cells[0].key
+
+
+def test_a_plans_method_is_rehearsed_on_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, cell = _private(tmp_path)
+    monkeypatch.setattr(accounting, "CALIBRATED", {})
+    rehearse = _case(scenario, cell, Place(tmp_path, "cpu", SILENT), 1, None).source.work.rehearse
+    assert rehearse is not None
+    rehearse()
+    assert [(each.epsilon, each.delta) for each in accounting.CALIBRATED] == [(4.0, 1e-3)]
 
 
 def test_only_the_first_run_shows_its_progress(tmp_path: Path) -> None:
