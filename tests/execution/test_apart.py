@@ -165,15 +165,15 @@ class _Pids:
         pass
 
 
-def _private(folder: Path) -> tuple[Scenario, str]:
-    """A plan with a claim, and its cell."""
+def _private(folder: Path, rate: float = 0.1) -> tuple[Scenario, str]:
+    """A plan with a claim, and its cell; without sampling, at a rate of 1, noise is calibrated at once."""
     plan = {
         "name": "p",
         "data": {"name": "digits", "limit": 300, "split": {"private": 0.5, "attacker": 0.2, "test": 0.3}},
         "clients": {"count": 2, "partition": "iid"},
         "backbone": {"name": "pixels"},
         "privacy": {"epsilon": 4, "delta": 1e-3},
-        "methods": [{"average": {"dp_sgd": {"epochs": 1}}}],
+        "methods": [{"average": {"dp_sgd": {"epochs": 1, "sampling_rate": rate}}}],
         "audits": [{"dp_claim": {"replays": 8}}],
     }
     scenario = resolve(Plan.model_validate(plan), folder, "plan")
@@ -181,7 +181,7 @@ def _private(folder: Path) -> tuple[Scenario, str]:
 
 
 def test_a_plans_method_is_rehearsed_on_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario, cell = _private(tmp_path)
+    scenario, cell = _private(tmp_path, rate=1.0)
     monkeypatch.setattr(accounting, "CALIBRATED", {})
     rehearse = _case(scenario, cell, Place(tmp_path, "cpu", SILENT), 1, None).source.work.rehearse
     assert rehearse is not None

@@ -62,7 +62,7 @@ def serve(child: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _gather() -> None:
-    """What `fedassay.execution.forks` does for many forks, from its file alone: the package is not imported here."""
+    """As `fedassay.execution.forks.gather`, from that file alone: the package is not imported here."""
     file = Path(__file__).resolve().parents[2] / "src" / "fedassay" / "execution" / "forks.py"
     spec = importlib.util.spec_from_file_location("forks", file)
     assert spec is not None
