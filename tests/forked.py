@@ -124,7 +124,10 @@ def _serve(path: str) -> None:
     """Answer each connection with an exit code, until standard input ends."""
     from warmed import warm
 
+    from fedassay.execution.forks import gather
+
     warm()
+    gather()
     sys.path.pop(0)  # The folder of this file.
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)

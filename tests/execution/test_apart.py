@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,15 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.execution.apart import Apart, Question, Work
-from fedassay.execution.runner import run_cell
+from fedassay.execution.cell_job import Place
+from fedassay.execution.runner import _case, run_cell
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario
+from fedassay.privacy import accounting
+from fedassay.privacy.accounting import CALIBRATED, calibrate_noise_multiplier
 from fedassay.support.errors import is_out_of_memory
 from fedassay.support.numerics import at_threads
-from fedassay.support.progress import Progress
+from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
 
 ASKED = Question((), None, None, Seeds(0))
@@ -46,6 +49,54 @@ def _dying(deaths: Path, number: signal.Signals, *, server: bool = False) -> Apa
         return Outcome(Transcript("none", 2, (), None), None)
 
     return Apart(lambda _cell: Work((), run))
+
+
+SEEN: list[str] = []
+"""What a method remembers of its calls."""
+
+
+def _calibrating(rehearse: Callable[[], object] | None) -> Apart:
+    """A method that calibrates its noise, and says what this process had calibrated, and remembered, before."""
+
+    def run(_clients: Sequence[Records], _other: str | None, _seeds: Seeds) -> Outcome:
+        before = {"calibrated": float(len(CALIBRATED)), "remembered": float(len(SEEN))}
+        SEEN.append("asked")
+        noise = calibrate_noise_multiplier(1.7, 1e-5, sampling_rate=1.0, steps=7)
+        return Outcome(Transcript("none", 2, (), None), None, utility={**before, "noise": noise})
+
+    return Apart(lambda _cell: Work((), run, rehearse))
+
+
+def _told(apart: Apart, questions: int = 3) -> list[dict[str, float | None]]:
+    outcomes = [apart.ask("cell", (), ASKED).outcome for _ in range(questions)]
+    return [dict(outcome.utility) for outcome in outcomes if outcome is not None]
+
+
+def test_every_question_finds_what_the_method_calibrates_and_nothing_else() -> None:
+    known = len(CALIBRATED)
+
+    def rehearse() -> None:
+        SEEN.append("rehearsed")
+        calibrate_noise_multiplier(1.7, 1e-5, sampling_rate=1.0, steps=7)
+
+    cold, *later = _told(_calibrating(None))
+    assert later == [cold] * 2
+    assert (cold["calibrated"], cold["remembered"]) == (known, 0)
+    # What is remembered of the rehearsal would be seen here, as would the order of questions.
+    assert _told(_calibrating(rehearse)) == [{**cold, "calibrated": known + 1}] * 3
+    assert len(CALIBRATED) == known
+    assert not SEEN
+
+
+@pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0])
+def test_a_rehearsal_that_fails_leaves_every_question_to_itself(end: Callable[[], object]) -> None:
+    known = len(CALIBRATED)
+
+    def rehearse() -> None:
+        calibrate_noise_multiplier(1.7, 1e-5, sampling_rate=1.0, steps=7)
+        end()
+
+    assert [each["calibrated"] for each in _told(_calibrating(rehearse))] == [known] * 3
 
 
 def test_several_end_in_any_order() -> None:
@@ -145,19 +196,28 @@ class _Pids:
         pass
 
 
-def _private(folder: Path) -> tuple[Scenario, str]:
-    """A plan with a claim, and its cell."""
+def _private(folder: Path, rate: float = 0.1) -> tuple[Scenario, str]:
+    """A plan with a claim, and its cell; without sampling, at a rate of 1, noise is calibrated at once."""
     plan = {
         "name": "p",
         "data": {"name": "digits", "limit": 300, "split": {"private": 0.5, "attacker": 0.2, "test": 0.3}},
         "clients": {"count": 2, "partition": "iid"},
         "backbone": {"name": "pixels"},
         "privacy": {"epsilon": 4, "delta": 1e-3},
-        "methods": [{"average": {"dp_sgd": {"epochs": 1}}}],
+        "methods": [{"average": {"dp_sgd": {"epochs": 1, "sampling_rate": rate}}}],
         "audits": [{"dp_claim": {"replays": 8}}],
     }
     scenario = resolve(Plan.model_validate(plan), folder, "plan")
     return scenario, scenario.cells[0].key
+
+
+def test_a_plans_method_is_rehearsed_on_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, cell = _private(tmp_path, rate=1.0)
+    monkeypatch.setattr(accounting, "CALIBRATED", {})
+    rehearse = _case(scenario, cell, Place(tmp_path, "cpu", SILENT), 1, None).source.work.rehearse
+    assert rehearse is not None
+    rehearse()
+    assert [(each.epsilon, each.delta) for each in accounting.CALIBRATED] == [(4.0, 1e-3)]
 
 
 def test_only_the_first_run_shows_its_progress(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ import yaml
 
 from fedassay.exchange.recount import recounted
 from fedassay.exchange.transcript import load_transcript
+from fedassay.execution.apart import forget_runs
 from fedassay.execution.captured import AuditOptions, audit_transcript
 from fedassay.execution.prepare import prepare
 from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.plan.resolve import resolve
 from fedassay.plan.scale import scaled
 from fedassay.plan.schema import parse_plan
-from fedassay.records.record import Finding, RunRecord
+from fedassay.records.record import CellRecord, Finding, RunRecord
 from fedassay.reports.document.plan_notes import facts
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import SILENT
@@ -35,6 +36,8 @@ audits: [membership: {trials: 0}]
 
 
 def run(folder: Path, **changes: Any) -> RunRecord:
+    """A run, as in a process of its own: one that has run a method would start another."""
+    forget_runs()
     plan = parse_plan({**yaml.safe_load(PLAN), **changes}, "plan")
     options = RunOptions(device="cpu", quiet=True)
     return run_scenario(resolve(plan, folder, "plan"), folder / "run", options)[1]
@@ -87,14 +90,28 @@ def test_a_run_attacks_what_is_left(tmp_path: Path) -> None:
     assert words.startswith("sees aggregate messages, white box backbone; 3 of 4 clients on its side")
 
 
+DIVIDED: dict[str, Any] = {
+    "methods": [{"fedcgs": {"secure_aggregation": "all", "noise": "central"}}],
+    "privacy": {"epsilon": 4},
+    "audits": ["ledger"],
+    "attacks": [],
+}
+"""Noise in equal shares of the clients."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> CellRecord:
+    """The cell of a run in which nobody colludes, and the plan says nothing of it."""
+    return run(tmp_path_factory.mktemp("whole"), **DIVIDED, threat={}).cells[0]
+
+
 @pytest.mark.parametrize(("colluding", "mu"), [(0, 1.0), (2, 2**0.5), (3, 2.0)])
-def test_a_divided_noise_is_accounted_without_their_shares(colluding: int, mu: float, tmp_path: Path) -> None:
-    method = {"fedcgs": {"secure_aggregation": "all", "noise": "central"}}
-    given = {"privacy": {"epsilon": 4}, "threat": {"colluding": colluding}, "audits": ["ledger"], "attacks": []}
-    record = run(tmp_path, methods=[method], **given)
+def test_a_divided_noise_is_accounted_without_their_shares(
+    colluding: int, mu: float, whole: CellRecord, tmp_path: Path
+) -> None:
+    record = run(tmp_path, **DIVIDED, threat={"colluding": colluding})
     (cell,) = record.cells
     assert not record.errors
-    whole = run(tmp_path / "whole", methods=[method], **{**given, "threat": {}}).cells[0]
     assert cell.privacy.mu == pytest.approx(mu * (whole.privacy.mu or 0.0))
     (finding,) = cell.findings
     assert finding.verdict == ("unsupported" if colluding else "sound")

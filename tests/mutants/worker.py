@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import resource
@@ -51,12 +52,24 @@ def serve(child: Callable[[dict[str, Any]], None]) -> None:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
+    _gather()
     answers = sys.stdout
     for line in sys.stdin:
         task = json.loads(line)
         status = _run(task, child)
         answers.write(json.dumps({"status": status}) + "\n")
         answers.flush()
+
+
+def _gather() -> None:
+    """As `fedassay.execution.forks.gather`, from that file alone: the package is not imported here."""
+    file = Path(__file__).resolve().parents[2] / "src" / "fedassay" / "execution" / "forks.py"
+    spec = importlib.util.spec_from_file_location("forks", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.gather()
 
 
 def _run(task: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> int:

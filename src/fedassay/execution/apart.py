@@ -5,6 +5,10 @@ runs the method once, with temporary and cache folders of its own, and ends. So 
 run nor another question, nor its place in their order. Of the tape it gets what came out of the mechanisms and
 never what went in: a method that reads the recorder finds there what everybody sees.
 
+Calibrating noise takes longer than most runs. So before the first question about a cell the method is run on the
+cell's own records in such a process, which says only what it calibrated; the one that forks calibrates the same,
+and every question finds it alike.
+
 What is not kept apart: files outside of the two folders, the network and the clock.
 
 Where a process is killed twice, the error of memory is one that no audit takes for an answer.
@@ -35,6 +39,7 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.execution.forks import NO_MEMORY, in_child, prepare, reply, server, was_killed
+from fedassay.privacy.calibrations import calibrate, calibrated
 from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, taped
 from fedassay.support.devices import seed_draws
 from fedassay.support.errors import is_of_the_machine
@@ -52,10 +57,12 @@ class Work(NamedTuple):
         known: Records that both processes have; they are named, not sent, and their features are sent once.
         run: From records of every client, what names other coins (None: nothing differs from the first run) and
             the seeds of the cell to the outcome.
+        rehearse: Runs it on the cell's own records, before anything is asked; None: it calibrates nothing.
     """
 
     known: tuple[Records, ...]
     run: Callable[[Sequence[Records], str | None, Seeds], Outcome]
+    rehearse: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,12 +123,13 @@ class Apart:
 
     Args:
         make: From the name of a cell to its work, called in the forked process when the cell is first asked about.
+        often: Whether a hundred questions and more are to come; see `forks.server`.
     """
 
-    def __init__(self, make: Callable[[str], Work]) -> None:
+    def __init__(self, make: Callable[[str], Work], *, often: bool = False) -> None:
         self._told: set[tuple[str, int]] = set()
         self._status: int | None = None
-        self._here, self._process = server(lambda there: _serve(there, make))
+        self._here, self._process = server(lambda there: _serve(there, make), often=often)
         self.close = weakref.finalize(self, _end, self._here, self._process)
         """Ends that process, once; what holds a reference keeps it from ending by itself."""
 
@@ -202,6 +210,7 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
     """Fork a process for every question, until nobody asks any more."""
     prepare()
     works: dict[str, Work] = {}
+    new: set[str] = set()
     status = 0
     try:
         while True:
@@ -214,6 +223,7 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
             kind, cell, given = asking
             if cell not in works:
                 works[cell] = make(cell)
+                new.add(cell)
             if kind == "features":
                 number, features = given
                 works[cell].known[number].__dict__["features"] = features
@@ -222,28 +232,50 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
                 # Before the first question and whatever the method: none can tell by it that others were asked.
                 for name in _LATE:
                     importlib.import_module(name)
-                asked.send_bytes(reply(partial(_once, work, given)))
+                if cell in new:
+                    new.remove(cell)
+                    _calibrate(work)
+                asked.send_bytes(reply(partial(_once, partial(_answered, work, given))))
     except BaseException as error:  # noqa: BLE001
         status = NO_MEMORY if is_of_the_machine(error) else 1
     finally:
         os._exit(status)
 
 
-def _once(work: Work, given: bytes) -> tuple[bytes | None, int]:
-    """The reply of a process that is forked for one question, with folders of its own."""
+def _once(make: Callable[[], bytes]) -> tuple[bytes | None, int]:
+    """What a function returns in a process that is forked for it, with folders of its own; see `in_child`."""
     folder = tempfile.mkdtemp(prefix="fedassay-apart-")
     try:
-        return in_child(lambda: _answered(work, given, Path(folder)))
+        return in_child(lambda: _inside(Path(folder), make))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _answered(work: Work, given: bytes, folder: Path) -> bytes:
+def _inside(folder: Path, make: Callable[[], bytes]) -> bytes:
     os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder)))
     os.environ.update({"FEDASSAY_CACHE": str(folder / "cache"), "XDG_CACHE_HOME": str(folder / "caches")})
     tempfile.tempdir = None
     # What the first run had to say was said there.
     warnings.simplefilter("ignore")
+    return make()
+
+
+def _calibrate(work: Work) -> None:
+    """Calibrate what the method will; a rehearsal that fails says nothing, and each question does it by itself."""
+    if work.rehearse is not None:
+        found, _ = _once(partial(_rehearsed, work.rehearse))
+        if found:
+            calibrate(found)
+
+
+def _rehearsed(rehearse: Callable[[], object]) -> bytes:
+    with contextlib.suppress(Exception):
+        rehearse()
+        return calibrated()
+    return b""
+
+
+def _answered(work: Work, given: bytes) -> bytes:
     try:
         question = _Unpacker(given, work.known).load()
         assert isinstance(question, Question)

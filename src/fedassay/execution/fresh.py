@@ -59,7 +59,7 @@ class Fresh:
         if not hasattr(os, "fork"):
             raise NotRunError("this system cannot fork")
         self._told: list[Array] = []
-        self._here, self._process = server(lambda there: _serve(there, fn))
+        self._here, self._process = server(lambda there: _serve(there, fn), often=True)
         self.patience = _PATIENCE
 
     def __enter__(self) -> Fresh:
@@ -123,8 +123,8 @@ def _serve(asked: Connection, fn: Callable[[Array], Mapping[str, Any]]) -> NoRet
     known: list[Array] = []
     status = 0
     try:
-        found = list(generators_of(fn))
         prepare()
+        found = list(generators_of(fn))
         while (question := asked.recv()) is not None:
             if isinstance(question, np.ndarray):
                 known.append(question)

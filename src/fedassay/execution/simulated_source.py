@@ -223,7 +223,8 @@ class SimulatedSource:
         """What a process that never ran the method needs to run it."""
         own = self.prepared
         others = (own.test, own.evaluation, own.public, own.attacker, own.fresh, own.control)
-        return ApartWork((*own.senders, *(each for each in others if each is not None)), self._apart)
+        known = (*own.senders, *(each for each in others if each is not None))
+        return ApartWork(known, self._apart, partial(self._apart, own.clients, None, self.seeds))
 
     def _apart(self, clients: Sequence[Records], other: str | None, seeds: Seeds) -> Outcome:
         task = replace(self._input(clients, seeds, None), device="cpu", spool=Spool())

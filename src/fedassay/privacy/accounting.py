@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
@@ -103,6 +103,22 @@ def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Tot
     return Total(epsilon, None, "privacy loss distribution")
 
 
+class Calibration(NamedTuple):
+    """What a noise multiplier is calibrated to: the arguments of `calibrate_noise_multiplier`."""
+
+    epsilon: float
+    delta: float
+    sampling_rate: float
+    steps: int
+    adjacency: Adjacency
+    others: tuple[Event, ...]
+    tolerance: float
+
+
+CALIBRATED: dict[Calibration, float] = {}
+"""The noise multipliers that this process has calibrated: seconds each."""
+
+
 def calibrate_noise_multiplier(
     epsilon: float,
     delta: float,
@@ -114,6 +130,8 @@ def calibrate_noise_multiplier(
     tolerance: float = 1e-3,
 ) -> float:
     """Smallest DP-SGD noise multiplier with which everything composes to (epsilon, delta), by bisection.
+
+    What a process has calibrated once it looks up.
 
     Args:
         epsilon: the total, greater than 0 and finite.
@@ -128,6 +146,21 @@ def calibrate_noise_multiplier(
         ValueError: if an argument is outside its range.
         PlanError: if `others` alone spend the budget.
     """
+    asked = Calibration(epsilon, delta, sampling_rate, steps, adjacency, tuple(others), tolerance)
+    if asked not in CALIBRATED:
+        CALIBRATED[asked] = _calibrated(*asked)
+    return CALIBRATED[asked]
+
+
+def _calibrated(
+    epsilon: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    adjacency: Adjacency,
+    others: tuple[Event, ...],
+    tolerance: float,
+) -> float:
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise ValueError(f"epsilon must be finite and greater than 0, got {epsilon}")
     if steps < 1 or not 0 < sampling_rate <= 1:

@@ -13,7 +13,7 @@ everything against autograd's gradient of the same batch, and single records aga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -133,9 +133,14 @@ class RecordGradients:
         ordinary = torch.autograd.grad(
             loss(slice(0, self._records)), list(self._parameters.values()), allow_unused=True
         )
-        rounding = _ROUNDING * self.norms().sum()
+        norms = self.norms()
+        rounding = _ROUNDING * norms.sum()
+        ends = sorted({0, self._records - 1})
+        recorded: list[dict[str, Tensor]] = [{} for _ in ends]
         for (name, parameter), expected in zip(self._parameters.items(), ordinary, strict=True):
             each = self.each(name).flatten(1)
+            for own, row in zip(recorded, ends, strict=True):
+                own[name] = each[row].clone()
             total = torch.zeros_like(parameter) if expected is None else expected
             sizes = torch.linalg.vector_norm(each, dim=1)
             # Records' gradients may cancel: rounding grows with their norms, not with that of the sum.
@@ -151,11 +156,13 @@ class RecordGradients:
                     f"DP-SGD: the per-record gradients of {name} do not add up to the gradient of their batch; "
                     "clipping would not bound what a record adds"
                 )
-        for row in sorted({0, self._records - 1}):
-            self._check_alone(row, loss)
+        for own, row in zip(recorded, ends, strict=True):
+            self._check_alone(row, own, float(norms[row]), float(rounding), loss)
 
-    def _check_alone(self, row: int, loss: Callable[[slice], Tensor]) -> None:
-        """Hold one record's gradient against autograd's of that record by itself."""
+    def _check_alone(
+        self, row: int, own: Mapping[str, Tensor], norm: float, rounding: float, loss: Callable[[slice], Tensor]
+    ) -> None:
+        """Hold one record's gradient, flat by parameter name, against autograd's of that record by itself."""
         mixed = "clipping would not bound what a record adds, for layers mix records"
         try:
             alone = torch.autograd.grad(
@@ -165,14 +172,13 @@ class RecordGradients:
             raise RuntimeError(f"DP-SGD: a record cannot be computed alone ({error}); {mixed}") from error
         square = away = 0.0
         for (name, parameter), expected in zip(self._parameters.items(), alone, strict=True):
-            by_itself = torch.zeros_like(parameter) if expected is None else expected
+            by_itself = (torch.zeros_like(parameter) if expected is None else expected).flatten()
             square += float(by_itself.double().square().sum())
-            away += float((self.each(name)[row] - by_itself).double().square().sum())
-        size = square**0.5 + float(self.norms()[row])
-        if not away**0.5 <= _TOLERANCE * size + _ROUNDING * float(self.norms().sum()):
+            away += float((own[name] - by_itself).double().square().sum())
+        if not away**0.5 <= _TOLERANCE * (square**0.5 + norm) + rounding:
             raise RuntimeError(
                 f"DP-SGD: record {row} of the batch has another gradient alone than among the others "
-                f"(norms {square**0.5:.4g} and {float(self.norms()[row]):.4g}); {mixed}"
+                f"(norms {square**0.5:.4g} and {norm:.4g}); {mixed}"
             )
 
     def _require(self, gradients: bool) -> None:

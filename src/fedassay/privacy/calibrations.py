@@ -1,0 +1,62 @@
+"""Calibrated noise that one process asks another for: it takes seconds, and follows from public numbers.
+
+Processes in which a method runs again are forked from one that never ran it, so each would calibrate anew. One of
+them says what it has calibrated, as plain numbers; the one that forks them then does so once, by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+from fedassay.privacy.accounting import CALIBRATED, Calibration, calibrate_noise_multiplier
+from fedassay.privacy.events import Event, GaussianEvent, PureEvent
+from fedassay.support.errors import PlanError
+
+_MOST = 64
+"""Calibrations of one run that are done beforehand."""
+
+
+def calibrated() -> bytes:
+    """What this process has calibrated, beside Gaussian and pure releases alone; for `calibrate`."""
+    return json.dumps([_plain(each) for each in CALIBRATED if all(map(_is_plain, each.others))]).encode()
+
+
+def calibrate(asked: bytes) -> None:
+    """Calibrate here what another process has; what no noise meets is left to whoever asks for it.
+
+    Args:
+        asked: What `calibrated` returned there. Nothing of it is executed.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    for epsilon, delta, rate, steps, adjacency, others, tolerance in json.loads(asked)[:_MOST]:
+        with contextlib.suppress(PlanError, ValueError):
+            calibrate_noise_multiplier(
+                epsilon,
+                delta,
+                sampling_rate=rate,
+                steps=steps,
+                adjacency=adjacency,
+                others=[_event(kind, number) for kind, number in others],
+                tolerance=tolerance,
+            )
+
+
+def _is_plain(event: Event) -> bool:
+    return isinstance(event, GaussianEvent | PureEvent)
+
+
+def _plain(asked: Calibration) -> list[Any]:
+    others = [
+        ("gaussian", event.mu) if isinstance(event, GaussianEvent) else ("pure", event.epsilon)
+        for event in asked.others
+        if isinstance(event, GaussianEvent | PureEvent)
+    ]
+    return list(asked._replace(others=others))  # type: ignore[arg-type]
+
+
+def _event(kind: str, number: float) -> Event:
+    return GaussianEvent(number) if kind == "gaussian" else PureEvent(number)
