@@ -123,6 +123,10 @@ def unit_sought(finding: Finding) -> Unit | None:
     return next((unit for unit in reversed(UNIT_ORDER) if unit in (stated, *told)), "record")
 
 
+TOO_WEAK = ("control_missed", "control_faint")
+"""Obstacles that say that the attack would not have shown what there is."""
+
+
 def obstacle_of(finding: Finding) -> Obstacle | None:
     """Why a finding says nothing: as stated, or read off its controls; None where it says something."""
     if finding.verdict not in ("inconclusive", "not_run"):
@@ -135,6 +139,12 @@ def obstacle_of(finding: Finding) -> Obstacle | None:
     if positive is not None and not positive.caught:
         return Obstacle(kind="control_missed")
     return Obstacle(kind="unstated")
+
+
+def too_weak(finding: Finding) -> bool:
+    """Whether the attack behind a finding would not have shown what there is."""
+    obstacle = obstacle_of(finding)
+    return obstacle is not None and obstacle.kind in TOO_WEAK
 
 
 def worked(finding: Finding) -> bool:

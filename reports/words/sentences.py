@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedassay.contracts.registry import audit_facts
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
-from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought, worked
+from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought, too_weak, worked
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
@@ -303,7 +303,8 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     if limit is None:
         return f"what the search for {sought} would have missed is not known"
     if limit.planted == BY_CLAIM:
-        return _most(limit, asked)
+        weak = f"the attack was too weak to show {sought}, and " if too_weak(finding) else ""
+        return f"{weak}{_most(limit, asked)}"
     if limit.metric == "shift":
         unit = f" {limit.shift_metric}" if limit.shift_metric else ""
         return f"{sought} of a few records may have been missed, and of all where they gain under " + (

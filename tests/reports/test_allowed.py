@@ -119,18 +119,20 @@ def test_the_smaller_of_what_was_missed_and_what_is_allowed_stands(build_cell: A
         (unclear("no_power"), True),
         (unclear("records_missing", "control"), True),
         (unclear("records_missing", "clients"), False),
-        (unclear("control_missed"), False),
+        (unclear("control_missed"), True),
         (unclear("control_flagged"), False),
         (unclear("control_missed", all_controls=(OWN, RAW)), True),
-        (unclear("control_missed", all_controls=(OWN, OWN.model_copy(update={"detected": False}))), False),
-        (unclear("control_missed", all_controls=(RAW,)), False),
+        (unclear("control_missed", all_controls=(RAW,)), True),
+        (unclear("control_faint"), True),
         (unclear("control_flagged", all_controls=(OWN,)), False),
+        (unclear("crashed"), False),
+        (unclear("too_large"), False),
         (unclear("between_levels"), False),
         (unclear("worse_than_baseline"), False),
         (unclear("no_power", audit="message", metrics={"total_variation": Metric(value=0.1, n=5)}), False),
     ],
 )
-def test_want_of_numbers_is_settled_by_a_claim_and_a_weak_attack_is_not(
+def test_want_of_numbers_and_of_strength_is_settled_by_a_claim_and_suspicion_is_not(
     build_cell: Any, finding: Finding, expected: bool
 ) -> None:
     cell = cell_of(build_cell, finding)
@@ -140,6 +142,14 @@ def test_want_of_numbers_is_settled_by_a_claim_and_a_weak_attack_is_not(
         RunRecord(plan={}, environment={}, cells=(cell,)), Policy(name="p", coverage="complete")
     )
     assert outcome.exit_code == (0 if expected else 2)
+
+
+def test_an_attack_that_was_too_weak_is_named_where_the_claim_speaks_alone(build_cell: Any) -> None:
+    weak = unclear("control_missed", audit="reconstruction", attack="feature_diffusion")
+    record = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, weak),))
+    said = answer(record, Policy(name="p", coverage="complete", must_conclude=["reconstruction"]))
+    assert said.answer == "yes"
+    assert "attack was too weak to show rebuilt images, and by the claim no attack can" in said.text
 
 
 def test_few_records_under_a_sound_claim_can_pass_and_the_answer_says_by_what(build_cell: Any) -> None:
