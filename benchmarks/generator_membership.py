@@ -1,6 +1,6 @@
 """What signals of a generator that was sent tell members by, at equal shadow releases: docs/membership.md.
 
-    python benchmarks/generator_membership.py PART [--data digits] [--draws 5] [--shadows 16]
+    python benchmarks/generator_membership.py PART [--data digits] [--draws 5] [--shadows 8]
     python benchmarks/generator_membership.py table
 
 Parts: `feddiff` (a diffusion model's weights) and `fedcvae` (a decoder's). A draw is a client of 150 records, as
@@ -8,7 +8,8 @@ many strangers, and shadow releases by the audit's own game. Every signal is ask
 calibrated by LiRA with the candidates themselves. Gradients are those of a record's loss at the sent weights: the
 norm, and the loss's derivative along the weights and along what training has added to them, over that norm.
 `former` is what was asked before: losses of one noise at three levels, as a vector. Rows are kept in --rows; the
-table gives means over draws, and gains over `former`, with Student's intervals at 95 %.
+table gives areas and their gain over `former`, means over draws with Student's intervals at 95 %, and rates at one
+threshold for all draws, with Clopper and Pearson's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import public_data
 import torch
-from kept_rows import Job, kept, key_of, measure
+from kept_rows import Job, kept, key_of, measure, share
 from malicious_server import CLASSES, Pool
 from numpy.typing import NDArray
 from scipy import stats
@@ -60,12 +61,9 @@ ASKED = Seeds(0).child("asked")
 
 def diffusion_signals(model: DiffusionGenerator, records: Records, started: nn.Module) -> Signals:
     """Every signal of a diffusion model, each (n, k)."""
-    losses = {
-        draws: model.losses(records, [u for u in LEVELS for _ in range(draws)], ASKED) for draws in (4, 8, 32)
-    }
     one = model.losses(records, LEVELS, ASKED)
-    fits = {f"{len(LEVELS)} x {draws} noises": _mean_log(found) for draws, found in losses.items()}
-    fits |= {"8 levels x 8 noises": _mean_log(model.losses(records, [u for u in MANY for _ in range(8)], ASKED))}
+    fits = {f"3 levels, {draws} noises each": _fit(model, records, LEVELS, draws) for draws in (1, 4, 8, 16)}
+    fits["8 levels, 3 noises each"] = _fit(model, records, MANY, 3)
     network, scheduler = load_network(model.model), build_scheduler(model.model.preset)
     images = to_model_range(torch.from_numpy(records.images)).repeat_interleave(8, dim=0)
     given = torch.from_numpy(generators.one_hot(records.labels, CLASSES)).repeat_interleave(8, dim=0)
@@ -83,9 +81,11 @@ def diffusion_signals(model: DiffusionGenerator, records: Records, started: nn.M
             )
 
         gradients.append(_gradients(network, started, loss, len(records), 8))
-    return {"former": -one, "3 x 1 noises": _mean_log(one), **fits} | _with_gradients(
-        fits["3 x 8 noises"], np.mean(gradients, axis=0)
-    )
+    return {"former": -one, **fits} | _with_gradients(fits["3 levels, 8 noises each"], np.mean(gradients, axis=0))
+
+
+def _fit(model: DiffusionGenerator, records: Records, levels: Sequence[float], draws: int) -> Matrix:
+    return _mean_log(model.losses(records, [level for level in levels for _ in range(draws)], ASKED))
 
 
 def decoder_signals(model: DecoderGenerator, records: Records, started: nn.Module) -> Signals:
@@ -162,12 +162,12 @@ def _mean_log(losses: Matrix) -> Matrix:
     return np.asarray(-np.log(np.maximum(losses, 1e-12)).mean(axis=1, keepdims=True))
 
 
-def feddiff(epochs: int, epsilon: float) -> Method:
+def feddiff(epochs: int) -> Method:
     """Whose server learns next to nothing, which no signal looks at."""
-    return FedDiff.model_validate({"epochs": epochs, "steps": 1, "classifier": {"epochs": 1}, "fmf": "none"})
+    return FedDiff.model_validate({"epochs": epochs, "steps": 1, "classifier": {"epochs": 1}})
 
 
-def fedcvae(epochs: int, epsilon: float) -> Method:
+def fedcvae(epochs: int) -> Method:
     """As `feddiff`."""
     return FedCVAE.model_validate({"local_epochs": epochs, "classifier": {"local_epochs": 1}})
 
@@ -182,14 +182,14 @@ def _started(part: str, client: Records, seeds: Seeds) -> nn.Module:
 
 
 def _row(part: str, pool: Pool, epochs: int, epsilon: float, shadows: int, draw: int) -> dict[str, Any]:
-    """AUC, and the share of members above all but one in a hundred strangers, by signal."""
+    """Scores of strangers and of members by signal."""
     own, others, theirs = (
         pool.records(name, rows)
         for name, rows in zip(
             ("client/0", "test", "own"), pool.drawn(draw, RECORDS, 4 * RECORDS, 4 * RECORDS), strict=True
         )
     )
-    method, threat = METHODS[part](epochs, epsilon), ThreatModel()
+    method, threat = METHODS[part](epochs), ThreatModel()
     privacy = PrivacyTarget(epsilon=epsilon, delta=1e-5, adjacency="add_remove")
     start: dict[int, nn.Module] = {}
 
@@ -207,16 +207,14 @@ def _row(part: str, pool: Pool, epochs: int, epsilon: float, shadows: int, draw:
     made = game.shadows("online", shadows, lambda done, total: None)
     under = [ask(each.view.generators[own.name], asked, start[id(each.view)]) for each in made]
     included, truth = np.stack([each.included[own.name] for each in made]), is_member(asked, own)
-    figures: dict[str, Any] = {"n": len(asked)}
+    scores = {}
     for name, values in target.items():
-        scores = lira_online(values, np.stack([each[name] for each in under]), included)
-        area = auc(scores[~truth], scores[truth]).value
-        outside = np.sort(scores[~truth])[::-1]
-        figures[name] = [area, float((scores[truth] > outside[len(outside) // 100]).mean())]
-    return figures
+        found = lira_online(values, np.stack([each[name] for each in under]), included)
+        scores[name] = [found[~truth].round(4).tolist(), found[truth].round(4).tolist()]
+    return {"n": len(asked), "scores": scores}
 
 
-METHODS: dict[str, Callable[[int, float], Method]] = {"feddiff": feddiff, "fedcvae": fedcvae}
+METHODS: dict[str, Callable[[int], Method]] = {"feddiff": feddiff, "fedcvae": fedcvae}
 
 
 def jobs(part: str, pool: Pool, given: argparse.Namespace) -> Iterator[Job]:
@@ -233,18 +231,31 @@ def table(path: Path) -> Iterator[str]:
         about = key_of({key: value for key, value in row["settings"].items() if key != "draw"})
         groups.setdefault(about, []).append(row["figures"])
     for about, rows in groups.items():
-        yield f"{about}: {len(rows)} draws of {rows[0].get('n')} candidates"
-        for name in rows[0]:
-            if isinstance(rows[0][name], list):
-                values = np.array([row[name] for row in rows])
-                gains = values - np.array([row["former"] for row in rows])
-                cells = [_interval(each) for each in (*values.T, *gains.T)]
-                yield f"  {name:22} AUC {cells[0]}  TPR at 1 % {cells[1]}  gains {cells[2]}  {cells[3]}"
+        yield f"{about}: {len(rows)} draws of {rows[0]['n']} candidates"
+        for name in rows[0]["scores"]:
+            areas = np.array([[_area(row, each) for each in (name, "former")] for row in rows])
+            gain = _interval(areas[:, 0] - areas[:, 1])
+            area, rate = _interval(areas[:, 0]), _rate(rows, name)
+            yield f"  {name:26} AUC {area}  more than former {gain}  TPR at 1 % {rate}"
+
+
+def _area(row: dict[str, Any], name: str) -> float:
+    outside, inside = (np.array(each) for each in row["scores"][name])
+    value = auc(outside, inside).value
+    assert value is not None
+    return value
 
 
 def _interval(values: Matrix) -> str:
     half = 0.0 if len(values) < 2 else float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
     return f"{values.mean():.3f} [{values.mean() - half:.3f}, {values.mean() + half:.3f}]"
+
+
+def _rate(rows: list[dict[str, Any]], name: str) -> str:
+    """At one threshold for all draws, of their strangers together."""
+    outside, inside = (np.concatenate([row["scores"][name][side] for row in rows]) for side in (0, 1))
+    above = int((inside > np.sort(outside)[::-1][len(outside) // 100]).sum())
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*share(above, len(inside)))
 
 
 def main() -> None:
@@ -253,7 +264,7 @@ def main() -> None:
     parser.add_argument("part", choices=(*METHODS, "table"))
     public_data.add_arguments(parser, weights=False)
     parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--shadows", type=int, default=16)
+    parser.add_argument("--shadows", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--epsilon", type=float, default=float("inf"))
     parser.add_argument("--images", type=int, default=6_000)

@@ -146,7 +146,7 @@ def test_draws_take_away_the_noise_of_a_column(make_task: MakeTask) -> None:
 
 
 def test_an_over_trained_generator_is_told_better_than_by_a_noise_a_level(make_task: MakeTask) -> None:
-    """At equal shadow releases, against what was asked before: losses of one noise at three levels, as a vector."""
+    """At equal shadow releases; what was asked before is losses of one noise at three levels, as a vector."""
     task = make_task(clients=1, records=100)
     method = FedDiff.model_validate({"epochs": 50, "steps": 1, "classifier": {"epochs": 1}})
     attack = Membership(shadows=8, tests=("lira_online",))
