@@ -145,7 +145,7 @@ def _gradients(
         def moved(of: dict[str, Tensor]) -> Tensor:
             return loss(lambda *given: functional_call(network, of, given))
 
-        _, slope = jvp(moved, (weights,), (way,))  # type: ignore[no-untyped-call]
+        slope = jvp(moved, (weights,), (way,))[1]
         found.append(slope.detach().view(size, draws).mean(dim=1).double().numpy() / (length * norms))
     return np.stack(found, axis=1)
 

@@ -70,8 +70,9 @@ def best_latents(
     """
     prior = torch.randn(draws, latent, generator=generator).to(images.device)
     starts = _starts(decoder, images, conditions, prior)
-    whole = zip(images.split(_TOGETHER), conditions.split(_TOGETHER), starts.split(_TOGETHER), strict=True)
-    costs, places = zip(*(_descended(decoder, *part, steps) for part in whole), strict=True)
+    whole = [slice(first, first + _TOGETHER) for first in range(0, max(1, len(images)), _TOGETHER)]
+    found = [_descended(decoder, images[part], conditions[part], starts[part], steps) for part in whole]
+    costs, places = zip(*found, strict=True)
     return torch.cat(costs), torch.cat(places)
 
 
@@ -80,10 +81,10 @@ def _starts(decoder: Decoder, images: Tensor, conditions: Tensor, prior: Tensor)
     """The draw that explains each record best, (n, latent)."""
     labels = conditions.argmax(dim=1)
     found = images.new_zeros(len(images), prior.shape[1])
-    for label in labels.unique():
+    for label in torch.unique(labels):
         rows = torch.where(labels == label)[0]
         fits = []
-        for part in prior.split(_TOGETHER):
+        for part in torch.split(prior, _TOGETHER):
             logits = decoder(torch.cat([part, conditions[rows[:1]].expand(len(part), -1)], dim=1))
             # Cross-entropy is linear in the image: x . logits, less a constant of the draw.
             constant = functional.softplus(logits).sum(dim=1) + part.square().sum(dim=1) / 2
