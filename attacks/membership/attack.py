@@ -8,17 +8,18 @@ broadcast is:
   own law (`tracing`), without shadows; `joint` solves the sums for all candidates at once (`gallery`), where they
   are no more than a few thousand; `lira_online` compares with shadow releases.
 - `model`: classifiers that were sent, or a broadcast head; the signal is the logit of the own class's
-  probability. `generator`: minus the loss at several noise levels, of generators that offer
-  `fedassay.exchange.models.ScoringGenerator`. Both by `loss` (the signal alone, one threshold for all: Yeom et al.
-  2018), `lira_online`, `lira_offline` and `rmia` (`scores`).
+  probability. `generator`: the log-likelihood under a diffusion model, of several noises at each level, or under
+  a decoder, at the best latent vector (`fedassay.exchange.models.ScoringGenerator`). Both by `loss` (the signal
+  alone, one threshold for all: Yeom et al. 2018), `lira_online`, `lira_offline` and `rmia` (`scores`).
 
 Assumes: the method, the backbone, and how many records of each class a client has; records of its own from the
 clients' distribution for the population's law and for offline shadows. LiRA online simulates with the candidates
 themselves. Shadows are as good as they are many: 16 by default, where the literature takes 64 to 256.
 
 A null result does not mean that nobody can tell members: shadows may be too few for the candidates at stake,
-rounds are averaged, and a white-box adversary sees gradients that no signal here uses. The informed adversary who
-knows all other records is the audit's, not this attack's.
+rounds are averaged, and no signal is a gradient. Gradients at a generator's weights told no more than the
+likelihood did (docs/membership.md); those of classifiers were not tried. The informed adversary who knows all
+other records is the audit's, not this attack's.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class Membership(Parameters):
     shadows: int = Field(default=16, ge=0)
     """Shadow releases of each kind; below 4 the tests that need them are left out."""
     levels: tuple[float, ...] = Field(default=(0.1, 0.25, 0.5), min_length=1)
-    """Noise levels that generators are asked at, in (0, 1)."""
+    """Noise levels that diffusion models are asked at, in (0, 1)."""
+    draws: int = Field(default=8, ge=1)
+    """Noises at each of these levels."""
     gamma: float = Field(default=1.0, ge=1)
     """RMIA: by how much the candidate's likelihood ratio must beat a population record's."""
     offline_scale: float = Field(default=0.3, ge=0, le=1)
@@ -205,7 +208,7 @@ class Membership(Parameters):
         def of_generator(seen: View, group: Group, records: Records) -> Matrix:
             # The same noise for every generator: what is left of a difference is the generator's doing.
             noise = knowledge.seeds.child("levels", group.sender)
-            return generator_signals(seen, group.sender, records, self.levels, noise)
+            return generator_signals(seen, group.sender, records, self.levels, self.draws, noise)
 
         return {"messages": of_messages, "model": of_model, "generator": of_generator}[source]
 
@@ -247,9 +250,8 @@ class Membership(Parameters):
         if source == "model":
             logs = [_log_probability(each) for each in (target, under, usual, usual_under)]
             return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma, offline_scale=self.offline_scale)
-        # A mean squared error of unit Gaussian noise: half of its sum is minus a log-likelihood.
-        scale = float(np.prod(asked.images.shape[1:])) / 2
-        logs = [scale * each.mean(axis=-1) for each in (target, under, usual, usual_under)]
+        pixels = float(np.prod(asked.images.shape[1:]))
+        logs = [pixels * each[..., 0] for each in (target, under, usual, usual_under)]
         return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma)
 
 

@@ -26,6 +26,8 @@ Source = Literal["messages", "model", "generator"]
 
 _ROUNDS = 8
 """Networks of one sender that are asked at most, the last ones."""
+_LEAST = 1e-12
+"""A loss below it is rounding."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,16 @@ def model_signals(view: View, sender: str, records: Records) -> Matrix:
     return np.stack([label_logits(view.models[sender, number], records) for number in rounds], axis=1)
 
 
-def generator_signals(view: View, sender: str, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:
-    """Minus the generator's loss of each record at each noise level, (n, len(levels))."""
+def generator_signals(
+    view: View, sender: str, records: Records, levels: Sequence[float], draws: int, seeds: Seeds
+) -> Matrix:
+    """Log-likelihood a pixel of each record under a generator, of several draws at each noise level, (n, 1).
+
+    Errors that are Gaussian with a variance of their own have, at the variance that fits best, the log-likelihood
+    -log(loss) / 2 a pixel. Its mean over levels and draws is one signal: several, as a Gaussian vector, cost more
+    in means to be estimated from a few shadow releases than they tell (docs/membership.md).
+    """
     model = view.generators[sender]
     assert isinstance(model, ScoringGenerator)
-    return -np.asarray(model.losses(records, levels, seeds), np.float64)
+    losses = model.losses(records, [level for level in levels for _ in range(draws)], seeds)
+    return np.asarray(-np.log(np.maximum(losses, _LEAST)).mean(axis=1, keepdims=True) / 2)

@@ -28,7 +28,7 @@ from fedassay.methods.shared.dp_sgd import DpSgd, training_mechanism, training_r
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.methods.shared.local_networks import finite
-from fedassay.nets.cvae import CVAE, CVAEKind, build_cvae, one_hot, truncated_normal
+from fedassay.nets.cvae import CVAE, CVAEKind, build_cvae, one_hot, pixel_rows, truncated_normal
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import Normals, train, train_privately
 from fedassay.plan import rates as rate
@@ -39,7 +39,7 @@ from fedassay.privacy.mechanisms import release_class_counts
 from fedassay.privacy.sensitivities import class_counts
 from fedassay.support.errors import DataError
 from fedassay.support.optimisation import OptimizerKey, chosen, take_step
-from fedassay.support.types import Images, Parameters
+from fedassay.support.types import Parameters
 
 _SOURCE = (
     "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
@@ -194,7 +194,7 @@ class FedCVAE(Parameters):
         """A client's autoencoder."""
         network = self._fresh(client, task)
         labels = torch.tensor(client.labels, device=task.device)
-        rows = torch.cat([_flat(client.images, task.device), one_hot(labels, task.classes)], dim=1)
+        rows = torch.cat([pixel_rows(client.images, task.device), one_hot(labels, task.classes)], dim=1)
         generator = torch.Generator().manual_seed(task.seeds.integer("training", client.name))
 
         def draw(chosen: Tensor, normals: Normals) -> Tensor:
@@ -305,11 +305,6 @@ class FedCVAE(Parameters):
             adjacency=asked.adjacency, sigma=noise.scale, classes=min(task.classes, 2), unit=asked.unit
         )
         return {"label histogram": found}
-
-
-def _flat(images: Images, device: str) -> Tensor:
-    """(n, H, W, C) to rows (n, C * H * W) in [0, 1], channels first."""
-    return torch.tensor(images, device=device).permute(0, 3, 1, 2).flatten(1).float() / 255
 
 
 def _bound(found: Tensor, labels: Tensor) -> Tensor:

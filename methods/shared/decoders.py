@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fedassay.nets.cvae import CVAE, one_hot, truncated_normal
+from fedassay.data.records import Records
+from fedassay.nets.cvae import CVAE, one_hot, pixel_rows, truncated_normal
+from fedassay.nets.latent_search import latent_losses
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
@@ -53,3 +57,16 @@ class DecoderGenerator:
                 pixels = decoded.permute(0, 2, 3, 1).mul(255).round().to(torch.uint8)
                 images[start : start + _SAMPLED_TOGETHER] = pixels.cpu().numpy()
         return images
+
+    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
+        """Loss of each record, one column: a `fedassay.exchange.models.ScoringGenerator` without levels."""
+        del levels
+        device = next(self.network.parameters()).device
+        found = latent_losses(
+            self.network.decoder,
+            pixel_rows(records.images, device),
+            one_hot(torch.tensor(records.labels, device=device), self.network.classes),
+            self.network.latent,
+            torch.Generator().manual_seed(seeds.integer("latent")),
+        )
+        return found.double().cpu().numpy()[:, None]

@@ -201,6 +201,10 @@ def _bounded(
     ]
     if not doubts and judges and not any(applies(cell, audit) for audit in judges):
         return Judgement(rule, name, "pass", f"{' and '.join(judges)} do not apply to what is sent")
+    if not doubts and any(metric in each.metrics and settled(cell, each) for each in cell.findings):
+        return Judgement(
+            rule, name, "pass", f"the claim bounds what {title(metric)} is a measure of", "", about, metric
+        )
     reason = doubts[0] if doubts else "no audit in this cell measures it"
     where = "above" if side == "maximum" else "below"
     may = f"{title(metric)} may be {where} {short(bound)}"
@@ -237,7 +241,10 @@ def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], 
     found, doubts = [], []
     for finding in cell.findings:
         held = finding.metrics.get(metric)
-        open_ = finding.verdict == "inconclusive" and not settled(cell, finding)
+        if settled(cell, finding):
+            # What an attack shows that could not have shown a leak is no figure of the release.
+            continue
+        open_ = finding.verdict == "inconclusive"
         if open_ and (held is not None or not finding.metrics):
             doubts.append(f"{finding.audit} is inconclusive: {finding.reason}")
         elif held is not None and held.value is not None:

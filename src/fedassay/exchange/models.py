@@ -71,14 +71,16 @@ class ScoringGenerator(Protocol):
         """Loss of each record at each noise level, lower where it is explained better.
 
         For a diffusion model: mean squared error of the predicted noise, conditioned on the label where the
-        model is conditional. The noise must come from `seeds` alone, the same for every model asked.
+        model is conditional. For a decoder: the deviance of a pixel at the best latent vector that is found
+        (`fedassay.nets.latent_search`). Random numbers must come from `seeds` alone, the same for every model.
 
         Args:
             records: Images and labels.
-            levels: Positions in the noise schedule, in (0, 1); 1 is pure noise.
-            seeds: Of the noise that is added.
+            levels: Positions in the noise schedule, in (0, 1); 1 is pure noise. Each has a noise of its own, also
+                where it is named twice.
+            seeds: Of the noise that is added, or of the latent vectors that are tried.
 
         Returns:
-            Shape (n, len(levels)).
+            Shape (n, len(levels)), at least 0; (n, 1) where the model has no levels.
         """
         ...

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from fedassay.backbones.base import initialised
 from fedassay.nets.residual_cvae import ResidualDecoder, ResidualEncoder
+from fedassay.support.types import Images
 
 CVAEKind = Literal["dense", "convolutions", "residual"]
 """The networks there are; `CVAE` says what each is."""
@@ -116,6 +117,11 @@ def build_cvae(
         lambda: CVAE(image_shape, classes, latent=latent, hidden=hidden, kind=kind, beta=beta),
         seed,
     )
+
+
+def pixel_rows(images: Images, device: torch.device | str) -> Tensor:
+    """(n, H, W, C) to rows (n, C * H * W) in [0, 1], channels first."""
+    return torch.tensor(images, device=device).permute(0, 3, 1, 2).flatten(1).float() / 255
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
