@@ -283,9 +283,12 @@ def strength(finding: Finding) -> tuple[int, float, int]:
     """Orders findings without a leak by what they would have found, the weakest first.
 
     Without a limit a finding says nothing of what it missed; a shift of everybody says nothing of a few; a share
-    is weaker the larger it is. One that would have found the least there is comes last.
+    is weaker the larger it is. One that would have found the least there is comes last, and first of all one
+    whose attack was too weak.
     """
     limit, place = finding.limit, HARMS.index(kind_sought(finding))
+    if too_weak(finding):
+        return -1, 0.0, place
     if limit is None:
         return 0, 0.0, place
     if _is_least(limit):
