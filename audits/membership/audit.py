@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.audits.evidence import ControlResult
+from fedassay.audits.evidence import ControlResult, Figures
 from fedassay.audits.membership import ceiling
 from fedassay.audits.membership.canaries import canary_finding
 from fedassay.audits.membership.clients import Hold, client_finding, property_finding
@@ -70,6 +70,8 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, PrivacyClaim
 from fedassay.exchange.statistics import any_protected
+from fedassay.exchange.transcript import SERVER
+from fedassay.records.facts import Obstacle
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.types import Bools, Parameters
@@ -82,6 +84,10 @@ _FEWEST = 4
 _PERSONS = (
     "persons are told apart, each by the mean score of its records (up to {}): records of one person are no "
     "trials of their own"
+)
+_FOLLOWS = (
+    "the model follows from the messages that are seen, of which the attack is asked as well, and holds nothing "
+    "beyond them; by the model alone the attack is too weak"
 )
 _PROMISING = 0.5
 """Two-sided p-value above which a control that was missed is not asked again of more members."""
@@ -263,6 +269,10 @@ class MembershipAudit(Parameters):
             ),
             limit=lambda against: _limit(ours, silent, judged, against, rng),
         )
+        if made.rule == "positive_control_missed" and source == "model" and _follows(asked.result, context):
+            figures = Figures(made.metrics, made.baseline, made.assumptions, series=made.series)
+            subject = membership(source, test, asked.result.attack)
+            return not_run(subject, f"{_FOLLOWS}: {made.reason}", figures, Obstacle(kind="asked_elsewhere"))
         return with_harm(made, ceiling.harm_of(made, asked.result, asked.truth))
 
     def _looked(
@@ -397,6 +407,14 @@ def _unanswered(asked: _Answers) -> list[Finding]:
     return findings + [
         not_run(membership(source, None, result.attack), "; ".join(own)) for source, own in others.items()
     ]
+
+
+def _follows(result: AttackResult, context: AttackedContext) -> bool:
+    """Whether the model is computed from sums that the adversary sees, and that the attack is asked of as well."""
+    seen = context.view.from_clients()
+    kinds = {item.kind for message in seen for item in message.fields.values()}
+    sent = any(sender != SERVER for sender, _ in context.view.models) or kinds & {"parameters", "gradient", "head"}
+    return not sent and bool(seen) and any(key.startswith("messages/") for key in result.scores)
 
 
 def _open(control: ControlResult, shown: Separation | None) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
-from fedassay.reports.decision.settling import settling_epsilon
-from fedassay.reports.decision.steps import Step, allowed_epsilon, open_steps
+from fedassay.reports.decision.settling import allowed_epsilon, settling_epsilon
+from fedassay.reports.decision.steps import Step, open_steps
 from fedassay.reports.decision.words import in_words
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.judging import judge

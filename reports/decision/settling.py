@@ -1,22 +1,29 @@
-"""The largest epsilon at which a claim by itself bounds what silent audits may have missed as a policy asks."""
+"""Which epsilon to run next: the largest that a policy allows, or that lets a claim bound what audits missed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from fedassay.plan.changes import labelled
 from fedassay.records.facts import Change
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.decision.steps import Step, again
 from fedassay.reports.gate.covered import relevant
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import EPSILON_LIMIT, Policy
-from fedassay.reports.words.allowed import known, rate_of
+from fedassay.reports.words.allowed import allowed, known, rate_of
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.harms import BY_CLAIM
 from fedassay.reports.words.numbers import short
 from fedassay.reports.words.sentences import listed
+from fedassay.support.epsilon import exceeds, largest, of_kind, smallest
 
+_EPSILONS = ("accounted", "observed")
+_WHY = {
+    True: "at smaller ones every bound on privacy holds, but too little use is left",
+    False: "every epsilon that was run is larger, and no other rule is broken",
+}
+"""Rules that another epsilon may keep, and what is said of those below (True) and above the bound."""
 _RULE = "limit_of_detection "
 _PARTS = 10
 """Parts of one in which an epsilon is proposed."""
@@ -49,14 +56,77 @@ def settling_epsilon(
     names = listed(dict.fromkeys(cell.label for cell in rows.values()))
     return (
         Step(
-            what=f"also run epsilon {short(epsilon)} for {names} (put it into the list privacy.epsilon): there "
+            what=f"also run epsilon {short(epsilon)} for {names} ({_where(record, rows.values())}): there "
             "the claim itself rules out what so few records cannot show",
             why="the claim allows more than the policy's limit of detection, and nothing else is open",
             cells=tuple(rows),
             seconds=again(rows.values()),
-            changes=(Change(key="privacy.epsilon", after=epsilon),),
+            changes=_changes(record, rows.values(), epsilon),
         ),
     )
+
+
+def allowed_epsilon(
+    record: RunRecord, policy: Policy, judgements: Sequence[Judgement], labels: Iterable[str]
+) -> tuple[Step, ...]:
+    """The largest epsilon that a policy allows, where releases below it are of too little use, or all lie above.
+
+    That is said of method entries that were not run at this epsilon, and whose largest epsilon below it breaks
+    nothing but a least figure such as accuracy; or whose smallest, where all lie above, breaks nothing but the
+    bounds on epsilon. Where audits may have missed more than the policy accepts, it is no larger than a claim that
+    bounds this by itself. What it takes is what the entry's private cells took in this run.
+    """
+    bound = policy.maximum.get("accounted")
+    if bound is None or not math.isfinite(bound):
+        return ()
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    broken: dict[str, list[Judgement]] = {}
+    for judgement in judgements:
+        if judgement.state == "broken":
+            broken.setdefault(judgement.cell, []).append(judgement)
+    rows: list[CellRecord] = []
+    sides: set[bool] = set()
+    for label in labels:
+        own = [cell for cell in record.cells if cell.label == label and cell.asked.finite]
+        for nearest, below in _nearest(own, bound):
+            why = [each for cell in nearest for each in broken.get(cell_name(cell, deltas, seeds), ())]
+            if why and all(each.about == "use" if below else each.metric in _EPSILONS for each in why):
+                rows += nearest
+                sides.add(below)
+    if not rows:
+        return ()
+    names = listed(dict.fromkeys(cell.label for cell in rows))
+    settles = min((found for cell in rows if (found := _epsilon(cell, policy)) is not None), default=bound)
+    epsilon = min(bound, settles)
+    allowed = f"the policy allows {short(bound)}" if epsilon < bound else "the largest that the policy allows"
+    if epsilon < bound:
+        allowed += f", and at {short(epsilon)} the claim itself rules out what so few records cannot show"
+    return (
+        Step(
+            what=f"run epsilon {short(epsilon)} for {names} ({_where(record, rows)}): {allowed}",
+            why="; ".join(_WHY[below] for below in sorted(sides)),
+            cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
+            seconds=again(rows),
+            changes=_changes(record, rows, epsilon),
+        ),
+    )
+
+
+def _changes(record: RunRecord, cells: Iterable[CellRecord], epsilon: float) -> tuple[Change, ...]:
+    """The keys that make method entries run at another epsilon as well: an entry's own goes before the plan's."""
+    keys = dict.fromkeys(_key(record, cell.label) for cell in cells)
+    return tuple(Change(key=key, after=epsilon) for key in keys)
+
+
+def _where(record: RunRecord, cells: Iterable[CellRecord]) -> str:
+    keys = dict.fromkeys(_key(record, cell.label) for cell in cells)
+    return f"put it into the list {listed(keys)}"
+
+
+def _key(record: RunRecord, label: str) -> str:
+    """The key of the epsilons of a method entry."""
+    own = labelled(record.plan, "methods").get(label)
+    return f"methods.{label}.epsilon" if own and "epsilon" in own and "." not in label else "privacy.epsilon"
 
 
 def _epsilon(cell: CellRecord, policy: Policy) -> float | None:
@@ -66,12 +136,22 @@ def _epsilon(cell: CellRecord, policy: Policy) -> float | None:
     highest = math.inf
     for audit, bound in policy.limit_of_detection.items():
         for finding in relevant(cell, audit) if audit != EPSILON_LIMIT else ():
-            limit = known(cell, finding).limit
-            if limit is None or limit.planted != BY_CLAIM or limit.metric == "epsilon" or limit.value <= bound:
+            limit, most = known(cell, finding).limit, allowed(cell, finding)
+            if limit is None or most is None or most.metric == "epsilon" or limit.value <= bound:
                 continue
-            highest = min(highest, mu_of_power(bound, rate_of(limit.metric)))
+            highest = min(highest, mu_of_power(bound, rate_of(most.metric)))
     mu = cell.privacy.mu
     if mu is None or not 0 < highest < min(mu, math.inf):
         return None
     epsilon = math.floor(_PARTS * epsilon_of(highest, cell.delta)) / _PARTS
     return epsilon if 0 < epsilon < cell.asked.bare else None
+
+
+def _nearest(cells: Sequence[CellRecord], bound: float) -> Iterator[tuple[list[CellRecord], bool]]:
+    """Cells nearest to a bound, of each kind of epsilon that was not run at it, and whether they lie below it."""
+    for asked in of_kind(cell.asked for cell in cells).values():
+        limit = asked[0].like(bound)
+        if limit not in asked:
+            below = [each for each in asked if exceeds(limit, each)]
+            place = largest(below) or smallest(asked)
+            yield [cell for cell in cells if cell.asked == place], bool(below)

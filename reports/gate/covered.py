@@ -43,12 +43,13 @@ def _judged(audit: str, attack: str) -> bool:
 
 
 def relevant(cell: CellRecord, audit: str) -> list[Finding]:
-    """The findings of an audit but those that an attack was not run which does not apply."""
+    """The findings of an audit but those of an attack that does not apply, and of what is asked elsewhere."""
     rows = {row.attack for row in cell.coverage}
     return [
         finding
         for finding in cell.findings
         if finding.audit == audit
+        and (finding.obstacle is None or finding.obstacle.kind != "asked_elsewhere")
         and not (cell.coverage and finding.verdict == "not_run" and finding.attack and finding.attack not in rows)
     ]
 

@@ -3,8 +3,8 @@
 An audit that found nothing says how small a leak it would have found; with few records that is a large one. The
 noise bounds the same leak from the other side: between neighbours no test has more power than the accounted
 guarantee allows, whatever the attack. That bound is drawn only from a claim that is sound, only for records
-or persons that its unit covers, and only where nothing else speaks against the release. An attack that was too
-weak for messages that leak on purpose leaves the claim to speak alone, which the answer says.
+or persons that its unit covers, and stands in for no attack that failed on the method's own messages without
+privacy.
 
 Sources: Dong, Roth and Su, "Gaussian Differential Privacy" (2022), eq. 6; Kairouz, Oh and Viswanath, "The
 Composition Theorem for Differential Privacy" (2015), section 2; Hayes, Mahloujifar and Balle (2023).
@@ -18,19 +18,20 @@ from fedassay.records.record import CellRecord, Finding, Limit
 from fedassay.reports.words.claims import claims
 from fedassay.reports.words.harms import (
     BY_CLAIM,
+    BY_SELECTION,
     FALSE_ALARMS,
-    TOO_WEAK,
     kind_sought,
     obstacle_of,
     unit_sought,
+    worked,
 )
 from fedassay.support.adjacency import UNIT_ORDER, Unit
 
 KAPPA = 0.01
 """The stated prior of a rebuilt record: without the release, the best guess at it succeeds so often."""
 
-_OPEN_TO_CLAIMS = ("no_power", "records_missing", *TOO_WEAK)
-"""Obstacles that hold nothing against the release: too few records or runs, or too weak an attack."""
+_WANT_OF_NUMBERS = ("no_power", "records_missing")
+"""Obstacles that say that there were too few records or runs, and not that the attack is weak or misled."""
 
 
 def allowed(cell: CellRecord, finding: Finding) -> Limit | None:
@@ -51,11 +52,22 @@ def allowed(cell: CellRecord, finding: Finding) -> Limit | None:
 
 
 def settled(cell: CellRecord, finding: Finding) -> bool:
-    """Whether a finding is inconclusive for want of numbers or strength alone, of what the claim bounds anyway."""
+    """Whether a finding is inconclusive for want of numbers alone, of what the claim bounds anyway.
+
+    A control that was missed is want of numbers where the attack worked on all of the method's own messages
+    without privacy, by this selection of what it made of a source or by another.
+    """
     obstacle = obstacle_of(finding)
     if finding.verdict != "inconclusive" or obstacle is None or obstacle.role == "clients":
         return False
-    return obstacle.kind in _OPEN_TO_CLAIMS and allowed(cell, finding) is not None
+    same = [
+        each
+        for each in cell.findings
+        if (each.audit, each.attack, each.source) == (finding.audit, finding.attack, finding.source)
+        if each.selection == finding.selection or each.audit in BY_SELECTION
+    ]
+    few = obstacle.kind == "control_missed" and any(map(worked, same))
+    return (few or obstacle.kind in _WANT_OF_NUMBERS) and allowed(cell, finding) is not None
 
 
 def known(cell: CellRecord, finding: Finding) -> Finding:

@@ -123,8 +123,8 @@ def unit_sought(finding: Finding) -> Unit | None:
     return next((unit for unit in reversed(UNIT_ORDER) if unit in (stated, *told)), "record")
 
 
-TOO_WEAK = ("control_missed", "control_faint")
-"""Obstacles that say that the attack would not have shown what there is."""
+BY_SELECTION = ("reconstruction",)
+"""Audits whose findings on one source are of all images that an attack made, and of the best alone."""
 
 
 def obstacle_of(finding: Finding) -> Obstacle | None:
@@ -139,12 +139,6 @@ def obstacle_of(finding: Finding) -> Obstacle | None:
     if positive is not None and not positive.caught:
         return Obstacle(kind="control_missed")
     return Obstacle(kind="unstated")
-
-
-def too_weak(finding: Finding) -> bool:
-    """Whether the attack behind a finding would not have shown what there is."""
-    obstacle = obstacle_of(finding)
-    return obstacle is not None and obstacle.kind in TOO_WEAK
 
 
 def worked(finding: Finding) -> bool:

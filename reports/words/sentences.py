@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedassay.contracts.registry import audit_facts
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
-from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought, too_weak, worked
+from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought, worked
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
@@ -98,6 +98,7 @@ _OBSTACLES: dict[ObstacleKind, str] = {
     "not_judged": "no audit of the plan judges the attack",
     "signed_features": "the attack needs features without negative values",
     "too_large": "the messages are too large for the attack",
+    "asked_elsewhere": "another test asks the same of more",
     "not_possible": "this kind of message cannot be tested",
     "crashed": "the attack crashed",
     "unstated": "the test was not conclusive",
@@ -283,12 +284,9 @@ def strength(finding: Finding) -> tuple[int, float, int]:
     """Orders findings without a leak by what they would have found, the weakest first.
 
     Without a limit a finding says nothing of what it missed; a shift of everybody says nothing of a few; a share
-    is weaker the larger it is. One that would have found the least there is comes last, and first of all one
-    whose attack was too weak.
+    is weaker the larger it is. One that would have found the least there is comes last.
     """
     limit, place = finding.limit, HARMS.index(kind_sought(finding))
-    if too_weak(finding):
-        return -1, 0.0, place
     if limit is None:
         return 0, 0.0, place
     if _is_least(limit):
@@ -306,8 +304,7 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     if limit is None:
         return f"what the search for {sought} would have missed is not known"
     if limit.planted == BY_CLAIM:
-        weak = f"the attack was too weak to show {sought}, and " if too_weak(finding) else ""
-        return f"{weak}{_most(limit, asked)}"
+        return _most(limit, asked)
     if limit.metric == "shift":
         unit = f" {limit.shift_metric}" if limit.shift_metric else ""
         return f"{sought} of a few records may have been missed, and of all where they gain under " + (

@@ -601,3 +601,26 @@ def test_a_control_that_few_members_leave_open_is_asked_of_more(
     own = [each for each in finding.all_controls if each.role == "end_to_end"]
     assert (finding.rule == "positive_control_missed") is few
     assert {each.n for each in own} == ({40} if few else {60, 80})
+
+
+@pytest.mark.parametrize("method", [FedPFT(components=1), FedAvg(local_epochs=1)], ids=["from sums", "of clients"])
+def test_a_model_that_follows_from_seen_messages_is_no_question_of_its_own(
+    make_task: MakeTask, make_context: MakeContext, method: Method
+) -> None:
+    """Where the attack tells nobody by the model alone: clients' own networks hold what is seen nowhere else."""
+    rng = np.random.default_rng(2)
+
+    def blind(view: View, knowledge: Knowledge) -> AttackResult:
+        result = QUICK.run(view, knowledge)
+        scores = {
+            name: rng.normal(size=len(values)) if name.startswith("model/") else values
+            for name, values in result.scores.items()
+        }
+        return replace(result, scores=scores)
+
+    context = make_context(make_task(clients=2, records=80), method, bounds=20)
+    finding = assessed(context, blind)["model/lira_online"]
+    follows = isinstance(method, FedPFT)
+    assert finding.verdict == ("not_run" if follows else "inconclusive"), finding.reason
+    assert ("follows from the messages that are seen" in finding.reason) is follows
+    assert finding.metrics["auc"].value is not None

@@ -24,6 +24,7 @@ WIDE = Limit(metric="tpr_at_10pct", value=0.6, n=80, of="record")
 
 
 OWN = ControlFact(role="end_to_end", release="own", detected=True)
+MISSED = OWN.model_copy(update={"detected": False})
 RAW = ControlFact(role="attack_only", release="raw", detected=False)
 
 
@@ -119,11 +120,12 @@ def test_the_smaller_of_what_was_missed_and_what_is_allowed_stands(build_cell: A
         (unclear("no_power"), True),
         (unclear("records_missing", "control"), True),
         (unclear("records_missing", "clients"), False),
-        (unclear("control_missed"), True),
+        (unclear("control_missed"), False),
         (unclear("control_flagged"), False),
         (unclear("control_missed", all_controls=(OWN, RAW)), True),
-        (unclear("control_missed", all_controls=(RAW,)), True),
-        (unclear("control_faint"), True),
+        (unclear("control_missed", all_controls=(OWN, MISSED)), False),
+        (unclear("control_missed", all_controls=(RAW,)), False),
+        (unclear("control_faint"), False),
         (unclear("control_flagged", all_controls=(OWN,)), False),
         (unclear("crashed"), False),
         (unclear("too_large"), False),
@@ -132,7 +134,7 @@ def test_the_smaller_of_what_was_missed_and_what_is_allowed_stands(build_cell: A
         (unclear("no_power", audit="message", metrics={"total_variation": Metric(value=0.1, n=5)}), False),
     ],
 )
-def test_want_of_numbers_and_of_strength_is_settled_by_a_claim_and_suspicion_is_not(
+def test_want_of_numbers_is_settled_by_a_claim_and_a_weak_attack_is_not(
     build_cell: Any, finding: Finding, expected: bool
 ) -> None:
     cell = cell_of(build_cell, finding)
@@ -144,16 +146,18 @@ def test_want_of_numbers_and_of_strength_is_settled_by_a_claim_and_suspicion_is_
     assert outcome.exit_code == (0 if expected else 2)
 
 
-def test_an_attack_that_was_too_weak_is_named_where_the_claim_speaks_alone(build_cell: Any) -> None:
-    weak = unclear("control_missed", audit="reconstruction", attack="feature_diffusion")
-    record = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, weak),))
-    said = answer(record, Policy(name="p", coverage="complete", must_conclude=["reconstruction"]))
-    assert said.answer == "yes"
-    assert "the attack was too weak to show rebuilt images, and by the claim" in said.text
+def test_what_an_attack_shows_that_could_not_have_shown_a_leak_bounds_nothing(build_cell: Any) -> None:
+    """The best images alone, of which twenty are few, beside all of them, by which the attack worked."""
+    given: dict[str, Any] = {"audit": "reconstruction", "attack": "feature_diffusion", "source": "class_means"}
     gain = Metric(value=-0.16, low=-0.8, high=0.5, n=20)
-    wide = weak.model_copy(update={"metrics": {"ssim_gain": gain}})
-    record = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, wide),))
-    assert check_record(record, Policy(name="p", maximum={"ssim_gain": 0.02})).exit_code == 0
+    whole = unclear("no_power", all_controls=(OWN,), selection="oracle_all", **given)
+    best = unclear(
+        "control_missed", all_controls=(MISSED,), selection="oracle", metrics={"ssim_gain": gain}, **given
+    )
+    policy = Policy(name="p", maximum={"ssim_gain": 0.02}, must_conclude=("reconstruction",))
+    for findings, expected in (((whole, best), 0), ((best,), 2)):
+        record = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, *findings),))
+        assert check_record(record, policy).exit_code == expected
 
 
 def test_few_records_under_a_sound_claim_can_pass_and_the_answer_says_by_what(build_cell: Any) -> None:

@@ -7,12 +7,14 @@ from typing import Any, get_args
 
 import pytest
 
+from fedassay.plan.changes import changed_plan
 from fedassay.records.record import (
     CellPrivacy,
     CellRecord,
     Controls,
     Coverage,
     Finding,
+    Limit,
     Metric,
     NegativeControl,
     PositiveControl,
@@ -215,7 +217,8 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
     weak = cell("fedcgs", 1.0, accuracy=0.3, seconds={"method": 7.0})
     strong = cell("fedcgs", 8.0, accuracy=0.7)
     (step,) = decided(weak, strong, policy=USEFUL).steps
-    assert step.what == "put 3, the largest that the policy allows, into the list privacy.epsilon for fedcgs"
+    where = "put it into the list privacy.epsilon"
+    assert step.what == f"run epsilon 3 for fedcgs ({where}): the largest that the policy allows"
     assert [(change.key, change.after) for change in step.changes] == [("privacy.epsilon", 3.0)]
     assert step.seconds == pytest.approx(17.0)
 
@@ -223,9 +226,34 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
 def test_where_everything_lies_above_the_bound_it_is_the_next_step() -> None:
     found = decided(cell("fedcgs", 8.0, accuracy=0.9), cell("fedcgs", 5.0, accuracy=0.9), policy=USEFUL)
     (step,) = found.steps
-    assert step.what.startswith("put 3, the largest that the policy allows, into the list privacy.epsilon")
+    assert step.what.startswith("run epsilon 3 for ")
     assert step.cells == ("fedcgs, ε = 5 (one record added or removed)",)
     assert "larger" in step.why
+
+
+def test_an_epsilon_of_the_entry_itself_is_what_changes() -> None:
+    """The plan's own list said 3 afterwards, and the entry ran at 8 again."""
+    plan = {"privacy": {"epsilon": [2]}, "methods": [{"fedcgs": {"label": "sums", "epsilon": 8}}, "fedcgs"]}
+    alone = cell("sums", 8.0, accuracy=0.9)
+    record = RunRecord(plan=plan, environment={}, cells=(alone,))
+    (step,) = decide(record, USEFUL).steps
+    (change,) = step.changes
+    assert change.key == "methods.sums.epsilon"
+    changed = changed_plan(plan, step.changes)
+    assert changed["methods"] == [{"fedcgs": {"label": "sums", "epsilon": [8, 3]}}, "fedcgs"]
+    assert changed["privacy"] == {"epsilon": [2]}
+
+
+@pytest.mark.parametrize(("missed", "proposed"), [(0.2, 3.0), (0.6, 2.4)])
+def test_the_epsilon_is_one_at_which_the_claim_settles_what_was_missed(missed: float, proposed: float) -> None:
+    limit = Limit(metric="tpr_at_10pct", value=missed, n=60, of="record")
+    silent = Finding(audit="membership", attack="membership", verdict="no_leak_found", reason="r", limit=limit)
+    asked = cell("fedcgs", 8.0, accuracy=0.9, findings=(silent,))
+    held = asked.privacy.model_copy(update={"mu": 1.6})
+    asked = asked.model_copy(update={"privacy": held})
+    policy = USEFUL.model_copy(update={"limit_of_detection": {"membership": 0.25}})
+    (step,) = (each for each in decided(asked, policy=policy).steps if each.changes)
+    assert [change.after for change in step.changes] == [proposed]
 
 
 def test_of_several_that_do_not_pass_the_one_with_the_fewest_reasons_is_named() -> None:

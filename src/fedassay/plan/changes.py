@@ -29,6 +29,20 @@ def changed_plan(plan: dict[str, Any], changes: Iterable[Change]) -> dict[str, A
     return changed
 
 
+def labelled(plan: Any, section: str) -> dict[str, dict[str, Any]]:
+    """Parameters of the components in a section of a plan, by label: that which is given, or the name."""
+    held = plan.get(section) if isinstance(plan, dict) else None
+    found: dict[str, dict[str, Any]] = {}
+    for entry in held if isinstance(held, (list, tuple)) else ():
+        name, params = next(iter(entry.items())) if isinstance(entry, dict) and entry else (str(entry), None)
+        given = params if isinstance(params, dict) else {}
+        label, number = given.get("label") or name, 2
+        while label in found:
+            label, number = f"{name}#{number}", number + 1
+        found[label] = given
+    return found
+
+
 def entries_of(plan: Any, section: str) -> list[str]:
     """Names of the components in a section of a plan, such as `attacks`."""
     held = plan.get(section) if isinstance(plan, dict) else None
@@ -65,13 +79,11 @@ def _set(plan: dict[str, Any], path: list[str], after: Any, key: str) -> None:
 def _component(plan: dict[str, Any], key: str, name: str) -> dict[str, Any]:
     """The parameters of a component of the plan, to be changed in place."""
     section = key.partition(".")[0]
-    for number, entry in enumerate(plan[section]):
-        params = {} if entry == name else entry.get(name) if isinstance(entry, dict) else None
-        if params is None and isinstance(entry, dict) and name in entry:
-            params = {}
-        if params is not None:
-            plan[section][number] = {name: params}
-            return params if isinstance(params, dict) else {}
+    for number, (label, params) in enumerate(labelled(plan, section).items()):
+        if label == name:
+            entry = plan[section][number]
+            plan[section][number] = {next(iter(entry)) if isinstance(entry, dict) else entry: params}
+            return params
     allowed = ", ".join(entries_of(plan, section))
     raise PlanError(f"{key}: the plan has no {section[:-1]} {name}; allowed: {allowed}")
 

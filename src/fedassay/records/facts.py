@@ -125,6 +125,7 @@ ObstacleKind = Literal[
     "not_judged",
     "signed_features",
     "too_large",
+    "asked_elsewhere",
     "not_possible",
     "crashed",
     "unstated",
