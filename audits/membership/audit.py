@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.audits.evidence import ControlResult, Figures
+from fedassay.audits.evidence import ControlResult, Figures, Subject
 from fedassay.audits.membership import ceiling
 from fedassay.audits.membership.canaries import canary_finding
 from fedassay.audits.membership.clients import Hold, client_finding, property_finding
@@ -187,6 +187,8 @@ class MembershipAudit(Parameters):
             own,
         )
         findings = [self._finding(key, asked, context) for key in result.scores]
+        if _follows(findings, context):
+            findings = [_asked_elsewhere(each) if _by_model_alone(each) else each for each in findings]
         findings += _unanswered(asked)
         if "named" in result.artifacts:
             # What knows everything but one record is asked once, beside the attack that scores one at a time.
@@ -225,10 +227,8 @@ class MembershipAudit(Parameters):
         def separation(
             values: NDArray[np.floating], members: Bools, groups: NDArray[np.str_], looks: int = 1
         ) -> Separation:
-            tests = looks * context.num_tests
-            return separate_one_release(
-                np.asarray(values, np.float64), members, groups, rng, delta=delta, tests=tests
-            )
+            scored, tests = np.asarray(values, np.float64), looks * context.num_tests
+            return separate_one_release(scored, members, groups, rng, delta=delta, tests=tests)
 
         ours = separation(scores, truth, blocks)
         leaking = asked.positives[source].scores.get(key)
@@ -269,10 +269,6 @@ class MembershipAudit(Parameters):
             ),
             limit=lambda against: _limit(ours, silent, judged, against, rng),
         )
-        if made.rule == "positive_control_missed" and source == "model" and _follows(asked.result, context):
-            figures = Figures(made.metrics, made.baseline, made.assumptions, series=made.series)
-            subject = membership(source, test, asked.result.attack)
-            return not_run(subject, f"{_FOLLOWS}: {made.reason}", figures, Obstacle(kind="asked_elsewhere"))
         return with_harm(made, ceiling.harm_of(made, asked.result, asked.truth))
 
     def _looked(
@@ -409,12 +405,24 @@ def _unanswered(asked: _Answers) -> list[Finding]:
     ]
 
 
-def _follows(result: AttackResult, context: AttackedContext) -> bool:
-    """Whether the model is computed from sums that the adversary sees, and that the attack is asked of as well."""
+def _asked_elsewhere(made: Finding) -> Finding:
+    figures = Figures(made.metrics, made.baseline, made.assumptions, series=made.series)
+    subject = Subject(made.audit, made.attack, made.source, made.selection)
+    return not_run(subject, f"{_FOLLOWS}: {made.reason}", figures, Obstacle(kind="asked_elsewhere"))
+
+
+def _by_model_alone(finding: Finding) -> bool:
+    return finding.source == "model" and finding.rule == "positive_control_missed"
+
+
+def _follows(findings: Sequence[Finding], context: AttackedContext) -> bool:
+    """Whether the model is computed from sums that the adversary sees, and that the attack is caught on, too."""
     seen = context.view.from_clients()
     kinds = {item.kind for message in seen for item in message.fields.values()}
     sent = any(sender != SERVER for sender, _ in context.view.models) or kinds & {"parameters", "gradient", "head"}
-    return not sent and bool(seen) and any(key.startswith("messages/") for key in result.scores)
+    of_messages = [finding for finding in findings if finding.source == "messages"]
+    working = bool(of_messages) and all(finding.rule != "positive_control_missed" for finding in of_messages)
+    return not sent and bool(seen) and working
 
 
 def _open(control: ControlResult, shown: Separation | None) -> bool:

@@ -31,7 +31,7 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, claims, fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
-from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
+from fedassay.reports.words.sentences import UNSAID, harm_clause, listed, sentence, who
 from fedassay.reports.words.summary import distinct, silence, silent, silent_in
 from fedassay.reports.words.untested import not_fully_tested
 
@@ -239,7 +239,9 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
     reasons = list(dict.fromkeys(_reasons(subject, subject_name)))
     first = ""
     if word == "yes":
-        yield f"Yes: {name} may be deployed under the policy {decision.policy}."
+        may = "may be deployed under" if decision.deployment else "passes"
+        rest = "" if decision.deployment else ", which is not for deployment"
+        yield f"Yes: {name} {may} the policy {decision.policy}{rest}."
     else:
         open_ = not_fully_tested(subject.group.cells)
         first = reasons[0] if reasons else open_ or _unjudged(subject)
@@ -256,15 +258,17 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         return
     fault = worst_fault(subject)
     if fault is None:
-        yield from _silence(decision, subject)
+        yield from _silence(decision, subject, word)
     elif fault.refuted:
         yield _beside_fault(subject)
 
 
-def _silence(decision: Decision, subject: Option) -> Iterator[str]:
+def _silence(decision: Decision, subject: Option, word: Word) -> Iterator[str]:
     """What it means that no leak of a release was found; beside others it is said of which one."""
     where = "" if len(decision.everything) == 1 else subject.group.label
-    yield from map(sentence, silence(subject.group, where))
+    unasked = "the policy does not ask for it, but " if word == "yes" else ""
+    for clause in silence(subject.group, where):
+        yield sentence(f"{unasked}{clause}" if clause.startswith(UNSAID) else clause)
 
 
 def _beside_fault(subject: Option) -> str:
@@ -340,7 +344,7 @@ def _elsewhere(options: Sequence[Option]) -> Iterator[str]:
 def _missed(decision: Decision, subject: Option | None) -> str:
     if subject is None or worst_leak(subject) is not None or any(refuted(cell) for cell in subject.group.cells):
         return ""
-    return next(_silence(decision, subject), "")
+    return next(_silence(decision, subject, word_of(subject)), "")
 
 
 def _accuracy(subject: Option | None) -> str:

@@ -88,6 +88,7 @@ class Decision:
             cannot be compared.
         steps: What could be recommended yet, and what would decide the rest: first what was
             run and said nothing, then what the plan left out.
+        deployment: Whether what passes may be deployed.
     """
 
     # What is printed of it is what is recommended: the rest is a record's worth of text.
@@ -99,6 +100,7 @@ class Decision:
     everything: tuple[Option, ...] = field(repr=False)
     standings: tuple[Standing, ...] = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
+    deployment: bool = True
 
 
 def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon: float | None = None) -> Decision:
@@ -130,6 +132,7 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
     states = [judgement.state for judgement in judgements]
     return Decision(
         policy=policy.name,
+        deployment=policy.deployment,
         rules=in_words(policy),
         state=max(states, key=_ORDER.__getitem__, default="undecided"),
         recommended=recommended,

@@ -56,8 +56,8 @@ def settling_epsilon(
     names = listed(dict.fromkeys(cell.label for cell in rows.values()))
     return (
         Step(
-            what=f"also run epsilon {short(epsilon)} for {names} ({_where(record, rows.values())}): there "
-            "the claim itself rules out what so few records cannot show",
+            what=f"put {short(epsilon)} into the list {_where(record, rows.values())} for {names}: there the "
+            "claim itself rules out what so few records cannot show",
             why="the claim allows more than the policy's limit of detection, and nothing else is open",
             cells=tuple(rows),
             seconds=again(rows.values()),
@@ -98,12 +98,12 @@ def allowed_epsilon(
     names = listed(dict.fromkeys(cell.label for cell in rows))
     settles = min((found for cell in rows if (found := _epsilon(cell, policy)) is not None), default=bound)
     epsilon = min(bound, settles)
-    allowed = f"the policy allows {short(bound)}" if epsilon < bound else "the largest that the policy allows"
+    bounded = f"the policy allows {short(bound)}" if epsilon < bound else "the largest that the policy allows"
     if epsilon < bound:
-        allowed += f", and at {short(epsilon)} the claim itself rules out what so few records cannot show"
+        bounded += f", and at {short(epsilon)} the claim itself rules out what so few records cannot show"
     return (
         Step(
-            what=f"run epsilon {short(epsilon)} for {names} ({_where(record, rows)}): {allowed}",
+            what=f"put {short(epsilon)} into the list {_where(record, rows)} for {names}: {bounded}",
             why="; ".join(_WHY[below] for below in sorted(sides)),
             cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
             seconds=again(rows),
@@ -120,7 +120,7 @@ def _changes(record: RunRecord, cells: Iterable[CellRecord], epsilon: float) -> 
 
 def _where(record: RunRecord, cells: Iterable[CellRecord]) -> str:
     keys = dict.fromkeys(_key(record, cell.label) for cell in cells)
-    return f"put it into the list {listed(keys)}"
+    return listed(keys)
 
 
 def _key(record: RunRecord, label: str) -> str:

@@ -12,9 +12,7 @@ from fedassay.records.record import CellRecord, Coverage, RunRecord
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.harms import kind_sought
 from fedassay.reports.words.sentences import listed
-from fedassay.reports.words.untested import open_rows
-
-_STATUS = {"inconclusive": "was inconclusive", "not_run": "was not run"}
+from fedassay.reports.words.untested import happened, open_rows
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
     steps = [
         Step(
             what=_in_words(what, rows),
-            why=f"{rows[0][1].attack.replace('_', ' ')} {_STATUS[rows[0][1].status]}",
+            why=f"{rows[0][1].attack.replace('_', ' ')} {happened(rows[0][1])}",
             cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
             seconds=None if seconds is None else rates.START + seconds,
             changes=_changes(rows),

@@ -15,6 +15,7 @@ from fedassay.reports.document.tables import as_metric
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import asked_words, several_deltas
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
+from fedassay.reports.words.sentences import sentence
 from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.epsilon import Epsilon
@@ -79,7 +80,7 @@ def _verdicts(record: RunRecord) -> str:
         look = LOOKS[line.verdict]
         asked = line.group.asked
         epsilon = asked_words(asked) + (f", δ = {short(asked.delta)}" if deltas else "")
-        words = f"{line.text[:1].upper()}{line.text[1:]}."
+        words = sentence(line.text)
         if line.seeds:
             words += f" On {line.seeds}."
         lines.append(

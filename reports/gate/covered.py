@@ -13,7 +13,7 @@ from fedassay.reports.words.harms import BY_CLAIM, obstacle_of
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.sentences import missed_clause, open_clause
 from fedassay.reports.words.summary import search
-from fedassay.reports.words.untested import open_rows
+from fedassay.reports.words.untested import happened, open_rows
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.errors import PlanError
 
@@ -92,8 +92,7 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
         would = f"; what would decide: {row.would_decide}" if row.would_decide else ""
         status = LOOKS[row.status].word.lower()
         words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
-        happened = "was inconclusive" if row.status == "inconclusive" else "was not run"
-        brief = f"the attack {row.attack.replace('_', ' ')} {happened}"
+        brief = f"the attack {row.attack.replace('_', ' ')} {happened(row)}"
         yield Judgement(rule, name, "undecided", words, brief, "coverage")
 
 

@@ -24,7 +24,7 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, EPSILONS, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
-from fedassay.reports.words.sentences import harm_clause, open_clause
+from fedassay.reports.words.sentences import harm_clause, listed, open_clause
 from fedassay.reports.words.summary import attacks_on, search, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
@@ -60,9 +60,18 @@ class Outcome:
         count = {state: sum(item.state == state for item in self.judgements) for state in ("pass", *marks)}
         counts = f"{count['pass']} passed, {count['broken']} broken, {count['undecided']} undecided"
         end = {0: "the run passes", 1: "the run does not pass", 2: "it could not be decided"}[self.exit_code]
+        if self.exit_code == 1 and (broken := self._broken_alone()):
+            end += f", for {listed(broken)} break{'s' * (len(broken) == 1)} it"
         answer = f"policy {self.policy}: {end} ({counts})"
         lines.append(f"{answer}. {self.provenance}" if self.provenance else answer)
         return "\n".join(map(plain, lines))
+
+    def _broken_alone(self) -> list[str]:
+        """Releases that break the policy where another one keeps it; none where no release does."""
+        cells = dict.fromkeys(item.cell for item in self.judgements if item.cell)
+        broken = [cell for cell in cells if any(j.state == "broken" for j in self.judgements if j.cell == cell)]
+        kept = any(all(j.state == "pass" for j in self.judgements if j.cell == cell) for cell in cells)
+        return broken if kept else []
 
     def as_dict(self) -> dict[str, Any]:
         """The outcome for `--json`."""

@@ -109,6 +109,7 @@ class Policy(Frozen):
     Attributes:
         name: Printed with every judgement.
         description: What it is for.
+        deployment: Whether what passes may be deployed; a demonstration says that it may not.
         cells: Which cells the rules are put to.
         maximum: Highest allowed value by metric; over a cell's findings the worst counts.
         minimum: Lowest allowed value by metric; likewise.
@@ -146,6 +147,7 @@ class Policy(Frozen):
     limit_of_detection: dict[str, Bound] = Field(default_factory=dict)
     forbidden_verdicts: tuple[Verdict, ...] = ()
     requires: Requires = Requires()
+    deployment: bool = True
 
     @property
     def digest(self) -> str:

@@ -18,7 +18,6 @@ from fedassay.records.record import CellRecord, Finding, Limit
 from fedassay.reports.words.claims import claims
 from fedassay.reports.words.harms import (
     BY_CLAIM,
-    BY_SELECTION,
     FALSE_ALARMS,
     kind_sought,
     obstacle_of,
@@ -55,7 +54,7 @@ def settled(cell: CellRecord, finding: Finding) -> bool:
     """Whether a finding is inconclusive for want of numbers alone, of what the claim bounds anyway.
 
     A control that was missed is want of numbers where the attack worked on all of the method's own messages
-    without privacy, by this selection of what it made of a source or by another.
+    without privacy, by this selection of the pictures that it made of a source or by another.
     """
     obstacle = obstacle_of(finding)
     if finding.verdict != "inconclusive" or obstacle is None or obstacle.role == "clients":
@@ -64,7 +63,7 @@ def settled(cell: CellRecord, finding: Finding) -> bool:
         each
         for each in cell.findings
         if (each.audit, each.attack, each.source) == (finding.audit, finding.attack, finding.source)
-        if each.selection == finding.selection or each.audit in BY_SELECTION
+        if each.selection == finding.selection or kind_sought(each) == "pictures"
     ]
     few = obstacle.kind == "control_missed" and any(map(worked, same))
     return (few or obstacle.kind in _WANT_OF_NUMBERS) and allowed(cell, finding) is not None

@@ -123,10 +123,6 @@ def unit_sought(finding: Finding) -> Unit | None:
     return next((unit for unit in reversed(UNIT_ORDER) if unit in (stated, *told)), "record")
 
 
-BY_SELECTION = ("reconstruction",)
-"""Audits whose findings on one source are of all images that an attack made, and of the best alone."""
-
-
 def obstacle_of(finding: Finding) -> Obstacle | None:
     """Why a finding says nothing: as stated, or read off its controls; None where it says something."""
     if finding.verdict not in ("inconclusive", "not_run"):

@@ -82,6 +82,8 @@ _SOUGHT: dict[HarmKind, str] = {
 }
 """What was looked for, as an object."""
 
+UNSAID = "we cannot say yet whether"
+"""How a clause begins that says what is open."""
 _BESIDE = "the attack worked on the method's own messages without privacy, but missed another control"
 
 _OBSTACLES: dict[ObstacleKind, str] = {
@@ -107,7 +109,13 @@ _OBSTACLES: dict[ObstacleKind, str] = {
 
 def sentence(clause: str) -> str:
     """A clause as a sentence."""
-    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+    return f"{capital(clause)}." if clause else ""
+
+
+def capital(clause: str) -> str:
+    """A clause with a capital; a symbol stays as it is, for a capital epsilon is another one."""
+    first = clause[:1]
+    return (first.upper() if first.isascii() else first) + clause[1:]
 
 
 def source_words(source: str | None) -> str:
@@ -244,7 +252,7 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     source = source_words(finding.source)
     source += "," if ", " in source else ""
     give = "gives" if source.startswith(_SINGULAR) else "give"
-    words = f"we cannot say yet whether {source} {give} away {_sought(finding)}: "
+    words = f"{UNSAID} {source} {give} away {_sought(finding)}: "
     beside = obstacle.kind == "control_missed" and worked(finding)
     words += _BESIDE if beside else _OBSTACLES[obstacle.kind]
     if obstacle.key:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from fedassay.records.record import CellRecord, Coverage
 from fedassay.reports.words.allowed import settled
 
-_WORDS = {"inconclusive": "inconclusive", "not_run": "not run"}
+_WORDS = ("inconclusive", "not judged", "not run")
+"""What may have become of an attack that applies, the worst last."""
 
 
 def open_rows(cell: CellRecord) -> list[Coverage]:
@@ -27,9 +28,17 @@ def gaps(cells: Iterable[CellRecord]) -> dict[str, str]:
     found: dict[str, str] = {}
     for cell in cells:
         for row in open_rows(cell):
-            if found.get(row.attack) != "not run":
-                found[row.attack] = _WORDS[row.status]
+            words = happened(row).removeprefix("was ")
+            found[row.attack] = max(words, found.get(row.attack, words), key=_WORDS.index)
     return found
+
+
+def happened(row: Coverage) -> str:
+    """Why an attack said nothing, as a verb: it ran and no audit of the plan judges it, too."""
+    if row.status == "inconclusive":
+        return "was inconclusive"
+    judged_by_none = row.remedy is not None and {change.key for change in row.remedy.changes} == {"audits"}
+    return "was not judged" if judged_by_none else "was not run"
 
 
 def not_fully_tested(cells: Iterable[CellRecord]) -> str:
@@ -37,7 +46,7 @@ def not_fully_tested(cells: Iterable[CellRecord]) -> str:
     found = gaps(cells)
     parts = [
         f"{', '.join(name.replace('_', ' ') for name, status in found.items() if status == words)} {words}"
-        for words in _WORDS.values()
+        for words in _WORDS
         if words in found.values()
     ]
     return f"not fully tested: {'; '.join(parts)}" if parts else ""

@@ -217,8 +217,7 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
     weak = cell("fedcgs", 1.0, accuracy=0.3, seconds={"method": 7.0})
     strong = cell("fedcgs", 8.0, accuracy=0.7)
     (step,) = decided(weak, strong, policy=USEFUL).steps
-    where = "put it into the list privacy.epsilon"
-    assert step.what == f"run epsilon 3 for fedcgs ({where}): the largest that the policy allows"
+    assert step.what == "put 3 into the list privacy.epsilon for fedcgs: the largest that the policy allows"
     assert [(change.key, change.after) for change in step.changes] == [("privacy.epsilon", 3.0)]
     assert step.seconds == pytest.approx(17.0)
 
@@ -226,7 +225,7 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
 def test_where_everything_lies_above_the_bound_it_is_the_next_step() -> None:
     found = decided(cell("fedcgs", 8.0, accuracy=0.9), cell("fedcgs", 5.0, accuracy=0.9), policy=USEFUL)
     (step,) = found.steps
-    assert step.what.startswith("run epsilon 3 for ")
+    assert step.what.startswith("put 3 into the list privacy.epsilon for ")
     assert step.cells == ("fedcgs, ε = 5 (one record added or removed)",)
     assert "larger" in step.why
 

@@ -30,7 +30,7 @@ from fedassay.reports.document.privacy_tables import leakage_over_seeds, utility
 from fedassay.reports.words.groups import GROUP_KEYS, KIND_KEYS, Group, asked_words, groups, kinds_of, labels
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.sentences import listed
+from fedassay.reports.words.sentences import listed, sentence
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _against(
     )
     description = f"{told}. On the Pareto front: {best}."
     kinds = kinds_of((p.group.label, p.group.asked) for p in points)
-    note += "".join(f" {words[:1].upper()}{words[1:]}." for words in kinds)
+    note += "".join(f" {sentence(words)}" for words in kinds)
     leaks = f"{measure.title} ({unit})" if unit else measure.title
     svg = drawing(name, WIDTH, HEIGHT, title, description, _scatter(record, points, measure, leaks, kinds))
     return Figure(name, title, description, svg, columns, rows, note=note)
