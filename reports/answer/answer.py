@@ -27,6 +27,7 @@ from fedassay.reports.answer.rows import (
 )
 from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
+from fedassay.reports.gate.deltas import RULE as DELTA
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, claims, fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
@@ -179,13 +180,18 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         missed=_missed(decision, subject),
         accuracy=_accuracy(subject),
         at_risk=_at_risk(cells if subject is None else subject.group.cells),
-        hides="" if subject is None else row_of(subject).hides,
+        hides="" if subject is None or _publishes(subject) else row_of(subject).hides,
         bares=_bares([] if subject is None else subject.group.cells),
         next=next_step(record, decision, subject),
         rows=tuple(row_of(option) for option in decision.options),
         sweeps=sweeps(decision),
         decision=decision,
     )
+
+
+def _publishes(subject: Option) -> bool:
+    """Whether the delta of a claim lets a whole record be published: nobody is protected by that."""
+    return any(each.rule == DELTA and each.state == "broken" for each in subject.judgements)
 
 
 def _subject(decision: Decision) -> Option | None:
@@ -228,7 +234,13 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
         judged = [option for option in decision.options if option.state is not None]
         closest = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)), default=None)
         if closest is not None:
-            yield f"What comes closest is {who(closest.group)}: {decisive(closest)[0].short}."
+            fault = worst_fault(closest)
+            why = decisive(closest)[0].short if fault is None else fault_clause(fault)
+            yield (
+                f"What comes closest is {who(closest.group)}, which {why}."
+                if fault
+                else (f"What comes closest is {who(closest.group)}: {why}.")
+            )
 
 
 def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Word) -> Iterator[str]:

@@ -133,6 +133,15 @@ class Pages:
         return sorted(self.tested, key=lambda line: order.index(line.shown))
 
     @property
+    def harmless(self) -> str:
+        """What it means that no harm was found: how much of what was looked for was tested at all."""
+        unsaid = sum(line.shown in ("not decided", "not tested") for line in self.tested)
+        words = "The tests that were made found no harm."
+        if not unsaid:
+            return words
+        return f"{words} {unsaid} of the {len(self.tested)} harms above were not tested, or not decided."
+
+    @property
     def sought(self) -> dict[HarmKind, str]:
         """What each harm is called on the pages."""
         return _SOUGHT
@@ -248,7 +257,7 @@ def markdown(found: Pages) -> str:
         "\n".join(f"- {escaped(sentence(rule))}" for rule in in_words(found.release.policy))
         or "It asks for nothing.",
         f"## Risk\n\n{escaped(SCALE)}",
-        _risks(found.risks),
+        _risks(found.risks, found.harmless),
     ]
     for source in found.sources:
         parts += [f"## {escaped(source.name)}", f"Read: `{source.read}`", _table(source.lines)]
@@ -265,9 +274,9 @@ def _table(lines: tuple[Line, ...]) -> str:
     return "\n".join(rows)
 
 
-def _risks(found: tuple[Risk, ...]) -> str:
+def _risks(found: tuple[Risk, ...], harmless: str) -> str:
     if not found:
-        return "No harm was found."
+        return harmless
     rows = ["| Level | Found | Who could do it | What it takes | In the record |", "|---|---|---|---|---|"]
     rows += [
         f"| {risk.level} | {escaped(risk.found)} | {escaped(risk.who)} | {escaped(risk.takes)} "

@@ -15,9 +15,9 @@ releases alone."""
 Status = Literal["passed", "failed", "not_asked", "crashed"]
 
 QUESTIONS: dict[Question, str] = {
-    "noise": "was the noise added",
-    "sensitivity": "is the sensitivity what was declared",
-    "rest": "does everything else follow from the releases",
+    "noise": "whether the noise was added",
+    "sensitivity": "whether the sensitivity is what was declared",
+    "rest": "whether everything else follows from the releases",
 }
 
 _SHOWN = 3
