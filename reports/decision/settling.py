@@ -126,7 +126,7 @@ def _where(record: RunRecord, cells: Iterable[CellRecord]) -> str:
 def _key(record: RunRecord, label: str) -> str:
     """The key of the epsilons of a method entry."""
     own = labelled(record.plan, "methods").get(label)
-    return f"methods.{label}.epsilon" if own and "epsilon" in own and "." not in label else "privacy.epsilon"
+    return f"methods.{label}.epsilon" if own and "epsilon" in own else "privacy.epsilon"
 
 
 def _epsilon(cell: CellRecord, policy: Policy) -> float | None:

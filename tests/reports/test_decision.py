@@ -232,14 +232,14 @@ def test_where_everything_lies_above_the_bound_it_is_the_next_step() -> None:
 
 def test_an_epsilon_of_the_entry_itself_is_what_changes() -> None:
     """The plan's own list said 3 afterwards, and the entry ran at 8 again."""
-    plan = {"privacy": {"epsilon": [2]}, "methods": [{"fedcgs": {"label": "sums", "epsilon": 8}}, "fedcgs"]}
-    alone = cell("sums", 8.0, accuracy=0.9)
+    plan = {"privacy": {"epsilon": [2]}, "methods": [{"fedcgs": {"label": "sums v1.2", "epsilon": 8}}, "fedcgs"]}
+    alone = cell("sums v1.2", 8.0, accuracy=0.9)
     record = RunRecord(plan=plan, environment={}, cells=(alone,))
     (step,) = decide(record, USEFUL).steps
     (change,) = step.changes
-    assert change.key == "methods.sums.epsilon"
+    assert change.key == "methods.sums v1.2.epsilon"
     changed = changed_plan(plan, step.changes)
-    assert changed["methods"] == [{"fedcgs": {"label": "sums", "epsilon": [8, 3]}}, "fedcgs"]
+    assert changed["methods"] == [{"fedcgs": {"label": "sums v1.2", "epsilon": [8, 3]}}, "fedcgs"]
     assert changed["privacy"] == {"epsilon": [2]}
 
 

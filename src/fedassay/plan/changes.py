@@ -56,7 +56,11 @@ def _set(plan: dict[str, Any], path: list[str], after: Any, key: str) -> None:
     while len(path) > 1:
         step, *path = path
         if step in _COMPONENTS and isinstance(at.get(step), list):
-            step, path = path[0], path[1:]
+            # A label may hold dots: the longest one that is there.
+            known = labelled(plan, step)
+            dots = [place for place in range(len(path), 0, -1) if ".".join(path[:place]) in known]
+            place = dots[0] if dots else 1
+            step, path = ".".join(path[:place]), path[place:]
             found = _component(plan, key, step)
             if not path:
                 raise PlanError(f"{key}: names a component, not a key of it; allowed: {key}.KEY")
