@@ -245,9 +245,13 @@ class InversionAudit(Parameters):
         order = control_seeds(context, "inversion", "fresh").numpy().permutation(usable)
         control, rest = order[: self.control_records], order[self.control_records :][: self.fresh_records]
         if len(rest) < 20:
+            needed = self.control_records + 20
             raise NotRunError(
                 f"{len(usable)} test records of the clients' classes are too few to compare with; at least "
-                f"{self.control_records + 20} are needed"
+                f"{needed} are needed",
+                role="test",
+                held=len(usable),
+                needed=needed,
             )
         fresh = context.test.take(rest, "fresh")
         return make_pool(private, fresh, encoder(context)), fresh, context.test.take(control, _FRESH)

@@ -324,6 +324,9 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="All generated faults, and not a sample of them.")
     parser.add_argument("--keep", type=Path, help="A new folder for copies and runs, which stay there.")
     given = parser.parse_args()
+    if given.result is not None:
+        # Where it goes is seen to before the hours that it takes.
+        given.result.parent.mkdir(parents=True, exist_ok=True)
     entries = [entry for entry in mutants(every=given.all) if re.search(given.only, entry.name)]
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:

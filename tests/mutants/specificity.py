@@ -161,6 +161,9 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="A folder for the runs; one that is there is not run again.")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"), help="Two records of one plan.")
     given = parser.parse_args()
+    if given.result is not None:
+        # Where it goes is seen to before the hours that it takes.
+        given.result.parent.mkdir(parents=True, exist_ok=True)
     if given.compare:
         old, new = (json.loads(path.read_text(encoding="utf-8")) for path in given.compare)
         given.result.write_text(json.dumps(still_conclusive(silent_in(old), said_in(new)), indent=1) + "\n")

@@ -129,9 +129,7 @@ def _row(name: str, findings: Sequence[Finding], another: NextRun | None) -> Cov
     """The row of an attack with findings: a leak is an answer, and silence where no finding is inconclusive."""
     tried = [finding for finding in findings if finding.verdict != "not_run"]
     if not tried:
-        kept = next(
-            (finding for finding in findings if finding.obstacle is not None and finding.obstacle.key), None
-        )
+        kept = next((finding for finding in findings if _lacks(finding)), None)
         return Coverage(
             attack=name,
             status="not_run",
@@ -155,6 +153,12 @@ def _row(name: str, findings: Sequence[Finding], another: NextRun | None) -> Cov
         stronger = another.stronger(name) if another is not None and weak else None
         parts.insert(0, stronger or Part("attack", name))
     return _timed(row, parts, another)
+
+
+def _lacks(finding: Finding) -> bool:
+    """Whether a number is what stood in the way: of records, or a parameter of the attack."""
+    found = finding.obstacle
+    return found is not None and (bool(found.key) or found.kind == "records_missing")
 
 
 def _too_weak(finding: Finding) -> bool:
