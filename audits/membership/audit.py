@@ -299,7 +299,8 @@ class MembershipAudit(Parameters):
                 continue
             shown = separation(scores, members, own.blocks[rows], LOOKS)
             control = replace(shown.control(words, end_to_end=True), alone=shown.p <= ALONE / LOOKS)
-            if control.caught and (untold := _untold(scores, members, own.senders[rows])):
+            senders, labels = own.senders[rows], own.labels[rows]
+            if control.caught and (untold := _untold(scores, members, senders) or _alone(scores, members, labels)):
                 shown_too = f"{control.shown}, but not those of {untold}"
                 control = replace(control, detected=False, alone=False, shown=shown_too)
             controls.append((control, shown))
@@ -447,6 +448,16 @@ def _untold(scores: NDArray[np.floating], members: Bools, senders: NDArray[np.st
         rest = auc(*others[::-1]) if min(map(len, others)) > 1 else None
         if rest is not None and own.high is not None and rest.value is not None and own.high < rest.value:
             return str(sender)
+    return ""
+
+
+def _alone(scores: NDArray[np.floating], members: Bools, labels: NDArray[np.str_]) -> str:
+    """Which label's members alone are told: without them nobody's are, at 5 %; empty: of whichever others are."""
+    known = ~np.isnan(scores)
+    for label in np.unique(labels):
+        inside, outside = (scores[(labels != label) & part & known] for part in (members, ~members))
+        if min(len(inside), len(outside)) >= _ENOUGH and auc_below_half(inside, outside) > 0.05:
+            return f"labels other than {label}"
     return ""
 
 

@@ -77,6 +77,11 @@ class NonPrivateRuns:
     sizes: Ints
     senders: NDArray[np.str_]
 
+    @property
+    def labels(self) -> NDArray[np.str_]:
+        """The label that each is asked under, shape (n,)."""
+        return np.array([block.rsplit("/", 1)[-1] for block in self.blocks], np.str_)
+
     def asked(self, source: str) -> list[tuple[int, str]]:
         """Sizes of clients, and parts of their messages, that a source must tell."""
         parts = sorted({part for part, _ in self.scores}) if source == "messages" else [WHOLE]
