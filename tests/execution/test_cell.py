@@ -311,3 +311,23 @@ def test_what_a_parameter_kept_from_an_attack_is_not_tested_and_the_next_plan_ra
     assert changes
     assert {change.key for change in changes} == {f"attacks.{name}.{key}"}
     assert all(change.after > change.before for change in changes)
+
+
+def test_records_that_an_audit_lacks_are_counted_and_the_next_plan_has_them(tmp_path: Path) -> None:
+    """The number stood at the error and was lost on the way to the finding."""
+    changed = {
+        "attacks": [{"feature_inversion": {"preset": "tiny", "max_vectors": 4}}],
+        "audits": [{"inversion": {}}],
+        "methods": [{"raw_features": {}}],
+    }
+    run = fedassay.run(yaml.safe_load(PLAN) | changed, tmp_path / "run", progress=False)
+    (row,) = [row for row in run.record.cells[0].coverage if row.attack == "feature_inversion"]
+    (finding,) = run.record.cells[0].findings
+    assert finding.obstacle is not None
+    assert (finding.obstacle.kind, finding.obstacle.role, finding.obstacle.needed) == (
+        "records_missing",
+        "test",
+        52,
+    )
+    assert "more records of the test role (data.split.test" in row.would_decide, row
+    assert row.remedy is not None

@@ -170,7 +170,7 @@ class Work:
                 found = admitted(audit, assess())
                 return found or [_not_run(audit, attack, "the audit gave no finding")]
             except NotRunError as error:
-                return [_not_run(audit, attack, str(error))]
+                return [_not_run(audit, attack, error.why)]
         return [_not_run(audit, attack, "the audit failed; see errors")]
 
     def _attack(self, seen: View, attack: Component[Attack], recovered: tuple[VectorSource, ...]) -> AttackResult:
