@@ -34,7 +34,7 @@ from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NothingToReadError, NotRunError, Why
+from fedassay.support.errors import NothingToReadError, NotRunError, above_limit
 from fedassay.support.types import Parameters
 
 NAME = "few_records"
@@ -155,8 +155,7 @@ def _result(results: list[tuple[Component, Found]], limits: Mapping[int, float],
     if left:
         words = f"{left} further components of few records were not tried; `max_components` is {len(results)}"
         notes.append(words)
-        needed = len(results) + left
-        limited = Why(words, held=len(results), needed=needed, kind="too_large", key="max_components")
+        limited = above_limit(words, "max_components", len(results), len(results) + left)
     return AttackResult(
         NAME,
         vectors=(source,),

@@ -46,7 +46,7 @@ from fedassay.exchange.view import View
 from fedassay.nets.gradient_matching import match_gradient
 from fedassay.nets.inversion import invert, schedule_named
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NothingToReadError, NotRunError, Why
+from fedassay.support.errors import NothingToReadError, NotRunError, Why, above_limit
 from fedassay.support.types import Images, Ints, Parameters
 
 NAME = "gradient_inversion"
@@ -113,8 +113,7 @@ class GradientInversion(Parameters):
                 if inputs is not None:
                     ranks[number], recovered[number] = inputs.rank, len(inputs.rows)
         if not made.images and made.limited is not None:
-            why = made.limited
-            raise NotRunError(str(why), held=why.held, needed=why.needed, key=why.key)
+            raise NotRunError.of(made.limited)
         if not made.images:
             raise NothingToReadError(
                 "the view holds no gradient of a layer over images, and no weights of a network beside those that "
@@ -197,9 +196,8 @@ class GradientInversion(Parameters):
             return False
         rows = inputs.rows[: self._left(made)]
         if len(rows) < len(inputs.rows) and self.max_images is not None:
-            needed = made.descended + len(inputs.rows)
             words = f"{target.sender}: {len(inputs.rows) - len(rows)} inputs were not inverted (max_images)"
-            made.cut(Why(words, held=self.max_images, needed=needed, kind="too_large", key="max_images"))
+            made.cut(above_limit(words, "max_images", self.max_images, made.descended + len(inputs.rows)))
         if len(rows):
             with knowledge.progress.step(f"inverting inputs of {target.sender}") as advance:
                 images, misfit = invert(
@@ -236,10 +234,9 @@ class GradientInversion(Parameters):
             )
             made.notes.append(words)
             if records and records > self.most:
-                made.cut(Why(words, held=self.most, needed=records, kind="too_large", key="most"))
+                made.cut(above_limit(words, "most", self.most, records))
             elif records and self.max_images is not None:
-                needed = made.descended + records
-                made.cut(Why(words, held=self.max_images, needed=needed, kind="too_large", key="max_images"))
+                made.cut(above_limit(words, "max_images", self.max_images, made.descended + records))
             return
         seed = knowledge.seeds.integer("matching", target.sender)
         counts = label_counts(last.bias_gradient, records, mean_probabilities(target.network, shape, seed))

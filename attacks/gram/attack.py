@@ -48,7 +48,7 @@ from fedassay.exchange.gram import Gram, Size, is_signed, obstacle, sizes, uncou
 from fedassay.exchange.message import AGGREGATE
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NothingToReadError, NotRunError, Why
+from fedassay.support.errors import NothingToReadError, NotRunError, Why, above_limit
 from fedassay.support.types import Bools, Parameters
 
 NAME = "gram_factorization"
@@ -139,7 +139,7 @@ class GramFactorization(Parameters):
                 continue
             if why is None and size.total > self.max_records:
                 above = f"{size.total} records are above max_records {self.max_records}"
-                why = Why(above, held=self.max_records, needed=size.total, kind="too_large", key="max_records")
+                why = above_limit(above, "max_records", self.max_records, size.total)
             if why is not None:
                 best = best or _Tried(size, None, why)
                 continue

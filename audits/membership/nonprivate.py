@@ -130,7 +130,7 @@ def _kept(context: AttackedContext, *, more: bool) -> NonPrivateRuns:
     name = "membership/exposed/more" if more else "membership/exposed"
     kept = context.io.once(f"{name}/{context.attack_key}/{context.release_key}", make)
     if isinstance(kept, Why):
-        raise NotRunError(str(kept), role=kept.role, held=kept.held, needed=kept.needed)
+        raise NotRunError.of(kept)
     return kept
 
 

@@ -32,7 +32,7 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, claims, fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
-from fedassay.reports.words.sentences import UNSAID, harm_clause, listed, sentence, who
+from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
 from fedassay.reports.words.summary import distinct, silence, silent, silent_in
 from fedassay.reports.words.untested import not_fully_tested
 
@@ -235,12 +235,8 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
         closest = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)), default=None)
         if closest is not None:
             fault = worst_fault(closest)
-            why = decisive(closest)[0].short if fault is None else fault_clause(fault)
-            yield (
-                f"What comes closest is {who(closest.group)}, which {why}."
-                if fault
-                else (f"What comes closest is {who(closest.group)}: {why}.")
-            )
+            why = f": {decisive(closest)[0].short}" if fault is None else f", which {fault_clause(fault)}"
+            yield f"What comes closest is {who(closest.group)}{why}."
 
 
 def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Word) -> Iterator[str]:
@@ -279,8 +275,7 @@ def _silence(decision: Decision, subject: Option, word: Word) -> Iterator[str]:
     """What it means that no leak of a release was found; beside others it is said of which one."""
     where = "" if len(decision.everything) == 1 else subject.group.label
     unasked = "the policy does not ask for it, but " if word == "yes" else ""
-    for clause in silence(subject.group, where):
-        yield sentence(f"{unasked}{clause}" if clause.startswith(UNSAID) else clause)
+    yield from map(sentence, silence(subject.group, where, unasked))
 
 
 def _beside_fault(subject: Option) -> str:

@@ -68,10 +68,12 @@ class Outcome:
 
     def _broken_alone(self) -> list[str]:
         """Releases that break the policy where another one keeps it; none where no release does."""
-        cells = dict.fromkeys(item.cell for item in self.judgements if item.cell)
-        broken = [cell for cell in cells if any(j.state == "broken" for j in self.judgements if j.cell == cell)]
-        kept = any(all(j.state == "pass" for j in self.judgements if j.cell == cell) for cell in cells)
-        return broken if kept else []
+        states: dict[str, set[State]] = {}
+        for item in self.judgements:
+            if item.cell:
+                states.setdefault(item.cell, set()).add(item.state)
+        kept = any(found == {"pass"} for found in states.values())
+        return [cell for cell, found in states.items() if "broken" in found] if kept else []
 
     def as_dict(self) -> dict[str, Any]:
         """The outcome for `--json`."""

@@ -82,8 +82,6 @@ _SOUGHT: dict[HarmKind, str] = {
 }
 """What was looked for, as an object."""
 
-UNSAID = "we cannot say yet whether"
-"""How a clause begins that says what is open."""
 _BESIDE = "the attack worked on the method's own messages without privacy, but missed another control"
 
 _OBSTACLES: dict[ObstacleKind, str] = {
@@ -252,7 +250,7 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     source = source_words(finding.source)
     source += "," if ", " in source else ""
     give = "gives" if source.startswith(_SINGULAR) else "give"
-    words = f"{UNSAID} {source} {give} away {_sought(finding)}: "
+    words = f"we cannot say yet whether {source} {give} away {_sought(finding)}: "
     beside = obstacle.kind == "control_missed" and worked(finding)
     words += _BESIDE if beside else _OBSTACLES[obstacle.kind]
     if obstacle.key:

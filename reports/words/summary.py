@@ -185,8 +185,14 @@ def distinct(found: list[Leak]) -> list[Leak]:
     return [*first.values(), *(leak for leak in kept.values() if leak not in first.values())]
 
 
-def silence(group: Group, where: str = "") -> Iterator[str]:
-    """What it means that no leak was found: what could not be tested, the worst harm first, or what was missed."""
+def silence(group: Group, where: str = "", unasked: str = "") -> Iterator[str]:
+    """What it means that no leak was found: what could not be tested, the worst harm first, or what was missed.
+
+    Args:
+        group: A release.
+        where: What it is called, where others stand beside it.
+        unasked: Said before each thing that could not be tested.
+    """
     unclear = [
         (HARMS.index(kind_sought(finding)), open_clause(finding, obstacle))
         for cell in group.cells
@@ -196,7 +202,7 @@ def silence(group: Group, where: str = "") -> Iterator[str]:
     ]
     quiet = [known(cell, finding) for cell in group.cells for finding in attacks_on(cell) if _quiet(cell, finding)]
     if unclear:
-        yield from dict.fromkeys(words for _, words in sorted(unclear, key=lambda each: each[0]))
+        yield from dict.fromkeys(f"{unasked}{words}" for _, words in sorted(unclear, key=lambda each: each[0]))
     elif quiet:
         yield silent_clause(quiet, group.asked, where)
     elif all(cell.observed is None for cell in group.cells):

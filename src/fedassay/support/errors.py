@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from fedassay.support.signals import Stopped
 
@@ -78,6 +79,11 @@ class Why(str):
         return Why(words, self.role, self.held, self.needed, kind=self.kind, key=self.key)
 
 
+def above_limit(words: str, key: str, held: int, needed: int) -> Why:
+    """That a parameter of an attack, now `held`, would have to be `needed` for a message to be tried."""
+    return Why(words, held=held, needed=needed, kind="too_large", key=key)
+
+
 class NotRunError(FedassayError):
     """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason.
 
@@ -93,6 +99,11 @@ class NotRunError(FedassayError):
     ) -> None:
         super().__init__(message)
         self.role, self.held, self.needed, self.key = role, held, needed, key
+
+    @classmethod
+    def of(cls, why: Why) -> Self:
+        """The error that says why, with what is missing beside it."""
+        return cls(str(why), role=why.role, held=why.held, needed=why.needed, key=why.key)
 
     @property
     def why(self) -> Why:
