@@ -88,7 +88,8 @@ def mean_of_top(values: ArrayLike, ranks: ArrayLike, top: int, kind: DataType, *
     Given the rank of the next record below, the records above it are independent draws of all that rank higher
     than it does; so an interval of the data's type holds for these: "of records that rank above the k+1-th". It
     says nothing of the best share of a population, whose threshold is unknown; the bootstrap that pretends to
-    (selecting anew in each resample) covers .84 to .92 where it says .95.
+    (selecting anew in each resample) covers .84 to .92 where it says .95. Where records are ranked by the values
+    themselves, the next one's bounds them from below, and the interval is one of that range.
 
     Args:
         values: Shape (n,).
@@ -111,6 +112,9 @@ def mean_of_top(values: ArrayLike, ranks: ArrayLike, top: int, kind: DataType, *
     if order[best[top - 1]] == order[best[top]]:
         value = float(array[best[:top]].mean())
         return Estimate(value, None, None, top, reason="ranks tie at the edge of the selection")
+    if isinstance(kind, Bounded) and np.array_equal(array, order.clip(kind.lower, kind.upper)):
+        # Selected by their own values, none of them lies below the next one's.
+        kind = Bounded(float(array[best[top]]), kind.upper)
     found = interval(array[best[:top]], kind, level=level)
     method = found.method and f"{found.method}, of records that rank above the next one"
     return Estimate(found.value, found.low, found.high, top, method, found.reason)

@@ -171,16 +171,18 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
     word = _word(decision, subject)
     cells = [cell for option in decision.everything for cell in option.group.cells]
     said = tuple(dict.fromkeys(_sentences(record, decision, subject, word)))[:_MOST]
+    either = [] if subject is not None or word != "yes" else _passing(decision)
+    risked = either if subject is None else [subject]
     return Answer(
         answer=word,
         policy=decision.policy,
         sentences=(*said, *doubts(record)),
         leak=next(iter(leaks(cells)), None),
         untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
-        missed=_missed(decision, subject),
+        missed=" ".join(filter(None, (_missed(decision, each) for each in either or [subject]))),
         accuracy=_accuracy(subject),
-        at_risk=_at_risk(cells if subject is None else subject.group.cells),
-        hides="" if subject is None or _publishes(subject) else row_of(subject).hides,
+        at_risk=_at_risk([cell for option in risked for cell in option.group.cells] or cells),
+        hides=_hides(either) if subject is None else "" if _publishes(subject) else row_of(subject).hides,
         bares=_bares([] if subject is None else subject.group.cells),
         next=next_step(record, decision, subject),
         rows=tuple(row_of(option) for option in decision.options),
@@ -189,9 +191,19 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
     )
 
 
+def _hides(either: Sequence[Option]) -> str:
+    """What each of several guarantees protects, a sentence each."""
+    return ". ".join(f"The guarantee of {each.group.name} {row_of(each).hides}" for each in either)
+
+
 def _publishes(subject: Option) -> bool:
     """Whether the delta of a claim lets a whole record be published: nobody is protected by that."""
     return any(each.rule == DELTA and each.state == "broken" for each in subject.judgements)
+
+
+def _passing(decision: Decision) -> list[Option]:
+    """The best release of each method that passes."""
+    return [option for option in decision.options if option.state == "pass"]
 
 
 def _subject(decision: Decision) -> Option | None:
@@ -247,9 +259,7 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
     reasons = list(dict.fromkeys(_reasons(subject, subject_name)))
     first = ""
     if word == "yes":
-        may = "may be deployed under" if decision.deployment else "passes"
-        rest = "" if decision.deployment else ", which is not for deployment"
-        yield f"Yes: {name} {may} the policy {decision.policy}{rest}."
+        yield f"Yes: {name} {_may(decision, 'passes')}."
     else:
         open_ = not_fully_tested(subject.group.cells)
         first = reasons[0] if reasons else open_ or _unjudged(subject)
@@ -269,6 +279,13 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         yield from _silence(decision, subject, word)
     elif fault.refuted:
         yield _beside_fault(subject)
+
+
+def _may(decision: Decision, passes: str) -> str:
+    """What a policy allows of what passes it."""
+    if decision.deployment:
+        return f"may be deployed under the policy {decision.policy}"
+    return f"{passes} the policy {decision.policy}, which is not for deployment"
 
 
 def _silence(decision: Decision, subject: Option, word: Word) -> Iterator[str]:
@@ -312,9 +329,8 @@ def _of_run(decision: Decision, word: Word) -> str:
     )
     nowhere = "" if len(options) > 1 else " at no ε that was run"
     if word == "yes":
-        names = listed(option.group.name for option in options if option.state == "pass")
-        unlike = "but their guarantees protect unlike things; one privacy.adjacency would make them comparable"
-        return f"Yes: {names} pass the policy {decision.policy}, {unlike}."
+        names = listed(who(option.group) for option in _passing(decision))
+        return f"Yes: {names} {_may(decision, 'pass')}; what they protect differs."
     if word == "not yet" and any(option.state == "undecided" for option in options):
         first = next(option for option in options if option.state == "undecided")
         none = "no method passes" if len(options) > 1 else several

@@ -49,6 +49,10 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> 
     """
     if decision.recommended is not None:
         return NextStep("Keep the evidence for whoever signs.", "fedassay report RUN --format evidence")
+    passing = [option for option in decision.options if option.state == "pass"]
+    if passing and subject is None:
+        what = "Choose by what must be protected, and read the answer to one of them alone."
+        return NextStep(what, f"fedassay answer RUN --method {max(passing, key=_accuracy).group.label}")
     every = f"fedassay check RUN --policy {decision.policy} --verbose"
     mended = "" if subject is None else _mended(subject)
     if mended:
@@ -65,6 +69,10 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> 
         return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)
     command = "fedassay next RUN > next.yaml && fedassay run next.yaml" if step.changes else every
     return NextStep(sentence(step.what), command, takes)
+
+
+def _accuracy(option: Option) -> float:
+    return option.accuracy.value or 0.0
 
 
 def _mended(subject: Option) -> str:

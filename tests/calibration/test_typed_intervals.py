@@ -146,7 +146,19 @@ def test_the_mean_of_the_top_covers_its_own_target(n: int) -> None:
         truth = 2 / 7 * beta.sf(edge, 3, 5) / beta.sf(edge, 2, 5)
         covered.append(found.low <= truth <= found.high)
         assert "above the next one" in found.method
+        assert found.low >= edge
     assert np.mean(covered) >= least(400)
+
+
+def test_what_selects_bounds_what_it_selected() -> None:
+    """20 best of 400 by another score may lie anywhere in the range; by their own values, above the next one."""
+    rng = np.random.default_rng(4)
+    values = rng.normal(0.5, 0.1, 400).clip(-1, 1)
+    widths = []
+    for ranks in (values, rng.random(400)):
+        found = mean_of_top(values, ranks, 20, Bounded(-1, 1))
+        widths.append(found.high - found.low)
+    assert widths[0] < widths[1] / 3
 
 
 def test_the_mean_of_the_top_has_none_where_it_cannot() -> None:

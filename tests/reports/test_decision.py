@@ -102,8 +102,12 @@ def test_options_under_unlike_neighbours_are_not_held_against_each_other() -> No
     assert len(found.standings) == 2
     said = answered(*cells)
     assert said.answer == "yes"
-    assert "fedcgs and fedpft pass" in said.headline
-    assert "privacy.adjacency" in said.headline
+    assert "fedcgs at ε = 1" in said.headline
+    assert "fedpft at ε = 1" in said.headline
+    assert "what they protect differs" in said.headline
+    assert "The guarantee of fedcgs protects whether one record took part" in said.hides
+    assert "The guarantee of fedpft protects which of the records" in said.hides
+    assert said.next.command == "fedassay answer RUN --method fedcgs"
     person = decided(cell("fedcgs", 1.0), cell("fedlog", 1.0, unit="person"))
     assert person.recommended is None
 
