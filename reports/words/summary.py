@@ -15,6 +15,7 @@ from fedassay.reports.words.harms import Leak, kind_sought, leaks, obstacle_of
 from fedassay.reports.words.sentences import harm_clause, listed, open_clause, silent_clause, source_words
 from fedassay.reports.words.untested import not_fully_tested
 from fedassay.reports.words.verdicts import LOOKS, worst
+from fedassay.support.adjacency import class_counts_public
 
 SELECTIONS = {
     "all": "all targets",
@@ -139,7 +140,16 @@ def _quiet(cell: CellRecord, finding: Finding) -> bool:
 
 def _unbounded(group: Group) -> bool:
     """Whether of some silent finding nobody knows what it missed."""
-    return any(known(cell, finding).limit is None for cell in group.cells for finding in silent_in(cell))
+    return any(
+        known(cell, finding).limit is None and not _public(cell, finding)
+        for cell in group.cells
+        for finding in silent_in(cell)
+    )
+
+
+def _public(cell: CellRecord, finding: Finding) -> bool:
+    """Whether a finding looked for labels that the guarantee declares public: there is nothing to miss."""
+    return class_counts_public(cell.adjacency) and "total_variation" in finding.metrics
 
 
 def line_of(group: Group) -> Line:
@@ -200,7 +210,12 @@ def silence(group: Group, where: str = "", unasked: str = "") -> Iterator[str]:
         if finding.verdict == "inconclusive" and not settled(cell, finding)
         if (obstacle := obstacle_of(finding)) is not None
     ]
-    quiet = [known(cell, finding) for cell in group.cells for finding in attacks_on(cell) if _quiet(cell, finding)]
+    quiet = [
+        known(cell, finding)
+        for cell in group.cells
+        for finding in attacks_on(cell)
+        if _quiet(cell, finding) and not _public(cell, finding)
+    ]
     if unclear:
         yield from dict.fromkeys(f"{unasked}{words}" for _, words in sorted(unclear, key=lambda each: each[0]))
     elif quiet:

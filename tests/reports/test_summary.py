@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedassay.records.facts import Obstacle
-from fedassay.records.record import CellRecord, Finding, Limit, RunRecord, TapeAnswer
+from fedassay.records.record import CellRecord, Finding, Limit, Metric, RunRecord, TapeAnswer
 from fedassay.reports.words.sentences import listed, open_clause, row_words
 from fedassay.reports.words.summary import lead, search, strip
 from fedassay.reports.words.verdicts import LOOKS, worst
@@ -125,6 +125,27 @@ def test_silence_without_a_limit_is_no_answer(build_cell: Any) -> None:
     (line,) = strip(of(build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(fine,))))
     assert line.verdict == "inconclusive"
     assert "what the search for exact features or records would have missed is not known" in line.text
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "known"), [("replace_one_same_label", True), ("replace_one", False), ("add_remove", False)]
+)
+def test_labels_that_the_guarantee_declares_public_are_nothing_to_miss(
+    build_cell: Any, adjacency: str, known: bool
+) -> None:
+    counts = Finding(
+        audit="message",
+        verdict="no_leak_found",
+        reason="labels are public",
+        metrics={"total_variation": Metric(value=0.0, n=5)},
+    )
+    limit = Limit(metric="share", value=0.1, n=9)
+    rest = Finding(audit="message", verdict="no_leak_found", reason="nothing", limit=limit)
+    cell = build_cell(None, "fedpft", "fedpft", math.inf, 0, findings=(counts, rest))
+    (line,) = strip(of(cell.model_copy(update={"adjacency": adjacency})))
+    assert ("labels and attributes would have missed is not known" in line.text) is not known
+    assert ("of fewer than 10 % of the records may" in line.text) is known
+    assert line.verdict == ("no_leak_found" if known else "inconclusive")
 
 
 def test_lead_counts_every_release(record: RunRecord) -> None:
