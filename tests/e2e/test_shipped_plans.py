@@ -44,10 +44,18 @@ def _shipped(folder: Path, name: str) -> dict[str, Any]:
     return made
 
 
+def _small(folder: Path, name: str) -> dict[str, Any]:
+    """A shipped plan as its first lines say it runs without a network: regions of photographs as persons."""
+    made = _shipped(folder, name)
+    made["data"] |= {"name": "photographs", "groups": "region", "size": 8, "limit": None, "download": False}
+    made["privacy"]["unit"] = "person"
+    return made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "which"),
-    [(_by_init, 10), (_by_init, 2), (_shipped, "quickstart"), (_shipped, "clinic")],
+    [(_by_init, 10), (_by_init, 2), (_shipped, "quickstart"), (_small, "clinic")],
     ids=["init", "init-two-classes", "quickstart", "clinic"],
 )
 def test_what_is_open_comes_with_what_would_decide_it(make: Any, which: Any, tmp_path: Path) -> None:

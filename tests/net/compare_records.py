@@ -95,7 +95,6 @@ _MEMBERSHIP = (
     "data.limit=500",
     "clients.count=4",
     "methods.3.fedavg.local_epochs=3",
-    "methods.4.fedavg.local_epochs=1",
     "attacks.0.membership.shadows=4",
     "audits.0.membership={canaries: 40, trials: 4, releases: 500}",
 )
@@ -114,6 +113,43 @@ _GENERATOR = (
     "audits=[{memorization: {control_records: 16}}, {dp_claim: {}}]",
 )
 
+_FEW = (
+    "methods=[{fedpft: {components: 3, covariance: diag, epsilon: [.inf, 8]}}, {fedpft: {label: one component, "
+    "components: 1, covariance: diag}}]",
+    "clients.count=4",
+    "attacks.0.few_records.sweeps=20",
+)
+_PARTS = ("methods=[{fedpft: {components: 1, covariance: diag, epsilon: [.inf, 8]}}]",)
+_GRADIENTS = (
+    "methods=[{fedsgd: {body: {name: mlp, hidden: 256}, batch: 4}}, {fedsgd: {label: private, body: {name: mlp, "
+    "hidden: 256}, batch: 4, epsilon: 8}}]",
+    "attacks.0.gradient_inversion.rounds=2",
+)
+_PROPERTY = ("audits.0.membership.client_runs=100", "privacy.epsilon=[.inf, 5]")
+_WHITE_BOX = (
+    "data.limit=600",
+    "methods=[{feddiff: {epochs: 8, steps: 2, classifier: {epochs: 1}}}, {fedcvae: {local_epochs: 10, classifier: "
+    "{local_epochs: 1}}}]",
+    "attacks.0.membership={shadows: 2, tests: [loss, lira_online], draws: 2}",
+    "privacy.epsilon=.inf",
+)
+_COLLUDING = ("data.limit=800", "clients.count=5", "threat.colluding=3", "methods=[{fedcgs: {}}, {fedncm: {}}]")
+_LABELS = (
+    "clients.count=12",
+    "methods=[{fedncm: {}}, {average: {}}]",
+    "attacks=[{attribute_likelihood: {}}, {head_inversion: {}}]",
+    "audits=[{attribute_inference: {attribute: label}}, {message: {}}, {ledger: {}}]",
+)
+_EVERYTHING = (
+    "data.limit=600",
+    "clients.count=3",
+    "backbone={name: small_cnn_rectified, weights: public}",
+    "privacy.epsilon=[.inf, 4]",
+    "methods=[{fedcgs: {}}, {fedlog: {}}, {fedlog: {label: as released, mechanism: released_code}}]",
+    "attacks=standard",
+    "audits=standard",
+)
+
 CASES = {
     "digits": Case("digits.yaml"),
     "captured": Case(None, audited=("digits", "fedcgs-epsinf-delta1e-05-seed0")),
@@ -125,6 +161,16 @@ CASES = {
     "membership": Case("attacks/membership.yaml", _MEMBERSHIP),
     "message_algebra": Case("attacks/message_algebra.yaml", ("data.limit=2000",)),
     "canaries_and_swaps": Case("attacks/membership.yaml", _SWAPS),
+    "few_records": Case("attacks/few_records.yaml", _FEW),
+    "partial_reconstruction": Case("attacks/partial_reconstruction.yaml", _PARTS),
+    "gallery": Case("attacks/gallery.yaml", ("data.limit=900",)),
+    "colluding": Case("attacks/gallery.yaml", _COLLUDING),
+    "gradient_inversion": Case("attacks/gradient_inversion.yaml", _GRADIENTS),
+    "property": Case("attacks/property.yaml", _PROPERTY),
+    "white_box_generators": Case("attacks/generator_membership.yaml", _WHITE_BOX),
+    "labels_and_heads": Case("digits.yaml", _LABELS),
+    "everything": Case("digits.yaml", _EVERYTHING),
+    "persons": Case("persons.yaml", ("audits.1.membership.releases=200",), quick=False),
     "generator": Case("feddiff_digits.yaml", _GENERATOR, quick=False),
     "captured_claim": Case(None, audited=("generator", "private-eps10-delta1e-05-seed0"), quick=False),
     "claims": Case("claims.yaml", quick=False),

@@ -14,6 +14,9 @@ from typing import Any
 import forked
 import pytest
 
+from fedassay.contracts.registry import entries
+from fedassay.plan.resolve import load_plan
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PLAN = """
@@ -51,6 +54,18 @@ def _record() -> dict[str, Any]:
         "cells": [{**cell, "findings": [finding("raw", 0.5), finding("sums", 1.0)]}],
         "errors": [],
     }
+
+
+def test_every_attack_and_audit_is_compared(tool: ModuleType) -> None:
+    """Attacks by a case of their own, too, where there is more to one than what `standard` asks for."""
+    asked: set[tuple[str, str]] = set()
+    for case in tool.CASES.values():
+        if case.plan is not None and "attacks=standard" not in case.settings:
+            plan = load_plan(ROOT / "configs" / case.plan, case.settings)
+            asked |= {("attack", name) for entry in plan.attacks for name in entry}
+            asked |= {("audit", name) for entry in plan.audits for name in entry}
+    every = {(kind, name) for kind in ("attack", "audit") for name in entries(kind)}
+    assert every == asked
 
 
 def test_times_and_machine_are_no_difference(tool: ModuleType) -> None:
