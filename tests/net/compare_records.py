@@ -133,7 +133,12 @@ _WHITE_BOX = (
     "attacks.0.membership={shadows: 2, tests: [loss, lira_online], draws: 2}",
     "privacy.epsilon=.inf",
 )
-_COLLUDING = ("data.limit=800", "clients.count=5", "threat.colluding=3", "methods=[{fedcgs: {}}, {fedncm: {}}]")
+_COLLUDING = (
+    "data.limit=800",
+    "clients.count=5",
+    "threat={view: aggregate, colluding: 3}",
+    "methods=[{fedcgs: {}}, {fedncm: {}}]",
+)
 _LABELS = (
     "clients.count=12",
     "methods=[{fedncm: {}}, {average: {}}]",
