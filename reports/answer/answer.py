@@ -333,8 +333,9 @@ def _of_run(decision: Decision, word: Word) -> str:
         return f"Yes: {names} {_may(decision, 'pass')}; what they protect differs."
     if word == "not yet" and any(option.state == "undecided" for option in options):
         first = next(option for option in options if option.state == "undecided")
-        none = "no method passes" if len(options) > 1 else several
-        return f"Not yet: {none} the policy {decision.policy}{nowhere}, and {who(first.group)} is still open."
+        if len(options) == 1:
+            return f"Not yet: under the policy {decision.policy}, {who(first.group)} is still open."
+        return f"Not yet: no method passes the policy {decision.policy}, and {who(first.group)} is still open."
     if all(option.state is None for option in options):
         lead = "No" if word == "no" else "Not yet"
         return f"{lead}: no release of this run is in the scope of the policy {decision.policy}."

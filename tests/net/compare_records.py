@@ -137,7 +137,7 @@ _COLLUDING = (
     "data.limit=800",
     "clients.count=5",
     "threat={view: aggregate, colluding: 3}",
-    "methods=[{fedcgs: {}}, {fedncm: {}}]",
+    "methods=[{fedcgs: {}}]",
 )
 _LABELS = (
     "clients.count=12",
