@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedassay.records.facts import HARMS
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.captured import doubts, is_captured
 from fedassay.reports.answer.epsilons import Sweep, sweeps
@@ -349,10 +348,8 @@ def _elsewhere(options: Sequence[Option]) -> Iterator[str]:
     pairs = [(leak, option) for option in options for leak in leaks(option.group.cells)]
     pairs.sort(key=lambda pair: pair[0].order)
     named: list[Option] = []
-    for kind in HARMS:
+    for kind in dict.fromkeys(leak.harm.kind for leak, _ in pairs):
         alike = [(leak, option) for leak, option in pairs if leak.harm.kind == kind]
-        if not alike:
-            continue
         leak, option = next((pair for pair in alike if pair[1] not in named), alike[0])
         yield f"In {who(option.group)}, {harm_clause(leak)}."
         fault = worst_fault(option)

@@ -193,6 +193,8 @@ def _in_few_words(judgement: Judgement) -> str:
 
 def _brief(leak: Leak) -> str:
     harm, words = leak.harm, _FOUND[leak.harm.kind]
+    if harm.faint:
+        return "images nearer than look-alikes"
     if harm.count and harm.total and harm.kind in ("exact", "named", "pictures"):
         return f"{harm.count:,} of {harm.total:,} {words}"
     if harm.count and harm.kind in ("exact", "named"):

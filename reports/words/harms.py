@@ -71,7 +71,7 @@ class Leak:
     cell: CellRecord = field(repr=False)
 
     @property
-    def order(self) -> tuple[int, float, float, float]:
+    def order(self) -> tuple[float, float, float, float]:
         """Sorts leaks, the worst first: by kind, by share, by how many there are, and last by the effect."""
         shown = (_value(self.finding, name) for name in _SHOWN)
         effect = next((value for value in shown if value is not None), 0.0)

@@ -171,9 +171,12 @@ def _pictures(harm: Harm, finding: Finding) -> str:
         unit = " dB" if harm.metric == "psnr" else ""
         beside = ""
         if theirs is not None and theirs.value is not None:
-            beside = f" against {significant(theirs.value)} for the attacker's best look-alikes"
+            whose = "" if harm.faint else " for the attacker's best look-alikes"
+            beside = f" against {significant(theirs.value)}{whose}"
         figures.append(f"{harm.metric.upper()} {significant(harm.value)}{unit}{beside}")
     words = f"private images were rebuilt {source}"
+    if harm.faint:
+        words = f"images made {source} come closer to the private ones than the attacker's best look-alikes"
     return f"{words}: {', '.join(figures)}" if figures else words
 
 

@@ -68,6 +68,29 @@ def test_of_one_kind_the_larger_share_is_first(build_cell: Any) -> None:
     assert rank(found[0].harm) < rank(found[1].harm)
 
 
+@pytest.mark.parametrize(
+    ("metric", "value", "recognised"),
+    [("psnr", 12.6, False), ("psnr", 24.0, True), ("ssim", 0.2, False), ("ssim", 0.9, True)],
+)
+def test_images_that_nobody_would_recognise_are_not_said_to_be_rebuilt(
+    build_cell: Any, metric: str, value: float, recognised: bool
+) -> None:
+    """They are nearer than look-alikes, which is less than records that follow exactly, and more than members."""
+    images = OLD["pictures"].model_copy(
+        update={"harm": Harm(kind="pictures", of="record", total=64, metric=metric, value=value)}
+    )
+    others = [OLD[kind] for kind in HARMS if kind != "pictures"]
+    found = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(*others, images))])
+    kinds = [leak.harm.kind for leak in found]
+    if recognised:
+        assert kinds == list(HARMS)
+    else:
+        assert kinds == ["exact", "named", "pictures", "members", "attributes", "counts"]
+    said = next(harm_clause(leak) for leak in found if leak.harm.kind == "pictures")
+    assert ("private images were rebuilt" in said) is recognised
+    assert ("come closer to the private ones than the attacker's best look-alikes" in said) is not recognised
+
+
 def test_harms_in_words(build_cell: Any) -> None:
     said = {
         kind: harm_clause(leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(one,))])[0])

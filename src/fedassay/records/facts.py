@@ -27,6 +27,15 @@ HARMS: tuple[HarmKind, ...] = get_args(HarmKind)
 """Every harm, the worst first: the one list by which harms are ranked."""
 
 
+RECOGNISABLE = {"ssim": 0.5, "psnr": 20.0}
+"""Mean likeness to the private images, by metric (PSNR in dB), from which images count as rebuilt.
+
+A convention of this project. An attack succeeds where it comes closer than whatever the attacker had (Balle,
+Cherubin and Hayes, "Reconstructing Training Data with Informed Adversaries", 2022), but a picture may do that and
+show nothing that a person would recognise.
+"""
+
+
 class Harm(Frozen):
     """What an attack took from a release.
 
@@ -54,13 +63,21 @@ class Harm(Frozen):
     value: Extended | None = None
     mechanism: str = ""
 
+    @property
+    def faint(self) -> bool:
+        """Whether images come closer than the attacker's own, and are too unlike the private ones to be known."""
+        if self.kind != "pictures" or self.count is not None or self.value is None:
+            return False
+        return self.value < RECOGNISABLE.get(self.metric, -float("inf"))
 
-def rank(harm: Harm) -> tuple[int, float]:
-    """Sorts harms, the worst first: by kind, then by share, the larger first."""
+
+def rank(harm: Harm) -> tuple[float, float]:
+    """Sorts harms, the worst first: by kind, then by share, the larger first; faint images after the named."""
     share = harm.share
     if share is None and harm.count is not None and harm.total:
         share = harm.count / harm.total
-    return HARMS.index(harm.kind), -(share or 0.0)
+    place = HARMS.index("named") + 0.5 if harm.faint else HARMS.index(harm.kind)
+    return place, -(share or 0.0)
 
 
 class TestFact(Frozen):
