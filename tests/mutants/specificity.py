@@ -1,6 +1,6 @@
 """Count false alarms on honest methods at finite epsilon.
 
-    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10] [--seeds 3] [--keep]
+    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10] [--seeds 3]
 
 Runs private methods as they ship, with every attack and audit that applies, and counts their findings. The methods
 are intact, so a false alarm is
@@ -157,7 +157,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", type=Path, help="A JSON file for the counts.")
     parser.add_argument("--data", nargs="+", choices=sorted(DATA), default=["digits"])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="How many.")
+    parser.add_argument("--first-seed", type=int, default=0, help="Seeds not used before start here.")
     parser.add_argument("--keep", type=Path, help="A folder for the runs; one that is there is not run again.")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"), help="Two records of one plan.")
     given = parser.parse_args()
@@ -171,7 +172,7 @@ def main() -> int:
     start, runs = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
         for name in given.data:
-            for seed in range(given.seeds):
+            for seed in range(given.first_seed, given.first_seed + given.seeds):
                 runs.append(_run(plan_of(name, seed), (given.keep or Path(folder)) / f"{name}-{seed}"))
                 print(f"{name}, seed {seed}: {summary(runs)['total']}", file=sys.stderr, flush=True)
     found = {**summary(runs), "seconds": round(time.monotonic() - start, 1), "data": given.data}
