@@ -2,7 +2,8 @@
 
 The adversary trains a conditional denoising diffusion model on pairs (feature, image) of its own
 records, then samples it with the vectors that it received (Beitollahi et al. 2024, section 6.4 and appendix E;
-guidance after Ho and Salimans 2022, sampling after Song et al. 2021).
+guidance after Ho and Salimans 2022, sampling after Song et al. 2021). Presets but the paper's add blends of its
+few images, whose features it asks the backbone for (`fedassay.nets.blends`).
 
 Assumes: records of the adversary's own from a similar distribution, and the outputs of the backbone
 on them (black box suffices). Works on any vectors that a view holds (features, samples of mixtures,
@@ -14,6 +15,7 @@ briefly, or on images that are too different. The audit's positive control says 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal
@@ -21,22 +23,29 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from torch.utils.flop_counter import FlopCounterMode
 
+from fedassay.backbones.base import Backbone
 from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VECTORS, VectorSource, sources
 from fedassay.exchange.view import View
+from fedassay.nets.blends import MOST, blends
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
-from fedassay.nets.presets import PRESETS, preset_named
+from fedassay.nets.presets import PRESETS, Preset, preset_named
 from fedassay.nets.sampling import default_steps
 from fedassay.plan import rates as rate
-from fedassay.plan.work import film
+from fedassay.plan.work import film, film_parameters
 from fedassay.support.cache import cached_arrays
 from fedassay.support.errors import NotRunError
 from fedassay.support.hashing import digest_arrays
-from fedassay.support.types import Parameters
+from fedassay.support.types import Images, Parameters
+
+_COMPARED = 8
+"""Records whose features are computed again, to see that they are the backbone's."""
 
 _UNET_OPERATIONS = 1.2e10
 """Operations of the U-Net of preset `paper` on a 32x32 colour image (Ho et al. 2020), forward."""
@@ -52,6 +61,8 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
         operations, speed = 2.0 * film(preset, sizes), rate.DENSE_FLOPS
     taken = given["steps"] or default_steps(preset, given["sampler"])
     fitted = 3 * operations * preset.steps * preset.batch / speed
+    blended = min(max(0, preset.rows - sizes.attacker), MOST * sizes.attacker)
+    fitted += min(blended * sizes.backbone / rate.CONVOLUTION_FLOPS, fitted)
     return float(fitted + load.cells * operations * rows * taken / speed)
 
 
@@ -141,16 +152,22 @@ class FeatureDiffusion(Parameters):
         shape: tuple[int, int, int] = attacker.images.shape[1:]
         chosen = preset_named(self.preset)
         seed = knowledge.seeds.integer("training")
+        further = _blended(knowledge, attacker, chosen)
+        images = np.concatenate([attacker.images, further])
         content = digest_arrays({"images": attacker.images, "features": attacker.features})
         settings = {f"preset.{name}": _scalar(value) for name, value in asdict(chosen).items()}
         key = {"what": "feature_diffusion", "data": content, "seed": seed, "device": knowledge.device, **settings}
+        key |= {"blends": len(further)}
         checkpoint = None if knowledge.scratch is None else knowledge.scratch / "feature_diffusion.safetensors"
 
         def build() -> dict[str, NDArray[Any]]:
+            features = attacker.features
+            if knowledge.backbone is not None and len(further):
+                features = np.concatenate([features, knowledge.backbone.extract(further)])
             with knowledge.progress.step("training the attacker's model") as advance:
                 trained = train(
-                    attacker.images,
-                    attacker.features,
+                    images,
+                    features,
                     chosen,
                     seed=seed,
                     device=knowledge.device,
@@ -160,6 +177,34 @@ class FeatureDiffusion(Parameters):
             return dict(trained.to_arrays())
 
         return from_arrays(chosen, shape, cached_arrays(key, build))
+
+
+def _blended(knowledge: Knowledge, attacker: Records, preset: Preset) -> Images:
+    """Blends of the attacker's images, at most as many as the backbone tells the features of while a model trains.
+
+    None without a backbone that may be asked, or where the attacker's features are not this backbone's.
+    """
+    backbone, none = knowledge.backbone, attacker.images[:0]
+    if not preset.rows or backbone is None or not _made_by(backbone, attacker):
+        return none
+    shape = attacker.images.shape[1:]
+    with FlopCounterMode(display=False) as one:
+        backbone.extract(attacker.images[:1])
+    training = 3 * 2.0 * film_parameters(preset, math.prod(shape)) * preset.steps * preset.batch
+    most = int(training / max(1, one.get_total_flops()))
+    rows = min(preset.rows, len(attacker) + most)
+    return blends(attacker.images, rows, knowledge.seeds.numpy("blends"))
+
+
+def _made_by(backbone: Backbone, attacker: Records) -> bool:
+    """Whether features are what a backbone makes of the images, as far as the first of them tell."""
+    few = attacker.images[:_COMPARED]
+    if few.dtype != np.uint8 or few.shape[1:] != backbone.image_shape:
+        return False
+    made = backbone.extract(few)
+    return made.shape == attacker.features[:_COMPARED].shape and np.allclose(
+        made, attacker.features[:_COMPARED], rtol=1e-3, atol=1e-4
+    )
 
 
 def _scalar(value: object) -> str | int | float | bool | None:

@@ -171,16 +171,16 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
     cells = [cell for option in decision.everything for cell in option.group.cells]
     said = tuple(dict.fromkeys(_sentences(record, decision, subject, word)))[:_MOST]
     either = [] if subject is not None or word != "yes" else _passing(decision)
-    risked = either if subject is None else [subject]
+    about: list[Option] = either if subject is None else [subject]
     return Answer(
         answer=word,
         policy=decision.policy,
         sentences=(*said, *doubts(record)),
         leak=next(iter(leaks(cells)), None),
         untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
-        missed=" ".join(filter(None, (_missed(decision, each) for each in either or [subject]))),
+        missed=" ".join(filter(None, (_missed(decision, each) for each in about))),
         accuracy=_accuracy(subject),
-        at_risk=_at_risk([cell for option in risked for cell in option.group.cells] or cells),
+        at_risk=_at_risk([cell for option in about for cell in option.group.cells] or cells),
         hides=_hides(either) if subject is None else "" if _publishes(subject) else row_of(subject).hides,
         bares=_bares([] if subject is None else subject.group.cells),
         next=next_step(record, decision, subject),

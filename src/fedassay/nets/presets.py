@@ -65,6 +65,8 @@ class Preset:
         held_out: Share of the training records that only decide which weights are kept; 0 keeps the
             last.
         ssim_weight: Weight of 1 - SSIM in the loss, beside the squared error; for `sample` only.
+        rows: Pairs up to which an adversary who may ask the backbone adds blends of its own images (see
+            `fedassay.nets.blends`); 0 for none.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Preset:
     spread: float = 1.0
     held_out: float = 0.0
     ssim_weight: float = 0.0
+    rows: int = 0
 
 
 TINY = Preset(
@@ -118,6 +121,7 @@ TINY = Preset(
     spread=0.25,
     held_out=0.1,
     ssim_weight=0.3,
+    rows=5000,
 )
 """8x8 to 28x28 in well under a minute on two cores."""
 

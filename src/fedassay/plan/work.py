@@ -81,7 +81,12 @@ def networks(given: Given, sizes: Sizes, private: bool) -> float:
 
 def film(preset: Preset, sizes: Sizes) -> float:
     """Parameters of a perceptron on the flattened image."""
-    return float(preset.width * (2 * sizes.pixels + 6 * preset.blocks * preset.width))
+    return film_parameters(preset, sizes.pixels)
+
+
+def film_parameters(preset: Preset, pixels: int) -> float:
+    """Parameters of a perceptron on an image of so many numbers."""
+    return float(preset.width * (2 * pixels + 6 * preset.blocks * preset.width))
 
 
 def extraction(sizes: Sizes) -> float:
