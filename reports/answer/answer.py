@@ -314,7 +314,7 @@ def _reasons(option: Option, name: str) -> Iterator[str]:
         yield f"{name} {fault_clause(fault)}"
     yield from said[1:]
     for judgement in decisive(option):
-        if judgement.rule.startswith("coverage "):
+        if judgement.attack:
             continue  # all of these are one line below
         if judgement.short not in said and (fault is None or judgement.short != fault_clause(fault)):
             yield judgement.short

@@ -179,13 +179,13 @@ def decisive(option: Option) -> list[Judgement]:
         return []
     found = [each for each in option.judgements if each.state == option.state]
     first = ("privacy", "coverage", "use") if option.state == "broken" else ("coverage", "privacy", "use")
-    return sorted(found, key=lambda each: first.index(each.about))
+    return sorted(found, key=lambda each: first.index("coverage" if each.about == "silence" else each.about))
 
 
 def _in_few_words(judgement: Judgement) -> str:
     if judgement.about == "use":
         return "too little accuracy" if judgement.state == "broken" else "accuracy not certain"
-    if judgement.about == "coverage":
+    if judgement.about in ("coverage", "silence"):
         return judgement.short if len(judgement.short) <= 40 else "not all was tested"
     what = title(judgement.metric) if judgement.metric else "a privacy rule"
     return f"{what} {'breaks the limit' if judgement.state == 'broken' else 'not certain'}"

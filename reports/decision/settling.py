@@ -24,7 +24,6 @@ _WHY = {
     False: "every epsilon that was run is larger, and no other rule is broken",
 }
 """Rules that another epsilon may keep, and what is said of those below (True) and above the bound."""
-_RULE = "limit_of_detection "
 _PARTS = 10
 """Parts of one in which an epsilon is proposed."""
 
@@ -46,7 +45,7 @@ def settling_epsilon(
     for cell in record.cells:
         name = cell_name(cell, deltas, seeds)
         open_ = [each for each in judgements if each.cell == name and each.state != "pass"]
-        only = bool(open_) and all(each.state == "undecided" and each.rule.startswith(_RULE) for each in open_)
+        only = bool(open_) and all(each.state == "undecided" and each.about == "silence" for each in open_)
         found = _epsilon(cell, policy) if only and cell.label in wanted else None
         if found is not None:
             rows[name], least[name] = cell, found

@@ -93,7 +93,7 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
         status = LOOKS[row.status].word.lower()
         words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
         brief = f"the attack {row.attack.replace('_', ' ')} {happened(row)}"
-        yield Judgement(rule, name, "undecided", words, brief, "coverage")
+        yield Judgement(rule, name, "undecided", words, brief, "coverage", attack=row.attack)
 
 
 def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iterator[Judgement]:
@@ -108,7 +108,11 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
         findings = relevant(cell, audit)
         if not findings:
             yield Judgement(
-                rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits"
+                rule,
+                name,
+                "undecided",
+                f"{audit} was not part of the run: add it to the plan's audits",
+                about="silence",
             )
         for finding in findings:
             yield _limited(rule, name, known(cell, finding), bound, bounds.get(EPSILON_LIMIT), cell)
@@ -122,16 +126,16 @@ def _limited(
         words = f"{where} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
         obstacle = obstacle_of(finding)
         brief = "" if obstacle is None else open_clause(finding, obstacle)
-        return Judgement(rule, name, "undecided", words, brief, "coverage")
+        return Judgement(rule, name, "undecided", words, brief, "silence")
     if finding.verdict not in ("no_leak_found", "sound", "inconclusive"):
         return Judgement(rule, name, "pass", f"{where} is not silent")
     limit = finding.limit
     if limit is None:
         words = f"{where} says no smallest leak that it would have found"
-        return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
+        return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "silence")
     if limit.metric == "shift":
         words = f"{where} bounds no share of the records, but how much closer all would have to be: {limit.words}"
-        return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
+        return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "silence")
     bound = epsilon if limit.metric == "epsilon" else share
     of = f"epsilon; {asked.kind.words}" if limit.metric == "epsilon" else limit.metric
     by_claim = limit.planted == BY_CLAIM
@@ -145,5 +149,5 @@ def _limited(
         words = f"{smallest}, above the bound of {significant(bound)}; {lower} would lower it"
         asks = f"ε = {short(bound)}" if limit.metric == "epsilon" else f"{short(100 * bound)} %"
         brief = f"{missed_clause(finding, asked)}, where the policy asks for at most {asks}"
-        return Judgement(rule, name, "undecided", words, brief, "coverage")
+        return Judgement(rule, name, "undecided", words, brief, "silence")
     return Judgement(rule, name, "pass", f"{smallest}, within {significant(bound)}")

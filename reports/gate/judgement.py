@@ -18,8 +18,10 @@ class Judgement:
         state: `pass`, `broken` or `undecided`.
         why: In plain words, without the cell.
         brief: The same in one short clause; empty where `why` is short enough.
-        about: `use`: the rule is on what a model can do. `coverage`: on what was tried. `privacy`: the rest.
+        about: `use`: on what a model can do. `coverage`: on what was tried. `silence`: on what an audit
+            that found nothing may have missed. `privacy`: the rest.
         metric: That the rule bounds; empty where it bounds none.
+        attack: Whose coverage the rule asks for; empty where it asks for no single one.
     """
 
     rule: str
@@ -27,8 +29,9 @@ class Judgement:
     state: State
     why: str
     brief: str = ""
-    about: Literal["privacy", "coverage", "use"] = "privacy"
+    about: Literal["privacy", "coverage", "silence", "use"] = "privacy"
     metric: str = ""
+    attack: str = ""
 
     @property
     def short(self) -> str:

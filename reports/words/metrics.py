@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedassay.contracts.metrics import CLAIM
+from fedassay.contracts import metrics as declared
 from fedassay.contracts.registry import metrics
 from fedassay.records.record import CellRecord, Metric
 
 UTILITY = ("accuracy", "personalized_accuracy", "balanced_accuracy", "sensitivity", "specificity")
 COMMUNICATION = ("bytes_up", "bytes_down")
-PRIVACY = tuple(metric.name for metric in CLAIM)
-EPSILONS = tuple(metric.name for metric in CLAIM if metric.title.startswith(("Claimed", "Accounted", "Observed")))
+PRIVACY = tuple(metric.name for metric in declared.CLAIM)
+EPSILONS = tuple(metric.name for metric in declared.EPSILONS)
 
 
 def title(name: str) -> str:

@@ -90,5 +90,8 @@ NOISE_MEASURED = MetricFacts(
     "Smallest share of the declared noise by which captures of the same records differ.",
     worse="lower",
 )
-CLAIM = (CLAIMED, ACCOUNTED, ACCOUNTED_STATED, OBSERVED, MU)
+EPSILONS = (CLAIMED, ACCOUNTED, ACCOUNTED_STATED, OBSERVED)
+"""Metrics that are an epsilon, each of a relation, a unit and a delta."""
+
+CLAIM = (*EPSILONS, MU)
 """Metrics of a claim of differential privacy, and of the cell that makes it."""
