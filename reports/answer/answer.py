@@ -181,7 +181,7 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         missed=" ".join(filter(None, (_missed(decision, each) for each in about))),
         accuracy=_accuracy(subject),
         at_risk=_at_risk([cell for option in about for cell in option.group.cells] or cells),
-        hides=_hides(either) if subject is None else "" if _publishes(subject) else row_of(subject).hides,
+        hides=". ".join(_hides(about)),
         bares=_bares([] if subject is None else subject.group.cells),
         next=next_step(record, decision, subject),
         rows=tuple(row_of(option) for option in decision.options),
@@ -190,9 +190,12 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
     )
 
 
-def _hides(either: Sequence[Option]) -> str:
-    """What each of several guarantees protects, a sentence each."""
-    return ". ".join(f"The guarantee of {each.group.name} {row_of(each).hides}" for each in either)
+def _hides(about: Sequence[Option]) -> Iterator[str]:
+    """What each guarantee protects, a clause each; none of one that does not hold or lets records be published."""
+    for each in about:
+        hides = "" if _publishes(each) else row_of(each).hides
+        if hides:
+            yield f"The guarantee of {each.group.name} {hides}"
 
 
 def _publishes(subject: Option) -> bool:

@@ -74,15 +74,15 @@ def claims_table(record: RunRecord) -> Table:
         values: tuple[Value, ...] = (
             *cell_values(cell),
             Ruling(privacy.verdict, privacy.reason),
-            epsilon_metric(cell.claimed) if claimed else Metric(value=None, reason="nothing is claimed"),
-            _epsilon_or(None if fallen else cell.accounted, _FALLEN if fallen else why),
-            _epsilon_or(cell.observed, _observed_reason(cell)),
+            _epsilon(cell.claimed if claimed else None, cell, "nothing is claimed"),
+            _epsilon(None if fallen else cell.accounted, cell, _FALLEN if fallen else why),
+            _epsilon(cell.observed, cell, _observed_reason(cell)),
             _or_reason(privacy.mu, "not everything that leaves is a Gaussian release"),
             _or_reason(
                 None if fallen else ceiling(privacy.mu),
                 _FALLEN if fallen else "a closed form exists for Gaussian releases only",
             ),
-            _epsilon_or(cell.accounted_stated, "the source states no sensitivity of its own"),
+            _epsilon(cell.accounted_stated, cell, "the source states no sensitivity of its own"),
             ", ".join(privacy.exact_fields),
             privacy.reason,
         )
@@ -102,7 +102,7 @@ def _together(record: RunRecord) -> str:
     said = "; ".join(each.clause for each in totals)
     return (
         "Each line is for one run published alone. All private runs together, of the same records and with "
-        f"independent noise, give away {said}; at delta {totals[0].kind.delta:g}."
+        f"independent noise, give away {said}, at δ = {short(totals[0].kind.delta)}."
     )
 
 
@@ -154,8 +154,12 @@ def _observed_reason(cell: CellRecord) -> str:
     return cell.privacy.reason or f"the plan has no {claim_audit()} audit"
 
 
-def _epsilon_or(found: Epsilon | None, reason: str) -> Metric:
-    return epsilon_metric(found, reason="" if found is not None else reason)
+def _epsilon(found: Epsilon | None, cell: CellRecord, reason: str) -> Metric:
+    """An epsilon in a row that names its own kind; the kind stands with the epsilon where it is another one."""
+    if found is None:
+        return Metric(value=None, reason=reason)
+    named = not found.finite or (cell.asked.finite and found.kind == cell.asked.kind)
+    return Metric(value=found.bare) if named else epsilon_metric(found)
 
 
 def _or_reason(value: float | None, reason: str) -> Metric:

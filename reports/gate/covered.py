@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fedassay.contracts.registry import attack_facts, audit_facts
-from fedassay.records.record import CellRecord, Finding
+from fedassay.records.record import CellRecord, Coverage, Finding
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import EPSILON_LIMIT
 from fedassay.reports.words.allowed import known, settled
@@ -13,7 +13,7 @@ from fedassay.reports.words.harms import BY_CLAIM, obstacle_of
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.sentences import missed_clause, open_clause
 from fedassay.reports.words.summary import search
-from fedassay.reports.words.untested import happened, open_rows
+from fedassay.reports.words.untested import happened, open_rows, unclear
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.errors import PlanError
 
@@ -92,8 +92,16 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
         would = f"; what would decide: {row.would_decide}" if row.would_decide else ""
         status = LOOKS[row.status].word.lower()
         words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
-        brief = f"the attack {row.attack.replace('_', ' ')} {happened(row)}"
-        yield Judgement(rule, name, "undecided", words, brief, "coverage", attack=row.attack)
+        yield Judgement(rule, name, "undecided", words, _open(cell, row), "coverage", attack=row.attack)
+
+
+def _open(cell: CellRecord, row: Coverage) -> str:
+    """Why an attack says nothing, in one clause."""
+    for finding in unclear(cell, row):
+        obstacle = obstacle_of(finding)
+        if obstacle is not None and not settled(cell, finding):
+            return open_clause(finding, obstacle)
+    return f"the attack {row.attack.replace('_', ' ')} {happened(row)}"
 
 
 def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iterator[Judgement]:

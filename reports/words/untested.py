@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedassay.records.record import CellRecord, Coverage
+from fedassay.records.record import CellRecord, Coverage, Finding
 from fedassay.reports.words.allowed import settled
 
 _WORDS = ("inconclusive", "not judged", "not run")
@@ -18,9 +18,14 @@ def open_rows(cell: CellRecord) -> list[Coverage]:
 
 def _settled(cell: CellRecord, row: Coverage) -> bool:
     """Whether all that an attack left open is open for want of numbers, and bounded by a claim that is sound."""
-    own = [finding for finding in cell.findings if row.attack == (finding.attack or finding.audit)]
-    unclear = [finding for finding in own if finding.verdict == "inconclusive"]
-    return row.status == "inconclusive" and bool(unclear) and all(settled(cell, finding) for finding in unclear)
+    tried = unclear(cell, row)
+    return row.status == "inconclusive" and bool(tried) and all(settled(cell, finding) for finding in tried)
+
+
+def unclear(cell: CellRecord, row: Coverage) -> list[Finding]:
+    """The findings of an attack that say nothing."""
+    own = (finding for finding in cell.findings if row.attack == (finding.attack or finding.audit))
+    return [finding for finding in own if finding.verdict == "inconclusive"]
 
 
 def gaps(cells: Iterable[CellRecord]) -> dict[str, str]:

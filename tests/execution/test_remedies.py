@@ -117,6 +117,22 @@ def test_where_clients_are_missing_the_advice_is_more_of_them() -> None:
     assert would_decide(missing("clients", 3, 9)) == "6 more clients (clients.count)"
 
 
+def _too_weak(attack: str) -> Finding:
+    finding = missing("control", 0, 60)
+    missed = PositiveControl(release="known", caught=False)
+    controls = finding.controls.model_copy(update={"positive": missed})
+    return finding.model_copy(
+        update={"attack": attack, "controls": controls, "obstacle": Obstacle(kind="control_missed")}
+    )
+
+
+def test_a_stronger_form_is_advised_of_attacks_that_have_one() -> None:
+    run, weak = next_run(0.05), _too_weak("membership")
+    assert would_decide(weak).startswith("more records (")
+    assert would_decide(weak, run).startswith("more records (")
+    assert would_decide(_too_weak("feature_diffusion")).startswith("a stronger attack (a larger preset), or more")
+
+
 def test_the_advice_followed_changes_the_state(tmp_path: Path) -> None:
     first = fedassay.run(plan(0.0), tmp_path / "first", progress=False)
     open_ = [f for f in first.record.cells[0].findings if f.obstacle and f.obstacle.kind == "records_missing"]

@@ -42,10 +42,9 @@ class Together:
     @property
     def clause(self) -> str:
         """The total, what it is of, and why it is infinite or how it was composed."""
-        kind = f"per {self.kind.unit} under {self.kind.adjacency} ({self.reason})"
         if self.total is None or not self.total.finite:
-            return f"no finite epsilon {kind}"
-        return f"epsilon {self.total.bare:.3g} {kind}"
+            return f"no finite epsilon ({self.kind.words}; {self.reason})"
+        return f"epsilon {self.total.bare:.3g} ({self.kind.words}; {self.reason})"
 
     def as_dict(self) -> dict[str, str | float | None]:
         """The ledger as a JSON object."""

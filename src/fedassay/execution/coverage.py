@@ -188,14 +188,22 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
     if negative.flagged:
         return "other records for the control that nobody holds: more of them, or of the same distribution"
     if not positive.caught:
-        part = None if another is None or finding.attack is None else another.stronger(finding.attack)
-        larger = "a larger preset"
-        if part is not None:
-            larger = "; ".join(f"attacks: {part.name}: {key}: {value}" for key, value in part.changed.items())
-        return f"a stronger attack ({larger}), or more records ({attacker}; {control})"
+        more, larger = f"more records ({attacker}; {control})", _stronger(finding.attack, another)
+        return f"a stronger attack ({larger}), or {more}" if larger else more
     return (
         f"more records ({private}), or a run of this release alone, so that its level is corrected for fewer tests"
     )
+
+
+def _stronger(attack: str | None, another: NextRun | None) -> str:
+    """A stronger form of an attack, in words; empty where it has none, or the plan asks for the strongest."""
+    key = "" if attack is None else attack_facts(attack).stronger
+    if attack is None or not key:
+        return ""
+    if another is None:
+        return f"a larger {key}"
+    part = another.stronger(attack)
+    return "" if part is None else f"attacks: {attack}: {key}: {part.changed[key]}"
 
 
 def _records_missing(obstacle: Obstacle, another: NextRun | None) -> str:
