@@ -3,7 +3,7 @@
 The adversary trains a conditional denoising diffusion model on pairs (feature, image) of its own
 records, then samples it with the vectors that it received (Beitollahi et al. 2024, section 6.4 and appendix E;
 guidance after Ho and Salimans 2022, sampling after Song et al. 2021). Presets but the paper's add blends of its
-few images, whose features it asks the backbone for (`fedassay.nets.blends`).
+few images, whose features it asks the backbone for (`fedassay.nets.blends`), where vectors are features.
 
 Assumes: records of the adversary's own from a similar distribution, and the outputs of the backbone
 on them (black box suffices). Works on any vectors that a view holds (features, samples of mixtures,
@@ -18,11 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from sklearn.neighbors import NearestNeighbors
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedassay.backbones.base import Backbone
@@ -31,7 +33,7 @@ from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
-from fedassay.exchange.feature_sources import VECTORS, VectorSource, sources
+from fedassay.exchange.feature_sources import BETWEEN, VECTORS, VectorSource, sources
 from fedassay.exchange.view import View
 from fedassay.nets.blends import MOST, blends
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
@@ -43,6 +45,11 @@ from fedassay.support.cache import cached_arrays
 from fedassay.support.errors import NotRunError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Images, Parameters
+
+_NEAR = 1.3
+"""Median distance to the attacker's features, in those between these, up to which vectors pass for features.
+
+Where noise takes vectors of digits further, models of blends are no closer than models without (three seeds)."""
 
 _COMPARED = 8
 """Records whose features are computed again, to see that they are the backbone's."""
@@ -110,14 +117,18 @@ class FeatureDiffusion(Parameters):
                 f"the view holds no vectors of the backbone's width {width}: features, mixtures, class means "
                 f"or class sums with counts are needed"
             )
-        model = self._model(knowledge)
+        further = _blended(knowledge, knowledge.attacker, preset_named(self.preset))
+        models = cache(lambda exact: self._model(knowledge, further if exact else further[:0]))
         limited = [self._limited(source, knowledge) for source in usable]
         notes = [
             f"{source.name}: {len(kept.vectors)} of {len(source.vectors)} vectors drawn at random"
             for source, kept in zip(usable, limited, strict=True)
             if len(kept.vectors) < len(source.vectors)
         ]
-        reconstructions = tuple(self._reconstruct(source, model, knowledge) for source in limited)
+        reconstructions = tuple(
+            self._reconstruct(source, models(_are_features(source, knowledge.attacker)), knowledge)
+            for source in limited
+        )
         return AttackResult("feature_diffusion", reconstructions=reconstructions, notes=tuple(notes))
 
     def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
@@ -142,7 +153,7 @@ class FeatureDiffusion(Parameters):
             )
         return Reconstruction(source, images.reshape(len(source.vectors), count, *images.shape[1:]))
 
-    def _model(self, knowledge: Knowledge) -> TrainedDenoiser:
+    def _model(self, knowledge: Knowledge, further: Images) -> TrainedDenoiser:
         """The attacker's model, found again by content: one training serves every release of a sweep.
 
         Its warm start holds the attacker's own images, linearly mapped, so that its entry is a private one.
@@ -152,13 +163,13 @@ class FeatureDiffusion(Parameters):
         shape: tuple[int, int, int] = attacker.images.shape[1:]
         chosen = preset_named(self.preset)
         seed = knowledge.seeds.integer("training")
-        further = _blended(knowledge, attacker, chosen)
         images = np.concatenate([attacker.images, further])
         content = digest_arrays({"images": attacker.images, "features": attacker.features})
         settings = {f"preset.{name}": _scalar(value) for name, value in asdict(chosen).items()}
         key = {"what": "feature_diffusion", "data": content, "seed": seed, "device": knowledge.device, **settings}
         key |= {"blends": len(further)}
-        checkpoint = None if knowledge.scratch is None else knowledge.scratch / "feature_diffusion.safetensors"
+        name = "feature_diffusion_blends.safetensors" if len(further) else "feature_diffusion.safetensors"
+        checkpoint = None if knowledge.scratch is None else knowledge.scratch / name
 
         def build() -> dict[str, NDArray[Any]]:
             features = attacker.features
@@ -194,6 +205,19 @@ def _blended(knowledge: Knowledge, attacker: Records, preset: Preset) -> Images:
     most = int(training / max(1, one.get_total_flops()))
     rows = min(preset.rows, len(attacker) + most)
     return blends(attacker.images, rows, knowledge.seeds.numpy("blends"))
+
+
+def _are_features(source: VectorSource, attacker: Records) -> bool:
+    """Whether vectors may be the features of single records, as near to the attacker's as these to one another.
+
+    A model of blends follows its condition closely: that is right for features, and wrong for vectors with an
+    error of their own, which a model of fewer images smooths.
+    """
+    if source.name in BETWEEN or len(attacker) < 2:
+        return False
+    own = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(attacker.features)
+    apart, theirs = np.median(own.kneighbors()[0]), np.median(own.kneighbors(source.vectors)[0])
+    return bool(theirs <= _NEAR * apart)
 
 
 def _made_by(backbone: Backbone, attacker: Records) -> bool:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedassay.attacks.feature_diffusion import _blended
+from fedassay.attacks.feature_diffusion import _are_features, _blended
 from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.backbones.small_cnn import small_cnn_rectified
 from fedassay.contracts.attack import Knowledge
 from fedassay.data.records import Records
+from fedassay.exchange.feature_sources import VectorSource
 from fedassay.nets.blends import MOST, blends
 from fedassay.nets.diffusion import sample, train
 from fedassay.nets.presets import PRESETS, TINY
@@ -94,3 +95,22 @@ def test_a_backbone_is_not_asked_for_longer_than_training_takes(backbone: Backbo
     known = Knowledge(attacker, 10, backbone, False, Seeds(0), "cpu", SILENT)
     brief = replace(TINY, width=8, blocks=1, steps=200, batch=64)
     assert 0 < len(_blended(known, attacker, brief)) < 100 < len(_blended(known, attacker, TINY))
+
+
+@pytest.mark.parametrize(
+    ("name", "noise", "expected"),
+    [("raw", 0.0, True), ("raw", 0.25, True), ("raw", 2.0, False), ("class_means", 0.0, False)],
+)
+def test_blends_serve_vectors_that_are_features(
+    backbone: Backbone, name: str, noise: float, expected: bool
+) -> None:
+    """Noise is in median distances between the attacker's features; means of records are no features."""
+    rng = np.random.default_rng(0)
+    attacker = Records("attacker", digits()[:60], np.zeros(60, np.int64), backbone.extract)
+    vectors = backbone.extract(digits()[60:160])
+    gaps = np.linalg.norm(attacker.features[:, None] - attacker.features[None], axis=2)
+    apart = np.median(np.sort(gaps, axis=1)[:, 1])
+    vectors = vectors + noise * apart / np.sqrt(vectors.shape[1]) * rng.standard_normal(vectors.shape)
+    nobody = np.full(100, -1, np.int64)
+    source = VectorSource(name, vectors.astype(np.float32), nobody, ("client/0",) * 100, nobody)
+    assert _are_features(source, attacker) is expected
