@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from fedassay.reports.answer.answer import Answer
-from fedassay.reports.answer.rows import AnswerRow
+from fedassay.reports.answer.rows import DOES_NOT_HOLD, AnswerRow
 from fedassay.reports.words.groups import kinds_of
 from fedassay.reports.words.numbers import DASH, significant
 from fedassay.support.text import plain
@@ -33,8 +33,9 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
         yield from _wrapped(words, "  ")
     if len(found.decision.everything) == 1 and found.rows[0].claimed != "none":
         row = found.rows[0]
-        shown = "no attack asked about it" if row.observed == DASH else f"observed at least {row.observed}"
-        yield f"  Claimed ε {row.claimed} ({row.of}); accounted {row.accounted}; {shown}."
+        shown = "no attack measured it" if row.observed == DASH else f"an attack shows at least {row.observed}"
+        accounted = "which does not hold" if row.accounted == DOES_NOT_HOLD else f"accounted {row.accounted}"
+        yield from _wrapped(f"Claimed ε {row.claimed} ({row.of}), {accounted}; {shown}.", "  ")
     if len(found.decision.everything) > 1:
         yield from _table(found.rows)
     for sweep in found.sweeps[:_SWEEPS]:

@@ -225,7 +225,10 @@ def test_obvious_names() -> None:
     assert not any(is_obvious(name) for name in ("patience", "impatient", "personality", "id", "x", ""))
     assert likely_patterns("ill/person12_2.png")[0] == "person{person}_*"
     assert likely_patterns("Patient007/study/1.png") == ["Patient{person}/*/*"]
+    assert likely_patterns("ill/PAT00181_IM-0003.png")[0] == "PAT{person}_*"
+    assert likely_patterns("sub-01/anat/1.png") == ["sub-{person}/*/*"]
     assert likely_patterns("ill/12.png") == []
+    assert likely_patterns("ill/patch_12.png") == []
 
 
 def _npz(folder: Path, **arrays: Any) -> DataRequest:

@@ -118,6 +118,31 @@ def test_the_column_of_labels_is_asked_for_and_taken(tmp_path: Path) -> None:
         fitted_plan(_folder(tmp_path / "plain", ("a", "b"), 30), plan, _STARTER, "dx")
 
 
+def _sites_with_table(folder: Path) -> Path:
+    """Sites, in each a folder for every patient, and a table in which several columns could be the labels."""
+    root, rows = folder / "export", []
+    for patient in range(90):
+        site = ("north", "south", "west")[patient % 3]
+        where = root / site / f"PAT{patient:05d}"
+        where.mkdir(parents=True)
+        for number in range(2):
+            Image.fromarray(_pixels(16, 16, 3)).save(where / f"{number}.png")
+            finding = "ill" if patient % 2 else "well"
+            rows.append(f"{site}/{where.name}/{number}.png,{where.name},{site},{finding}\n")
+    (root / "metadata.csv").write_text("file,patient_id,site,finding\n" + "".join(rows))
+    return root
+
+
+def test_a_table_beside_folders_is_not_passed_over(tmp_path: Path) -> None:
+    """The folders are patients: taken for classes they would make a plan that tests nothing."""
+    root, plan = _sites_with_table(tmp_path), tmp_path / "plan.yaml"
+    with pytest.raises(DataError, match="finding; name it with --label-column, or move the table away"):
+        fitted_plan(root, plan, _STARTER)
+    made = yaml.safe_load(fitted_plan(root, plan, _STARTER, "finding"))
+    assert made["data"]["groups"] == "patient_id"
+    assert made["clients"] == {"count": 3, "partition": "domains", "shared_persons": "one_client"}
+
+
 def test_a_folder_with_one_archive_is_that_archive_and_keeps_its_size(tmp_path: Path) -> None:
     folder = tmp_path / "download"
     folder.mkdir()

@@ -200,6 +200,8 @@ def _with_share(item: MessageField, share: float) -> MessageField:
     if release.mechanism != "gaussian" or release.noise_scale is None:
         return item
     if share < _NONE:
-        return replace(item, release=exact(release.depends_on, "noise is declared and was not found"))
+        return replace(
+            item, release=exact(release.depends_on, "noise is declared and was not found"), doubted=True
+        )
     scales = tuple(share * scale for scale in release.noise_scale)
     return replace(item, release=release.model_copy(update={"noise_scale": scales, "group": None}))

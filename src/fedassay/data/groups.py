@@ -22,7 +22,7 @@ Numbers = NDArray[np.int64]
 PERSON = "{person}"
 """What stands for the name of a person in a pattern of paths."""
 
-_OBVIOUS = ("person", "patient", "subject", "participant", "individual", "writer")
+_OBVIOUS = ("person", "patient", "pat", "pt", "subject", "subj", "sub", "participant", "individual", "writer")
 _ENDINGS = ("", "s", "id", "ids", "number", "no", "key", "name")
 _KNOWN = frozenset(name + ending for name in _OBVIOUS for ending in _ENDINGS)
 

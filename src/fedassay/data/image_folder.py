@@ -25,6 +25,10 @@ from fedassay.support.types import Images
 _LAYOUTS = "class/image, domain/class/image, or train/class/image with test/class/image; or data.labels, a CSV"
 
 
+_PARTS = {"train", "test", "val", "valid", "validation"}
+"""Folders that part a data set, and are no domains."""
+
+
 @dataclass(frozen=True)
 class _File:
     path: Path
@@ -79,8 +83,9 @@ def image_folder(request: DataRequest) -> LoadedData:
 
     Two folders named `train` and `test` at the top, with classes inside, are the training set and
     the official test set. Classes, domains and images come in the order of their names. With `labels`, a CSV
-    (beside the plan or in the folder), folders mean nothing: every image at any depth has one row, which names it
-    (`file_column`) and its class (`label_column`); the columns are found by themselves where there is no doubt.
+    (beside the plan or in the folder), every image at any depth has one row, which names it (`file_column`) and its
+    class (`label_column`); the columns are found by themselves where there is no doubt. Folders at the top are the
+    domains then, where all images lie in such, and mean nothing else.
     All images are grey (1 channel) if every file is, else all are RGB (transparency is ignored); they are
     turned upright by their EXIF orientation. Sizes must agree, unless `size` has them all resized
     to a square (Lanczos).
@@ -110,7 +115,7 @@ def _folder(request: DataRequest) -> _Folder:
         raise DataError(f"data.path: {root.name} is a file; allowed: a folder ({_LAYOUTS})")
     files = _with_persons(_files(root) if request.labels is None else _labelled(root, request), root, request)
     train, test = files, []
-    if {file.domain for file in files} == {"train", "test"}:
+    if request.labels is None and {file.domain for file in files} == {"train", "test"}:
         train = [file for file in files if file.domain == "train"]
         test = [file for file in files if file.domain == "test"]
     classes = sorted({file.label for file in files})
@@ -144,7 +149,9 @@ def _labelled(root: Path, request: DataRequest) -> list[_File]:
         )
     person = None if request.groups is None or PERSON in request.groups else request.groups
     rows = read_labels(table, paths, Columns(request.file_column, request.label_column, person))
-    return [_File(path, "", *rows[name]) for name, path in paths.items()]
+    tops = {name: name.split("/")[0] if "/" in name else "" for name in paths}
+    sited = "" not in tops.values() and not set(tops.values()) <= _PARTS
+    return [_File(path, tops[name] if sited else "", *rows[name]) for name, path in paths.items()]
 
 
 def _with_persons(files: list[_File], root: Path, request: DataRequest) -> list[_File]:

@@ -347,7 +347,8 @@ def _alike(values: Floats, noise: float) -> float | None:
 
 def _unprotected(message: Message) -> Iterator[Remark]:
     for name, item in message.fields.items():
-        if item.release.mechanism == "exact":
+        # Noise that was declared and is not believed is another fault, and the claim's.
+        if item.release.mechanism == "exact" and not item.doubted:
             on = item.release.depends_on
             words = "number of records" if on == "size" else on
             text = f"{name} is an exact function of the {words} in a run that noises other fields"

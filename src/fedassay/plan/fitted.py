@@ -110,14 +110,17 @@ def _readable(data: Path, base: Path, label_column: str | None) -> tuple[dict[st
     for source in _ways(data, base, label_column):
         try:
             return source, _outline(source, base)
+        except UnnamedColumnError as error:
+            # A table names the images: folders are not taken for classes behind its back.
+            raise DataError(
+                f"{error}; name it with --label-column, or move the table away for one class a folder"
+            ) from None
         except DataError as error:
             reasons.append(error)
     if not reasons:
         raise PlanError(
             f"--label-column: {label_column!r} given; {data} has no CSV in it, allowed: a column of one"
         )
-    if isinstance(reasons[0], UnnamedColumnError):
-        raise DataError(f"{reasons[0]}; name it with --label-column")
     raise reasons[0]
 
 
@@ -230,7 +233,7 @@ def _head(sections: dict[str, Any], whole: Outline, original: bool, claims: str)
         f"{'' if test is None else f', and {len(test)} of an official test set'}.",
         f"# {len(classes)} classes: {', '.join(classes[:_NAMED])}{more}.",
     ]
-    if train.domain_names:
+    if sections["clients"]["partition"] == "domains":
         lines.append(f"# {len(train.domain_names)} domains: {', '.join(train.domain_names[:_NAMED])}.")
     if train.groups is not None:
         records = np.unique(train.groups, return_counts=True)[1]
