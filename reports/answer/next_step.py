@@ -47,6 +47,8 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> 
         decision: What a policy makes of it.
         subject: The release that the answer is about; None: it is about all.
     """
+    if decision.recommended is not None and not decision.deployment:
+        return NextStep("Write a plan for images of your own.", "fedassay init mine.yaml --data FOLDER")
     if decision.recommended is not None:
         return NextStep("Keep the evidence for whoever signs.", "fedassay report RUN --format evidence")
     passing = [option for option in decision.options if option.state == "pass"]

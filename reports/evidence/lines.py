@@ -23,7 +23,7 @@ BESIDE_REFUTED = "The claim is disproved; that attacks showed nothing says littl
 NOT_TESTED = "No audit of the run looked for it."
 
 NOT_READ: dict[ObstacleKind, str] = {
-    "not_possible": "It was tried, but needs something that is not sent or not at hand.",
+    "not_possible": "No attack could be made: what it needs is not sent, or not at hand.",
     "nothing_to_read": "What is sent holds nothing that the attack reads.",
 }
 """Where an attack was tried and had nothing to go on; that another one might is not ruled out."""

@@ -91,7 +91,7 @@ class Pages:
             return ""
         for tested in self.tested:
             if tested.answer and tested.answer in line.answer:
-                level = line.answer.split(tested.answer)[0].rstrip(": ")
+                level = line.answer.split(tested.answer)[0].rstrip(":. ")
                 page = f"{level}; page 1" if level else "Page 1"
                 return f"{page}: {tested.question[:1].lower()}{tested.question[1:]}."
         if line.answer == self.claim:

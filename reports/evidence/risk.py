@@ -100,9 +100,9 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
     open_ = any(finding.verdict == "inconclusive" and finding.limit is None for _, finding in release.findings())
     if open_ or release.answer.untested:
         return Line(
-            clause, question, "not decided", "None was found, but not every attack was conclusive.", tested
+            clause, question, "not decided", "The tests that were made found none, but not every attack was conclusive.", tested
         )
-    missed = f"None was found. {release.answer.missed}".strip()
+    missed = f"The tests that were made found none. {release.answer.missed}".strip()
     return Line(clause, question, "answered", missed, tested, found=False)
 
 

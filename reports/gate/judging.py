@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fedassay.contracts.registry import every_audit
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict, epsilon_metric
@@ -46,25 +46,31 @@ class Outcome:
         return 1 if "broken" in states else 2 if "undecided" in states else 0
 
     def text(self, verbose: bool = True) -> str:
-        """How many rules passed, and `verbose` what is broken or undecided; equal reasons are said once."""
+        """How many rules passed, and `verbose` what is broken or undecided before that."""
+        end = f"{self.headline} {self.provenance}" if self.provenance else self.headline.rstrip(".")
+        return "\n".join(map(plain, [*(self.details() if verbose else ()), end]))
+
+    @property
+    def headline(self) -> str:
+        """Whether the run passes, and how many rules of all releases did."""
+        count = {state: sum(item.state == state for item in self.judgements) for state in get_args(State)}
+        counts = f"{count['pass']} passed, {count['broken']} broken, {count['undecided']} undecided"
+        end = {0: "the run passes", 1: "the run does not pass", 2: "it could not be decided"}[self.exit_code]
+        if self.exit_code == 1 and (broken := self._broken_alone()):
+            end += f", for {listed(broken)} break{'s' * (len(broken) == 1)} it"
+        return f"policy {self.policy}: {end} ({counts})."
+
+    def details(self) -> Iterator[str]:
+        """What is broken or undecided; equal reasons are said once."""
         marks: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
-        lines = []
-        for state, mark in marks.items() if verbose else ():
+        for state, mark in marks.items():
             alike: dict[str, list[str]] = {}
             for judgement in self.judgements:
                 if judgement.state == state:
                     alike.setdefault(judgement.why, []).append(judgement.cell)
             for why, cells in alike.items():
                 named = "; ".join(dict.fromkeys(cell for cell in cells if cell))
-                lines += [f"{mark}: {why}", *([f"    {named}"] if named else ())]
-        count = {state: sum(item.state == state for item in self.judgements) for state in ("pass", *marks)}
-        counts = f"{count['pass']} passed, {count['broken']} broken, {count['undecided']} undecided"
-        end = {0: "the run passes", 1: "the run does not pass", 2: "it could not be decided"}[self.exit_code]
-        if self.exit_code == 1 and (broken := self._broken_alone()):
-            end += f", for {listed(broken)} break{'s' * (len(broken) == 1)} it"
-        answer = f"policy {self.policy}: {end} ({counts})"
-        lines.append(f"{answer}. {self.provenance}" if self.provenance else answer)
-        return "\n".join(map(plain, lines))
+                yield from (f"{mark}: {why}", *([f"    {named}"] if named else ()))
 
     def _broken_alone(self) -> list[str]:
         """Releases that break the policy where another one keeps it; none where no release does."""

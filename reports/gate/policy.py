@@ -8,6 +8,7 @@ Exit codes: 0 all pass, 1 something is broken, 2 nothing is broken but something
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -198,6 +199,10 @@ class Policy(Frozen):
         if not any(rules) and self.exact_fields == "allowed" and self.claims == "any":
             raise ValueError("the policy has no rule, so every run would pass")
         return self
+
+    def put_to(self, labels: Iterable[str]) -> Self:
+        """The same rules, put to method entries of these labels alone."""
+        return self.model_copy(update={"cells": self.cells.model_copy(update={"labels": tuple(sorted(labels))})})
 
 
 def policy_schema() -> dict[str, Any]:

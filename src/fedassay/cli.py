@@ -485,6 +485,7 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
 @click.option(
     "--unverified", is_flag=True, help="Decide although nothing vouches for the run, such as a bare record."
 )
+@click.option("--method", help="Only this method entry: its label or its name.")
 @click.option("--sarif", type=Output(), help="Also write SARIF here; - for standard output.")
 @click.option("--junit", type=Output(), help="Also write JUnit XML here; - for standard output.")
 @click.option("--verbose", is_flag=True, help="Print what every rule says of every release.")
@@ -496,6 +497,7 @@ def check(
     baseline: Path | None,
     key: Path | None,
     unverified: bool,
+    method: str | None,
     sarif: Path | None,
     junit: Path | None,
     verbose: bool,
@@ -512,19 +514,22 @@ def check(
 
     _no_json_beside(as_json, sarif, junit)
     _not_the_record(run, sarif, junit)
-    held = load_policy(policy_file(policy))
+    record, held = load_record(run), load_policy(policy_file(policy))
+    found = answer_to(record, held, method)
+    if method is not None:
+        held = held.put_to({cell.label for cell in record.cells if method in (cell.label, cell.method)})
     outcome = check_run(run, held, key=key, unverified=unverified, sarif=sarif, junit=junit)
-    record = load_record(run)
     changed = [] if baseline is None else differences(record, load_record(baseline))
-    found = answer_to(record, held)
     if as_json:
         beside = {} if baseline is None else {"baseline": [{"worse": d.worse, "words": d.words} for d in changed]}
         say_json(json.dumps({**outcome.as_dict(), "answer": found.as_dict(), **beside}, indent=1))
     elif not quiet:
         # A page that goes to standard output is all that stands there.
         aside = is_stream(sarif) or is_stream(junit)
+        say_lines(outcome.headline, err=aside)
         print_answer(found, run, err=aside)
-        say_lines("\n".join([*(each.line for each in changed), outcome.text(verbose)]), err=aside)
+        below = [*(each.line for each in changed), *(outcome.details() if verbose else ()), outcome.provenance]
+        say_lines("\n".join(filter(None, below)), err=aside)
     return 1 if any(each.worse for each in changed) else outcome.exit_code
 
 

@@ -259,7 +259,7 @@ def test_what_could_not_be_attacked_says_so(build_cell: Any) -> None:
     found = pages(release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,))))
     line = next(line for line in found.tested if line.question == "Images of people rebuilt")
     assert (line.status, line.pointers) == ("not tested", ("/cells/0/findings/0",))
-    assert line.answer == "It was tried, but needs something that is not sent or not at hand."
+    assert line.answer == "No attack could be made: what it needs is not sent, or not at hand."
 
 
 def test_what_nobody_knows_of_a_captured_system_is_for_a_person(build_cell: Any) -> None:

@@ -83,9 +83,9 @@ def image_folder(request: DataRequest) -> LoadedData:
 
     Two folders named `train` and `test` at the top, with classes inside, are the training set and
     the official test set. Classes, domains and images come in the order of their names. With `labels`, a CSV
-    (beside the plan or in the folder), every image at any depth has one row, which names it (`file_column`) and its
-    class (`label_column`); the columns are found by themselves where there is no doubt. Folders at the top are the
-    domains then, where all images lie in such, and mean nothing else.
+    (beside the plan or in the folder), every image at any depth has one row, which names it (`file_column`)
+    and its class (`label_column`); the columns are found by themselves where there is no doubt. Folders at the top
+    are the domains then, where all images lie in such, and mean nothing else.
     All images are grey (1 channel) if every file is, else all are RGB (transparency is ignored); they are
     turned upright by their EXIF orientation. Sizes must agree, unless `size` has them all resized
     to a square (Lanczos).

@@ -88,7 +88,7 @@ class MessageField:
         release: How it was protected.
         additive: Whether the sum over the senders of a round is what the server needs.
         secure: Whether it travels under secure aggregation: nobody sees more than that sum.
-        doubted: Whether noise was declared of it that attacks and rules do not believe: the claim's audit says why.
+        doubted: Whether noise was declared that attacks and rules do not believe: the claim's audit says why.
     """
 
     sent: NDArray[Any] | StoredArray
