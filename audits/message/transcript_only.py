@@ -103,7 +103,7 @@ def _arithmetic(
             shown=f"{certain} vectors from {senders} sender(s) are single records' features as they are "
             f"({source.name})",
             near_copies=certain,
-            harm=Harm(kind="exact", of="record", count=certain, total=size, mechanism=source.name),
+            harm=Harm(kind="exact", of="record", count=certain, mechanism=source.name),
             undecided=f"{size} vectors may be single records' features; {_NO_RECORDS}" if size else "",
             limit=lambda: _one_message(context, source.name),
         ),

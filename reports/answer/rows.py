@@ -195,10 +195,12 @@ def _brief(leak: Leak) -> str:
     harm, words = leak.harm, _FOUND[leak.harm.kind]
     if harm.faint:
         return "images nearer than look-alikes"
-    if harm.count and harm.total and harm.kind in ("exact", "named", "pictures"):
-        return f"{harm.count:,} of {harm.total:,} {words}"
-    if harm.count and harm.kind in ("exact", "named"):
-        return f"{harm.count:,} {words}"
+    if harm.count and harm.kind in ("exact", "named", "pictures"):
+        # All images that an attack made are not all that there are.
+        whole = harm.kind == "pictures" and harm.count == harm.total
+        return (
+            f"{harm.count:,} {words}" if whole or not harm.total else f"{harm.count:,} of {harm.total:,} {words}"
+        )
     return words
 
 

@@ -89,6 +89,8 @@ class Decision:
         steps: What could be recommended yet, and what would decide the rest: first what was
             run and said nothing, then what the plan left out.
         deployment: Whether what passes may be deployed.
+        deciding: Those of the steps that may change an answer; what is open of a release that breaks a rule, or
+            that no rule is put to, does not.
     """
 
     # What is printed of it is what is recommended: the rest is a record's worth of text.
@@ -100,6 +102,7 @@ class Decision:
     everything: tuple[Option, ...] = field(repr=False)
     standings: tuple[Standing, ...] = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
+    deciding: tuple[Step, ...] = field(repr=False)
     deployment: bool = True
 
 
@@ -130,6 +133,12 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
     )
     recommended = _most_accurate(passing) if passing and len(standings) == 1 else None
     states = [judgement.state for judgement in judgements]
+    open_cells = {each.cell for each in judgements} - {each.cell for each in judgements if each.state == "broken"}
+    other = (
+        *allowed_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
+        *settling_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
+    )
+    opening = open_steps(record)
     return Decision(
         policy=policy.name,
         deployment=policy.deployment,
@@ -139,11 +148,8 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
         options=options,
         everything=tuple(everything),
         standings=standings,
-        steps=(
-            *allowed_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
-            *settling_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
-            *open_steps(record),
-        ),
+        steps=(*other, *opening),
+        deciding=(*other, *(step for step in opening if open_cells.intersection(step.cells))),
     )
 
 

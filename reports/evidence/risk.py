@@ -99,9 +99,8 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
         return Line(clause, question, "not tested", NOT_TESTED)
     open_ = any(finding.verdict == "inconclusive" and finding.limit is None for _, finding in release.findings())
     if open_ or release.answer.untested:
-        return Line(
-            clause, question, "not decided", "The tests that were made found none, but not every attack was conclusive.", tested
-        )
+        words = "The tests that were made found none, but not every attack was conclusive."
+        return Line(clause, question, "not decided", words, tested)
     missed = f"The tests that were made found none. {release.answer.missed}".strip()
     return Line(clause, question, "answered", missed, tested, found=False)
 

@@ -160,7 +160,10 @@ def _pictures(harm: Harm, finding: Finding) -> str:
         return f"{made} are copies of training images"
     source = _from(harm)
     if harm.count is not None:
-        return f"{_of(harm.count, harm.total)} private images were rebuilt {source}"
+        # How many images there are in all is another number than how many an attack made.
+        if harm.total is None or harm.count >= harm.total:
+            return f"{harm.count:,} private images were rebuilt {source}"
+        return f"{harm.count:,} of {harm.total:,} private images that were tried were rebuilt {source}"
     if harm.metric == "misfit" and harm.total is not None:
         return (
             f"{harm.total:,} images were computed {source}, of private records or of sums and differences of them"
