@@ -116,7 +116,7 @@ def test_few_distances_of_photographs_are_measured(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("width", [64, 1024, 1088, 3072, nearest_pixels.LONGEST])
 def test_products_in_float32_are_exact_at_the_extremes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of 1,024 products of -128 with itself is 2^24, the last whole number before float32 leaves some out."""
+    """A part of 1,024 products of -128 with itself is 2^24; above it float32 leaves out odd numbers."""
     monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: False)
     rng = np.random.default_rng(5)
     rows = torch.from_numpy(rng.integers(-128, 128, (6, width), dtype=np.int8))
@@ -138,7 +138,11 @@ def test_products_that_saturate_are_not_taken(monkeypatch: pytest.MonkeyPatch) -
 
     asked = nearest_pixels._multiplies_bytes.__wrapped__
     monkeypatch.setattr(nearest_pixels, "instruction_sets", lambda: ("avx2", "vnni"))
-    monkeypatch.setattr(torch, "_int_mm", lambda left, right: (left.double() @ right.double()).int(), raising=False)
+
+    def exact(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return (left.double() @ right.double()).int()
+
+    monkeypatch.setattr(torch, "_int_mm", exact, raising=False)
     assert asked()
     monkeypatch.setattr(torch, "_int_mm", saturating)
     assert not asked()
@@ -177,9 +181,7 @@ def test_ten_thousand_queries_of_images(
     by_bytes: bool, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: by_bytes)
-    monkeypatch.setattr(
-        nearest_pixels, "_coordinate_type", lambda: torch.bfloat16 if by_bytes else torch.float32
-    )
+    monkeypatch.setattr(nearest_pixels, "_coordinate_type", lambda: torch.bfloat16 if by_bytes else torch.float32)
     rng = np.random.default_rng(4)
     with np.load(shared_data / "cifar10_subset.npz") as file:
         test, train = file["x_test"].reshape(2500, -1), file["x_train"].reshape(12000, -1)[:4000]
