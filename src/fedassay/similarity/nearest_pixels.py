@@ -166,9 +166,11 @@ def _products(left: Tensor, right: Tensor) -> Tensor:
 
 def _against_one(query: Tensor, theirs: Tensor) -> Tensor:
     """Products of one image (D,) of bytes with others (n, D), bytes in float32: (n,) int32, exact."""
-    parts = torch.empty((-(-len(query) // EXACT), len(theirs)))
-    for number, part in enumerate(query.float().split(EXACT)):
-        torch.mv(theirs[:, number * EXACT : number * EXACT + len(part)], part, out=parts[number])
+    floats, starts = query.float(), range(0, len(query), EXACT)
+    parts = torch.empty((len(starts), len(theirs)))
+    for number, start in enumerate(starts):
+        part = slice(start, start + EXACT)
+        torch.mv(theirs[:, part], floats[part], out=parts[number])
     return parts.sum(dim=0, dtype=torch.int32)
 
 

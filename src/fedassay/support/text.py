@@ -41,7 +41,7 @@ def plain(words: str, keep: str = "") -> str:
 
 
 def _all_seen(words: str, keep: str) -> bool:
-    """Whether all characters but `keep` are printable, as Python calls those of no hidden kind; joiners are not."""
+    """Whether all characters but `keep` are printable: Python calls none so that is of a hidden kind."""
     for char in keep:
         words = words.replace(char, "")
     return words.isprintable()
