@@ -36,10 +36,13 @@ def _import() -> None:
     import fedassay.plan.estimate
     import fedassay.reports.document.compare
     import fedassay.reports.document.html
-    import fedassay.reports.gate.check  # noqa: F401
+    import fedassay.reports.gate.check
     from fedassay.support.torchvision import import_torchvision
 
     import_torchvision()
+    templates = fedassay.reports.document.html._environment()
+    for template in templates.list_templates(extensions=["j2"]):
+        templates.get_template(template)
     torch.set_num_threads(1)
     scipy.optimize.linear_sum_assignment([[0.0]])
     for name in ("method", "attack", "audit"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -135,6 +138,36 @@ def test_a_failing_script_is_a_row_that_is_not_met(tmp_path: Path, monkeypatch: 
     row = module.run_script("broken", full=False)
     assert (row["met"], row["error"]) == (False, "no such luck")
     assert "| broken | no such luck | - |" in module.table(module.machine(), [row])
+
+
+def test_the_instruction_sets_of_the_machine_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("run_all")
+    monkeypatch.setattr(module, "instruction_sets", lambda: ("avx2", "vnni"))
+    assert "(instruction sets found: avx2, vnni), " in module.table(module.machine(), [])
+    assert "found: avx2, vnni; switched off: vnni and later), " in module.table(module.machine("vnni"), [])
+    told = "import json, os\nprint(json.dumps({'row': os.environ.get('ONEDNN_MAX_CPU_ISA')}))"
+    (tmp_path / "told.py").write_text(told)
+    monkeypatch.setattr(module, "HERE", tmp_path)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    assert [module.run_script("told", False, off)["row"] for off in (None, "avx512")] == [None, "AVX2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("off", ["bf16", "vnni", "avx512"])
+def test_every_check_passes_without_an_instruction_set(off: str) -> None:
+    """The checks above and the searches, in a process that starts without it."""
+    without = script("run_all").WITHOUT[off]
+    assert set(script("run_all").WITHOUT) == {"bf16", "vnni", "avx512"}
+    tests = [str(_FOLDER.parent / "tests" / name) for name in ("benchmarks/test_checks.py", "similarity")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests],
+        cwd=_FOLDER.parent,
+        env={**os.environ, **without},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_a_cell_that_measures_something_else_is_refused() -> None:

@@ -176,15 +176,14 @@ def _others(task: MethodInput) -> MethodInput:
 _FIRST: dict[int, tuple[MethodInput, Outcome, Tape]] = {}
 
 
-def _first(case: Case, make_task: MakeTask) -> tuple[MethodInput, Outcome, Tape]:
-    """The task of a case, and its run with its tape: once for the two tests that look at them."""
+def _first(case: Case, make_task: MakeTask, *, last: bool = False) -> tuple[MethodInput, Outcome, Tape]:
+    """The task of a case, and its run with its tape: once for all tests that look at them, until the last one."""
     if id(case) not in _FIRST:
         task = _task(make_task, case)
         with taped() as tape:
             outcome = case.run(task)
         _FIRST[id(case)] = task, outcome, tape
-        return _FIRST[id(case)]
-    return _FIRST.pop(id(case))
+    return _FIRST.pop(id(case)) if last else _FIRST[id(case)]
 
 
 def _sent(transcript: Transcript) -> list[object]:
@@ -269,7 +268,7 @@ def test_every_noised_field_has_draws_of_its_scale(case: Case, make_task: MakeTa
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.honest], ids=str)
 def test_a_transcript_follows_from_the_releases_alone(case: Case, make_task: MakeTask) -> None:
-    task, first, tape = _first(case, make_task)
+    task, first, tape = _first(case, make_task, last=case.trained)
     assert tape.draws or case.trained
     assert bool(trainings(tape)) == case.trained
     assert all(entry.facts.failures == () for entry in trainings(tape).values())
@@ -293,9 +292,7 @@ def _equal(draw: Draw, tape: Tape, key: Key) -> bool:
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.honest], ids=str)
 def test_what_leaves_beside_the_releases_changes_the_transcript(case: Case, make_task: MakeTask) -> None:
-    task = _task(make_task, case)
-    with taped() as tape:
-        first = case.run(task)
+    task, first, tape = _first(case, make_task, last=True)
     with taped(answers=tape) as replay:
         other = case.run(_others(task))
     assert replay.faults or _sent(other.transcript) != _sent(first.transcript)
@@ -304,26 +301,28 @@ def test_what_leaves_beside_the_releases_changes_the_transcript(case: Case, make
 @pytest.mark.parametrize("case", HONEST, ids=str)
 def test_runs_that_differ_share_no_noise(case: Case, make_task: MakeTask) -> None:
     """Streams of clients, rounds, steps, seeds, epsilons, records and parameters have unlike identities."""
-    task = _task(make_task, case)
+    task, _, first = _first(case, make_task, last=True)
     one = task.clients[0]
     images = one.images.copy()
     images[0, 0, 0, 0] ^= 1
     variants = [
-        task,
         _task(make_task, case, seed=1),
         replace(task, privacy=task.privacy.model_copy(update={"epsilon": 4.0})),
         replace(task, parameters="others"),
         replace(task, clients=(replace(one, images=images), *task.clients[1:])),
     ]
     standard: dict[bytes, tuple[int, Key]] = {}
-    for number, variant in enumerate(variants):
+    tapes = [first]
+    for variant in variants:
         with taped() as tape:
             case.run(variant)
+        tapes.append(tape)
+    for number, tape in enumerate(tapes):
         for key, draw in tape.draws.items():
             if isinstance(draw, Draw) and draw.scale:
-                first = np.asarray((draw.out - draw.exact) / draw.scale).reshape(-1)[:2].round(7).tobytes()
-                assert first not in standard, (number, key, standard[first])
-                standard[first] = (number, key)
+                values = np.asarray((draw.out - draw.exact) / draw.scale).reshape(-1)[:2].round(7).tobytes()
+                assert values not in standard, (number, key, standard[values])
+                standard[values] = (number, key)
 
 
 @pytest.mark.parametrize("seed", [0, None])

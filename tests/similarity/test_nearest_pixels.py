@@ -56,12 +56,21 @@ def hard_cases(width: int, rng: np.random.Generator) -> Pixels:
     return np.concatenate([base, base, moved, 255 - base, faint, *scaled, constants, noise, corners])
 
 
+needs_vnni = pytest.mark.skipif(not nearest_pixels._multiplies_bytes(), reason="no exact products of bytes here")
+PRODUCTS = pytest.mark.parametrize(
+    "by_bytes", [pytest.param(True, marks=needs_vnni), False], ids=["bytes", "float32"]
+)
+"""Whether bytes are multiplied as bytes, or by processors without VNNI in float32."""
+
+
+@PRODUCTS
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("width", "k"), [(3 * 32 * 32, 50), (3 * 8 * 8, 7), (49, 1), (1, 3)])
 def test_lists_of_hard_cases_are_those_of_brute_force(
-    width: int, k: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    width: int, k: int, kind: torch.dtype, by_bytes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearest_pixels, "_coordinate_type", lambda: kind)
+    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: by_bytes)
     rng = np.random.default_rng(width)
     side = int((max(width, 3) // 3) ** 0.5) + 1
     gallery = np.concatenate(
@@ -73,7 +82,9 @@ def test_lists_of_hard_cases_are_those_of_brute_force(
         np.testing.assert_array_equal(found, expected)
 
 
-def test_blocks_and_small_galleries(monkeypatch: pytest.MonkeyPatch) -> None:
+@PRODUCTS
+def test_blocks_and_small_galleries(by_bytes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: by_bytes)
     monkeypatch.setattr(nearest_pixels, "ROWS", 8)
     monkeypatch.setattr(nearest_pixels, "BOUNDS", 8 * 50)
     monkeypatch.setattr(nearest_pixels, "TOGETHER", 16)
@@ -103,20 +114,58 @@ def test_few_distances_of_photographs_are_measured(monkeypatch: pytest.MonkeyPat
     assert 40 * 10 <= sum(measured) < 40 * 100
 
 
-def test_both_searches_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [64, 1024, 1088, 3072, nearest_pixels.LONGEST])
+def test_products_in_float32_are_exact_at_the_extremes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of 1,024 products of -128 with itself is 2^24; above it float32 leaves out odd numbers."""
+    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: False)
+    rng = np.random.default_rng(5)
+    rows = torch.from_numpy(rng.integers(-128, 128, (6, width), dtype=np.int8))
+    rows[0], rows[1], rows[2] = -128, 127, torch.tensor([-128, 127], dtype=torch.int8).repeat(width // 2)
+    rows[3] = rows[0]
+    rows[3, -1] = -127  # an odd number next to the largest
+    exact = (rows.long() @ rows.long().T).int()
+    assert torch.equal(nearest_pixels._products(rows, rows.T), exact)
+    assert all(torch.equal(nearest_pixels._against_one(row, rows.float()), exact[n]) for n, row in enumerate(rows))
+
+
+def test_products_that_saturate_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As oneDNN's are without VNNI: neighbours of signed with unsigned bytes, added up in 16 bits."""
+
+    def saturating(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        pairs = (left.int() + 128)[:, :, None] * right.int()[None]
+        sums = pairs.view(len(left), -1, 2, right.shape[1]).sum(dim=2).clamp(-(2**15), 2**15 - 1).sum(dim=1)
+        return (sums - 128 * right.int().sum(dim=0)).int()
+
+    asked = nearest_pixels._multiplies_bytes.__wrapped__
+    monkeypatch.setattr(nearest_pixels, "instruction_sets", lambda: ("avx2", "vnni"))
+
+    def exact(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return (left.double() @ right.double()).int()
+
+    monkeypatch.setattr(torch, "_int_mm", exact, raising=False)
+    assert asked()
+    monkeypatch.setattr(torch, "_int_mm", saturating)
+    assert not asked()
+    monkeypatch.setattr(nearest_pixels, "instruction_sets", lambda: ("avx2",))
+    monkeypatch.setattr(torch, "_int_mm", lambda *_: pytest.fail("asked of a processor without VNNI"))
+    assert not asked()
+
+
+@PRODUCTS
+def test_both_searches_agree(by_bytes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     images = as_bytes(photographs(240, 16, rng))
-    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: True)
+    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: by_bytes)
     exact = top_k_l2(images[:40], images[40:], 6)
-    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: False)
-    usual = top_k_l2(images[:40], images[40:], 6)
+    np.testing.assert_array_equal(exact.distances, np.sqrt(brute(images[:40], images[40:], 6)[1]))
+    usual = top_k_l2(images[:40].astype(np.float32), images[40:].astype(np.float32), 6)
     np.testing.assert_array_equal(exact.indices, usual.indices)
     np.testing.assert_allclose(exact.distances, usual.distances, rtol=1e-5)
-    assert not nearest_pixels.is_suited(images, "cpu")
 
 
-def test_what_it_does_not_suit_is_left_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: True)
+@pytest.mark.parametrize("by_bytes", [True, False])
+def test_what_it_does_not_suit_is_left_to_the_other(by_bytes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: by_bytes)
     assert nearest_pixels.is_suited(np.zeros((2, 8, 8, 3), np.uint8), "cpu")
     assert not nearest_pixels.is_suited(np.zeros((2, 8, 8, 3), np.uint8), "cuda")
     assert not nearest_pixels.is_suited(np.zeros((2, nearest_pixels.LONGEST + 1), np.uint8), "cpu")
@@ -127,7 +176,12 @@ def test_what_it_does_not_suit_is_left_to_the_other(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_ten_thousand_queries_of_images(shared_data: Path) -> None:
+@PRODUCTS
+def test_ten_thousand_queries_of_images(
+    by_bytes: bool, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest_pixels, "_multiplies_bytes", lambda: by_bytes)
+    monkeypatch.setattr(nearest_pixels, "_coordinate_type", lambda: torch.bfloat16 if by_bytes else torch.float32)
     rng = np.random.default_rng(4)
     with np.load(shared_data / "cifar10_subset.npz") as file:
         test, train = file["x_test"].reshape(2500, -1), file["x_train"].reshape(12000, -1)[:4000]

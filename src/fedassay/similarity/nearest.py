@@ -10,8 +10,8 @@ difference itself, which does not cancel for near pairs: first of the k best bou
 every vector whose bound reaches the k-th measured distance. So the result is exact, and of
 equal distances the lowest index comes first.
 
-8-bit images on a CPU are searched in whole numbers instead, by the same kind of bound:
-`fedassay.similarity.nearest_pixels`.
+8-bit images on a CPU, whatever its instruction sets, are searched in whole numbers instead, by the same kind of
+bound: `fedassay.similarity.nearest_pixels`.
 
 Queries arrive block by block, so memory is the gallery once in float32 (or in bytes) and one block, however
 many queries there are.

@@ -1,8 +1,10 @@
 """Exact nearest neighbours of 8-bit images in Euclidean distance, in whole numbers.
 
 Pixels less 128 are signed bytes, whose inner products processors with VNNI instructions compute four times as fast
-as those of float32 and without rounding. So every distance that is measured here is exact, the order of equal
-distances is that of the indices, and the lists are those of a brute-force search, whatever the pixels are.
+as those of float32 and without rounding. On other processors they are products in float32, which holds every sum
+of 1,024 of them: longer images are taken in parts. (Without VNNI, products of bytes would be added up in 16 bits,
+and saturate.) So every distance that is measured here is exact, the order of equal distances is that of the
+indices, and the lists are those of a brute-force search, whatever the pixels and the processor are.
 
 Few distances have to be measured. Images are reduced to coordinates a along R orthonormal directions near the
 gallery's leading principal ones, rounded to bfloat16 where the processor multiplies it, else to float32. With b
@@ -33,6 +35,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedassay.similarity.parallel import parallel_map
+from fedassay.similarity.precision import full_float32
+from fedassay.support.processor import instruction_sets
 
 RANK = 250  # directions; with the six further columns a product of 256
 SAMPLE = 512  # gallery images whose principal directions are the start
@@ -41,6 +45,7 @@ BOUNDS = 2**23  # bounds that a thread holds at a time
 ROWS = 512  # queries that a thread answers at a time
 GROUP = 32  # bounds whose maximum stands for them in the first selection
 LONGEST = 2**15  # values of a vector: squared distances stay under 2^31
+EXACT = 1024  # products of two bytes, of at most 2^14, whose sums float32 holds: up to 2^24
 TOGETHER = 512  # gallery images gathered at a time
 _WIDTH = 64
 _INDEX_BITS = 31
@@ -49,21 +54,26 @@ _NOWHERE = np.iinfo(np.int64).max
 
 @cache
 def _multiplies_bytes() -> bool:
-    """Whether the processor multiplies bytes fast, and this torch knows how."""
-    asked = getattr(torch.cpu, "_is_vnni_supported", None)
-    return hasattr(torch, "_int_mm") and asked is not None and bool(asked())
+    """Whether the processor multiplies bytes fast, and this torch does so without rounding.
+
+    The product of the extremes is asked for, because a library that is held to older instruction sets
+    (ONEDNN_MAX_CPU_ISA) adds pairs of products up in 16 bits, which hold no more than 32,767.
+    """
+    if "vnni" not in instruction_sets() or not hasattr(torch, "_int_mm"):
+        return False
+    extremes = torch.tensor([-128, 127], dtype=torch.int8).repeat(32)[:, None].repeat(1, 256)
+    exact = extremes.double() @ extremes.double().T
+    return torch.equal(torch._int_mm(extremes, extremes.T.contiguous()).double(), exact)
 
 
 def is_suited(gallery: NDArray[Any], device: str | torch.device) -> bool:
     """Whether a search of this gallery on this device is one for this file."""
-    size = math.prod(gallery.shape[1:])
-    return 0 < size <= LONGEST and torch.device(device).type == "cpu" and _multiplies_bytes()
+    return 0 < math.prod(gallery.shape[1:]) <= LONGEST and torch.device(device).type == "cpu"
 
 
 @cache
 def _coordinate_type() -> torch.dtype:
-    asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return torch.bfloat16 if asked is not None and asked() else torch.float32
+    return torch.bfloat16 if "bf16" in instruction_sets() else torch.float32
 
 
 @dataclass(frozen=True)
@@ -91,10 +101,14 @@ class PixelGallery:
 
 def prepare(gallery: NDArray[np.uint8]) -> PixelGallery:
     """Makes a gallery (M, D) ready for `search`."""
-    values = signed(gallery)
+    with full_float32():
+        return _prepare(signed(gallery))
+
+
+def _prepare(values: Tensor) -> PixelGallery:
     squares = _squares(values)
     directions = _directions(values)
-    gram = torch._int_mm(directions.T.contiguous(), directions).double()
+    gram = _products(directions.T.contiguous(), directions).double()
     lower = torch.linalg.cholesky(gram[:-1, :-1])
     orthonormal = torch.linalg.solve_triangular(lower, torch.eye(len(lower), dtype=torch.float64), upper=False).T
     parts = [
@@ -126,7 +140,8 @@ def search(
     def part(start: int) -> NDArray[np.int64]:
         return _search_some(values[start : start + ROWS], gallery, k)
 
-    keys = parallel_map(part, range(0, len(values), ROWS), device="cpu")
+    with full_float32():
+        keys = parallel_map(part, range(0, len(values), ROWS), device="cpu")
     found = np.concatenate([np.empty((0, k), np.int64), *keys])
     return found & ((1 << _INDEX_BITS) - 1), found >> _INDEX_BITS
 
@@ -136,6 +151,27 @@ def signed(pixels: NDArray[np.uint8]) -> Tensor:
     values = np.bitwise_xor(pixels, np.uint8(128)).view(np.int8)
     fill = -values.shape[1] % _WIDTH
     return torch.from_numpy(np.pad(values, ((0, 0), (0, fill))) if fill else values)
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """Products of rows (n, D) and columns (D, m) of bytes: (n, m) int32, exact."""
+    if _multiplies_bytes():
+        return torch._int_mm(left, right)
+    total = torch.zeros((len(left), right.shape[1]), dtype=torch.int32)
+    for start in range(0, left.shape[1], EXACT):
+        part = slice(start, start + EXACT)
+        total += torch.mm(left[:, part].float(), right[part].float()).int()
+    return total
+
+
+def _against_one(query: Tensor, theirs: Tensor) -> Tensor:
+    """Products of one image (D,) of bytes with others (n, D), bytes in float32: (n,) int32, exact."""
+    floats, starts = query.float(), range(0, len(query), EXACT)
+    parts = torch.empty((len(starts), len(theirs)))
+    for number, start in enumerate(starts):
+        part = slice(start, start + EXACT)
+        torch.mv(theirs[:, part], floats[part], out=parts[number])
+    return parts.sum(dim=0, dtype=torch.int32)
 
 
 def _squares(values: Tensor) -> Tensor:
@@ -174,7 +210,7 @@ def _coordinates(
     values: Tensor, squares: Tensor, directions: Tensor, against_centre: Tensor, orthonormal: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Squared norms, rounded coordinates, and norms of rounding and rest, of images relative to the centre."""
-    products = torch._int_mm(values, directions).double()
+    products = _products(values, directions).double()
     centred = products[:, :-1] - against_centre[:-1]
     exact = centred @ orthonormal
     squared = squares - 2 * products[:, -1] + against_centre[-1]
@@ -276,16 +312,20 @@ def _measure(
     """Measures pairs of queries and images of the gallery from `first` on, and keeps the best in `best`."""
     ends, column = places[0].tolist(), places[1] + first
     index, k = torch.from_numpy(column), best.shape[1]
-    products = torch.empty((1, len(column)), dtype=torch.int32)
+    products = torch.empty(len(column), dtype=torch.int32)
     gathered = torch.empty((TOGETHER, values.shape[1]), dtype=torch.int8)
+    in_floats = None if _multiplies_bytes() else torch.empty(gathered.shape)
     for query, (start, end) in enumerate(pairwise(ends)):
         for at in range(start, end, TOGETHER):
             until = min(at + TOGETHER, end)
             theirs = gathered[: until - at]
             torch.index_select(gallery.values, 0, index[at:until], out=theirs)
-            torch._int_mm(values[query : query + 1], theirs.T, out=products[:, at:until])
+            if in_floats is None:
+                torch._int_mm(values[query : query + 1], theirs.T, out=products[None, at:until])
+            else:
+                products[at:until] = _against_one(values[query], in_floats[: until - at].copy_(theirs))
     own = np.repeat(squares.numpy(), np.diff(places[0]))
-    distance = gallery.squares.numpy()[column] + own - 2 * products[0].numpy().astype(np.int64)
+    distance = gallery.squares.numpy()[column] + own - 2 * products.numpy().astype(np.int64)
     keys = (distance << _INDEX_BITS) + column
     for query, (start, end) in enumerate(pairwise(ends)):
         if end > start:

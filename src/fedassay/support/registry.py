@@ -105,6 +105,12 @@ def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T
 
 def entries(kind: Kind) -> dict[str, RegistryEntry]:
     """Every registered name of a kind, in alphabetical order, without importing any of them."""
+    return dict(_listed(kind, tuple(_registered)))
+
+
+@cache
+def _listed(kind: Kind, registered: tuple[tuple[str, str], ...]) -> dict[str, RegistryEntry]:
+    """The entries of a kind as long as no other names are registered; a report asks for them a thousand times."""
     found = {entry.name: entry for entry in _scan(kind)}
     for point in _points():
         own, _, name = point.name.partition(".")
@@ -112,8 +118,9 @@ def entries(kind: Kind) -> dict[str, RegistryEntry]:
             found.setdefault(
                 name, RegistryEntry(kind, name, point.module, f"from {point.module}", _package(point))
             )
-    for (other, name), component in _registered.items():
+    for other, name in registered:
         if other == kind and name not in found:
+            component = _registered[other, name]
             doc = (component.__doc__ or "").strip().partition("\n")[0]
             found[name] = RegistryEntry(kind, name, component.__module__, doc)
     return dict(sorted(found.items()))

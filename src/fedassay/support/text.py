@@ -35,9 +35,16 @@ def plain(words: str, keep: str = "") -> str:
         >>> plain("a\x1b[2J\u202eb")
         'a\\x1b[2J\\u202eb'
     """
-    if words.isascii() and words.isprintable():
+    if _all_seen(words, keep):
         return words
     return "".join(_escape(char) if _hidden(char) and char not in keep else char for char in words)
+
+
+def _all_seen(words: str, keep: str) -> bool:
+    """Whether all characters but `keep` are printable: Python calls none so that is of a hidden kind."""
+    for char in keep:
+        words = words.replace(char, "")
+    return words.isprintable()
 
 
 def plain_lines(words: str) -> str:
@@ -62,7 +69,7 @@ def plain_json(document: str) -> str:
     Serialisers escape only the controls below 32; a terminal acts on DEL and on those above 127, too.
     """
     # Outside its texts a document has no character that this touches.
-    if document.isascii() and "\x7f" not in document:
+    if (document.isascii() and "\x7f" not in document) or _all_seen(document, _KEPT):
         return document
     return "".join(_json_escape(char) if _hidden(char) and char not in _KEPT else char for char in document)
 

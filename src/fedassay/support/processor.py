@@ -1,0 +1,50 @@
+"""The instruction sets that searches count on: those of the processor, less what FEDASSAY_WITHOUT names.
+
+The variable is for tests and measurements: with `vnni`, `bf16`, or both with a comma between them, the package
+computes as on a processor without these. No result changes by them, only the time that it takes. What other
+libraries use is set by their own variables, which `benchmarks/run_all.py` sets beside this one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fedassay.support.errors import PlanError
+
+VARIABLE = "FEDASSAY_WITHOUT"
+OPTIONS = ("vnni", "bf16")
+"""What FEDASSAY_WITHOUT may name: the sets that the package itself asks for."""
+
+_FOUND_BY = {
+    "avx2": "_is_avx2_supported",
+    "avx512": "_is_avx512_supported",
+    "vnni": "_is_vnni_supported",
+    "bf16": "_is_avx512_bf16_supported",
+}
+"""Functions of `torch.cpu`, which not every version of torch has, by the set that they look for."""
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """Those of `avx2`, `avx512`, `vnni` and `bf16` that the processor has and that are not switched off.
+
+    Raises:
+        PlanError: FEDASSAY_WITHOUT names something else.
+    """
+    import torch
+
+    off = switched_off()
+    asked = {name: getattr(torch.cpu, function, None) for name, function in _FOUND_BY.items()}
+    return tuple(name for name, has in asked.items() if name not in off and has is not None and has())
+
+
+def switched_off() -> tuple[str, ...]:
+    """What FEDASSAY_WITHOUT names, in the order of `OPTIONS`.
+
+    Raises:
+        PlanError: It names something that is no option.
+    """
+    given = [part.strip() for part in os.environ.get(VARIABLE, "").split(",") if part.strip()]
+    wrong = sorted(set(given) - set(OPTIONS))
+    if wrong:
+        raise PlanError(f"{VARIABLE}: {', '.join(wrong)!r} given; allowed: {', '.join(OPTIONS)}, or both")
+    return tuple(option for option in OPTIONS if option in given)
