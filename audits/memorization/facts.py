@@ -33,6 +33,12 @@ MEMORIZATION = AuditFacts(
             "Share of training records that generated images give back, less that of held-out ones.",
             worse="higher",
         ),
+        MetricFacts(
+            "altered_copied",
+            "Given back, altered",
+            "Share of training records that come back mirrored, shifted or recoloured, less held-out ones.",
+            worse="higher",
+        ),
         HELDOUT_GAP,
     ),
     place=ReportSection("attacks", "Memorization", order=30, always=True),
@@ -43,5 +49,6 @@ MEMORIZATION = AuditFacts(
     ),
     threats=("regurgitation",),
     tests_per_cell=2,
+    more_tests=lambda given: int(given["altered_copies"] != "none"),
     cost=lambda given, sizes, load: rate.AUDIT * load.cells,
 )

@@ -10,7 +10,7 @@ gallery, and a record's closeness is the smallest score of the generated images 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,6 +81,8 @@ def score(
     search: Search,
     seeds: Seeds,
     progress: Progress,
+    *,
+    seen: Callable[[Images], None] | None = None,
 ) -> Scores:
     """Draw `count` images and score them.
 
@@ -93,10 +95,13 @@ def score(
         search: Parameters of the scores.
         seeds: Of the images.
         progress: Where sampling reports.
+        seen: Called with every block of images.
     """
     gallery = np.concatenate([training.images[matched], heldout.images])
-    found = _Found(np.full(len(gallery), 1 / search.alpha))
+    found = Found(np.full(len(gallery), 1 / search.alpha))
     for images in _blocks(generator, count, seeds, progress):
+        if seen is not None:
+            seen(images)
         ours = memorization_scores(
             images, training.images, n=search.neighbours, alpha=search.alpha, device=search.device
         )
@@ -178,7 +183,7 @@ def match_classes(first: Records, second: Records, rng: np.random.Generator) -> 
 
 
 @dataclass(eq=False)
-class _Found:
+class Found:
     """What is kept of the blocks so far."""
 
     closeness: NDArray[np.float64]
