@@ -17,15 +17,16 @@ from typing import Literal
 
 from fedassay.audits.evidence import DOUBTED, REACH, Arms, by_p_value
 from fedassay.audits.memorization.judging import Memory
-from fedassay.audits.memorization.looking import Looks
+from fedassay.audits.memorization.looking import Looks, Watched
 from fedassay.audits.memorization.scores import Scores, Search
 from fedassay.audits.memorization.spaces import Space, SpaceName, space_named
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
+from fedassay.exchange.models import Generator
 from fedassay.records.facts import Harm
 from fedassay.records.record import Metric, unmeasured
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Images, Ints
+from fedassay.support.types import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,14 +113,17 @@ class Watch:
     search: Search
     looks: dict[str, Looks] = field(default_factory=dict)
 
-    def looking(
-        self, arm: Literal["audited", "negative", "control"], training: Records, matched: Ints, heldout: Records
-    ) -> Callable[[Images], None] | None:
-        """What is called with a generator's images, or None; the last arguments are those of `scores.score`."""
+    def over(
+        self,
+        arm: Literal["audited", "negative", "control"],
+        generator: Generator,
+        asked: tuple[Records, Ints, Records],
+    ) -> Generator:
+        """The generator, watched where somebody looks; `asked` are the records of `scores.score`."""
         if self.space is None:
-            return None
+            return generator
         looks = self.looks.setdefault(arm, Looks(self.space, self.search))
-        return looks.beside(training, matched, heldout)
+        return Watched(generator, looks.beside(*asked))
 
     def told(
         self, judged: Callable[[Sequence[Scores], str], Memory], by_pixels: Callable[[], Memory]

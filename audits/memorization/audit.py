@@ -129,8 +129,8 @@ class MemorizationAudit(Parameters):
             names.append(own.name)
             count = max(1, round(self.samples_per_record * len(own)))
             records = (own, matched, held.take(kept), self._search(context, self.pictures))
-            seen = watch.looking("audited", *records[:3])
-            scores.append(score(generator, count, *records, seeds.child(own.name), context.io.progress, seen=seen))
+            drawing = watch.over("audited", generator, records[:3])
+            scores.append(score(drawing, count, *records, seeds.child(own.name), context.io.progress))
         if not scores:
             raise NotRunError(
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
@@ -222,9 +222,9 @@ class MemorizationAudit(Parameters):
             count = max(1, round(self.samples_per_record * len(own)))
             asked = (own, matched, held.take(kept), self._search(context, 0))
             images = own.images if changes is None else altered(own.images, changes.numpy("changes", own.name))
-            seen = None if watch is None else watch.looking("control", *asked[:3])
-            drawn = Redrawn(images)
-            scores.append(score(drawn, count, *asked, seeds.child(own.name), context.io.progress, seen=seen))
+            drawn: Generator = Redrawn(images)
+            drawn = drawn if watch is None else watch.over("control", drawn, asked[:3])
+            scores.append(score(drawn, count, *asked, seeds.child(own.name), context.io.progress))
         return self._judge(scores, context, seeds.numpy("test"))
 
     def _negative(
@@ -251,9 +251,8 @@ class MemorizationAudit(Parameters):
                     continue
                 count = max(1, round(self.samples_per_record * len(shown)))
                 records = (rest, matched, unseen.take(kept), self._search(context, 0))
-                drawn, images = Redrawn(own.images[shown]), seeds.child(own.name, number)
-                seen = watch.looking("negative", *records[:3])
-                scores.append(score(drawn, count, *records, images, context.io.progress, seen=seen))
+                drawn = watch.over("negative", Redrawn(own.images[shown]), records[:3])
+                scores.append(score(drawn, count, *records, seeds.child(own.name, number), context.io.progress))
         return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
     def _finding(

@@ -15,10 +15,32 @@ from numpy.typing import NDArray
 from fedassay.audits.memorization.scores import Found, Scores, Search
 from fedassay.audits.memorization.spaces import Space
 from fedassay.data.records import Records
+from fedassay.exchange.models import Generator
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images, Ints
 
 _TOGETHER = 512
 _SHORTEST = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """A generator whose images something else is shown, too: a `fedassay.exchange.models.Generator`.
+
+    Attributes:
+        generator: What draws the images.
+        seen: Called with every block of them.
+    """
+
+    generator: Generator
+    seen: Callable[[Images], None]
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        """`count` images of the generator."""
+        images = self.generator.sample(count, seeds, progress)
+        self.seen(images)
+        return images
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ gallery, and a record's closeness is the smallest score of the generated images 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,8 +81,6 @@ def score(
     search: Search,
     seeds: Seeds,
     progress: Progress,
-    *,
-    seen: Callable[[Images], None] | None = None,
 ) -> Scores:
     """Draw `count` images and score them.
 
@@ -95,13 +93,10 @@ def score(
         search: Parameters of the scores.
         seeds: Of the images.
         progress: Where sampling reports.
-        seen: Called with every block of images.
     """
     gallery = np.concatenate([training.images[matched], heldout.images])
     found = Found(np.full(len(gallery), 1 / search.alpha))
     for images in _blocks(generator, count, seeds, progress):
-        if seen is not None:
-            seen(images)
         ours = memorization_scores(
             images, training.images, n=search.neighbours, alpha=search.alpha, device=search.device
         )
