@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from fedassay.audits.evidence import Figures, Subject
+from fedassay.audits.memorization.altered import Altered, Watch, copies_metric, watched
 from fedassay.audits.memorization.controls import Redrawn, halves, overfitted
 from fedassay.audits.memorization.facts import MEMORIZATION
 from fedassay.audits.memorization.judging import (
@@ -41,6 +42,7 @@ from fedassay.audits.memorization.judging import (
     tested_metrics,
 )
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score
+from fedassay.audits.memorization.spaces import SpaceName, altered
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import assay, inconclusive
 from fedassay.contracts.audit import AuditContext
@@ -50,6 +52,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
 from fedassay.records.record import Finding, Limit, Picture, PictureColumn
 from fedassay.support.errors import NotRunError
+from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 
 FEWEST = 8
@@ -64,11 +67,13 @@ class _Controls:
         overfitted: The method's own, by architecture, what remembers least first; or why they could not be made.
         copies: Images of the clients' records as they are.
         negative: Images that know nothing of the records they are asked about; None: too few records.
+        altered: What is said of altered copies, with controls of its own; or why nobody looked, empty: unasked.
     """
 
     overfitted: tuple[Memory, ...] | str
     copies: Memory
     negative: Memory | None
+    altered: Altered | str
 
 
 @register("audit", "memorization")
@@ -96,6 +101,9 @@ class MemorizationAudit(Parameters):
     """At most so many control records the positive control's generator is overfitted to."""
     permutations: int = Field(default=2000, ge=200)
     """Least number of permutations, and number of bootstrap resamples."""
+    altered_copies: Literal["none"] | SpaceName = "none"
+    """Where copies are looked for that were mirrored, shifted or recoloured: in `aligned` pixels, in features of
+    the `backbone`, or in activations of `lpips`. Evidence towards a leak alone; one more test."""
 
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding on all generators of the cell."""
@@ -113,6 +121,7 @@ class MemorizationAudit(Parameters):
         unseen, seeds = self._unseen(context), context.seeds.child("memorization")
         dealt = deal([own for own, _ in owners], unseen, seeds.numpy("deal"))
         scores, names = [], []
+        watch = watched(self.altered_copies, self._search(context, self.pictures), context)
         for (own, generator), held in zip(owners, dealt, strict=True):
             matched, kept = match_classes(own, held, seeds.numpy("heldout", own.name))
             if len(matched) < 2:
@@ -120,19 +129,21 @@ class MemorizationAudit(Parameters):
             names.append(own.name)
             count = max(1, round(self.samples_per_record * len(own)))
             records = (own, matched, held.take(kept), self._search(context, self.pictures))
-            scores.append(score(generator, count, *records, seeds.child(own.name), context.io.progress))
+            drawing = watch.over("audited", generator, records[:3])
+            scores.append(score(drawing, count, *records, seeds.child(own.name), context.io.progress))
         if not scores:
             raise NotRunError(
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
             )
         memory = self._judge(scores, context, seeds.numpy("test"))
-        return [self._finding(memory, names, self._controls(owners, dealt, unseen, context), context)]
+        return [self._finding(memory, names, self._controls(owners, dealt, unseen, watch, context), context)]
 
     def _controls(
         self,
         owners: Sequence[tuple[Records, Generator]],
         dealt: Sequence[Records],
         unseen: Records,
+        watch: Watch,
         context: AuditContext,
     ) -> _Controls:
         made: tuple[Memory, ...] | str
@@ -140,7 +151,13 @@ class MemorizationAudit(Parameters):
             made = self._overfitted(unseen, context)
         except NotRunError as error:
             made = error.why
-        return _Controls(made, self._copies(owners, dealt, context), self._negative(owners, dealt, context))
+        copies, negative = self._copies(owners, dealt, context), self._negative(owners, dealt, watch, context)
+        seeds = context.seeds.child("memorization", "altered")
+        told = watch.told(
+            lambda scores, arm: self._judge(scores, context, seeds.numpy("test", arm)),
+            lambda: self._copies(owners, dealt, context, watch, seeds),
+        )
+        return _Controls(made, copies, negative, told or watch.why)
 
     def _search(self, context: AuditContext, closest: int) -> Search:
         return Search(self.neighbours, self.alpha, context.io.device, closest)
@@ -188,10 +205,15 @@ class MemorizationAudit(Parameters):
         return tuple(sorted(made, key=lambda each: -each.copied.p))
 
     def _copies(
-        self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], context: AuditContext
+        self,
+        owners: Sequence[tuple[Records, Generator]],
+        dealt: Sequence[Records],
+        context: AuditContext,
+        watch: Watch | None = None,
+        changes: Seeds | None = None,
     ) -> Memory:
-        """The first client's images as they are, in the place of generated ones: the search alone."""
-        seeds = context.seeds.child("memorization", "copies")
+        """Clients' images as they are, or altered, in the place of generated ones: the search alone."""
+        seeds = changes or context.seeds.child("memorization", "copies")
         scores = []
         for (own, _), held in zip(owners, dealt, strict=True):
             matched, kept = match_classes(own, held, seeds.numpy("heldout", own.name))
@@ -199,11 +221,18 @@ class MemorizationAudit(Parameters):
                 continue
             count = max(1, round(self.samples_per_record * len(own)))
             asked = (own, matched, held.take(kept), self._search(context, 0))
-            scores.append(score(Redrawn(own.images), count, *asked, seeds.child(own.name), context.io.progress))
+            images = own.images if changes is None else altered(own.images, changes.numpy("changes", own.name))
+            drawn: Generator = Redrawn(images)
+            drawn = drawn if watch is None else watch.over("control", drawn, asked[:3])
+            scores.append(score(drawn, count, *asked, seeds.child(own.name), context.io.progress))
         return self._judge(scores, context, seeds.numpy("test"))
 
     def _negative(
-        self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], context: AuditContext
+        self,
+        owners: Sequence[tuple[Records, Generator]],
+        dealt: Sequence[Records],
+        watch: Watch,
+        context: AuditContext,
     ) -> Memory | None:
         """Either half of a client's images in the place of generated ones, asked about the other half.
 
@@ -222,7 +251,7 @@ class MemorizationAudit(Parameters):
                     continue
                 count = max(1, round(self.samples_per_record * len(shown)))
                 records = (rest, matched, unseen.take(kept), self._search(context, 0))
-                drawn = Redrawn(own.images[shown])
+                drawn = watch.over("negative", Redrawn(own.images[shown]), records[:3])
                 scores.append(score(drawn, count, *records, seeds.child(own.name, number), context.io.progress))
         return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
@@ -230,12 +259,19 @@ class MemorizationAudit(Parameters):
         self, memory: Memory, names: Sequence[str], controls: _Controls, context: AuditContext
     ) -> Finding:
         source = names[0] if len(names) == 1 else f"{len(names)} generators"
-        subject = Subject("memorization", source=source, selection="all")
+        subject, told = Subject("memorization", source=source, selection="all"), controls.altered
         figures = Figures(
-            metrics={**metrics_of(memory.training, self.threshold), **tested_metrics(memory)},
+            metrics={
+                **metrics_of(memory.training, self.threshold),
+                **tested_metrics(memory),
+                **copies_metric(told),
+            },
             baseline=metrics_of(memory.heldout, self.threshold),
             assumptions=self._assumptions(memory, context),
-            pictures=self._pictures(memory.scores, context),
+            pictures=(
+                *self._pictures(memory.scores, context),
+                *(() if isinstance(told, str) else self._pictures(told.memory.scores, context, told.space.name)),
+            ),
             series={
                 "scores": histogram_of(memory.training, memory.heldout),
                 "clients": by_client(memory, names),
@@ -250,7 +286,7 @@ class MemorizationAudit(Parameters):
             return planted_limit(memory, negative, own[0], rng) if isinstance(own, tuple) else own
 
         arms = arms_of(memory, own, controls.copies, negative, claimed=claimed, limit=limit)
-        return assay(subject, arms, figures)
+        return assay(subject, arms if isinstance(told, str) else told.towards_leak(arms), figures)
 
     def _assumptions(self, memory: Memory, context: AuditContext) -> tuple[str, ...]:
         fewest = min(each.neighbours for each in memory.scores)
@@ -277,7 +313,7 @@ class MemorizationAudit(Parameters):
             )
         return tuple(lines)
 
-    def _pictures(self, scores: Sequence[Scores], context: AuditContext) -> tuple[Picture, ...]:
+    def _pictures(self, scores: Sequence[Scores], context: AuditContext, space: str = "") -> tuple[Picture, ...]:
         if not self.pictures:
             return ()
         smallest = np.concatenate([each.smallest for each in scores])
@@ -288,4 +324,6 @@ class MemorizationAudit(Parameters):
         }
         columns = [PictureColumn(metrics={"score": float(smallest[index])}) for index in best]
         title = f"the {len(best)} generated images closest to a training image"
-        return (context.io.grid((), title, rows, columns),)
+        if space:
+            title = f"{title}, altered ({space})"
+        return (context.io.grid((space,) if space else (), title, rows, columns),)

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import HELDOUT_GAP
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
+
+_ALTERATIONS, _PIXELS = 98, 32 * 32 * 3
+
+
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    each = sizes.private / max(1, sizes.clients)
+    # A client's images meet its records, as many held-out ones, and those of two controls likewise.
+    pairs = 3 * given["samples_per_record"] * each * 2 * each * sizes.clients
+    aligned = 2.0 * _ALTERATIONS * min(sizes.pixels, _PIXELS) * pairs / rate.DENSE_FLOPS
+    return float(load.cells * (rate.AUDIT + aligned * (given["altered_copies"] == "aligned")))
+
 
 MEMORIZATION = AuditFacts(
     needs=("generator",),
@@ -33,6 +45,12 @@ MEMORIZATION = AuditFacts(
             "Share of training records that generated images give back, less that of held-out ones.",
             worse="higher",
         ),
+        MetricFacts(
+            "altered_copied",
+            "Given back, altered",
+            "Share of training records that come back mirrored, shifted or recoloured, less held-out ones.",
+            worse="higher",
+        ),
         HELDOUT_GAP,
     ),
     place=ReportSection("attacks", "Memorization", order=30, always=True),
@@ -43,5 +61,6 @@ MEMORIZATION = AuditFacts(
     ),
     threats=("regurgitation",),
     tests_per_cell=2,
-    cost=lambda given, sizes, load: rate.AUDIT * load.cells,
+    more_tests=lambda given: int(given["altered_copies"] != "none"),
+    cost=_seconds,
 )

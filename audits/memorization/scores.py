@@ -95,7 +95,7 @@ def score(
         progress: Where sampling reports.
     """
     gallery = np.concatenate([training.images[matched], heldout.images])
-    found = _Found(np.full(len(gallery), 1 / search.alpha))
+    found = Found(np.full(len(gallery), 1 / search.alpha))
     for images in _blocks(generator, count, seeds, progress):
         ours = memorization_scores(
             images, training.images, n=search.neighbours, alpha=search.alpha, device=search.device
@@ -178,7 +178,7 @@ def match_classes(first: Records, second: Records, rng: np.random.Generator) -> 
 
 
 @dataclass(eq=False)
-class _Found:
+class Found:
     """What is kept of the blocks so far."""
 
     closeness: NDArray[np.float64]

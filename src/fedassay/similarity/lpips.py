@@ -25,8 +25,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
-from fedassay.similarity.images import check_pairs
+from fedassay.similarity.images import check_images, check_pairs
 from fedassay.support.errors import DataError
 from fedassay.support.paths import find
 from fedassay.support.torchvision import import_torchvision
@@ -91,6 +92,28 @@ class Lpips:
                 distance = self.network(_as_input(x[part], self.device), _as_input(y[part], self.device))
                 values[part] = distance.flatten().double().cpu().numpy()
         return values
+
+    def embed(self, images: NDArray[Any], *, batch: int = 64) -> NDArray[np.float32]:
+        """Unit-normalised activations of every stage, averaged over positions: what an image shows, wherever.
+
+        LPIPS compares activations place by place; their means hardly move where an image is shifted or mirrored.
+
+        Args:
+            images: As those of `score`.
+            batch: Images evaluated at a time.
+
+        Returns:
+            (N, d), d the sum of the stages' channels.
+        """
+        checked = check_images(images, "images")
+        found = []
+        with torch.inference_mode():
+            for start in range(0, len(checked), batch):
+                planes = _as_input(checked[start : start + batch], self.device)
+                stages = self.network.get_submodule("net")(self.network.get_submodule("scaling_layer")(planes))
+                means = [functional.normalize(stage, dim=1).mean(dim=(2, 3)) for stage in stages]
+                found.append(torch.cat(means, dim=1).cpu().numpy())
+        return np.concatenate(found)
 
 
 def load_lpips(
