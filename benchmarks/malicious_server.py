@@ -32,13 +32,15 @@ from fedassay.attacks.gradients.attack import GradientInversion
 from fedassay.attacks.trapped_sums import TrappedSums
 from fedassay.audits.stats.roc import auc
 from fedassay.backbones import build
-from fedassay.backbones.base import Backbone, BackboneRequest, renewed
+from fedassay.backbones.base import Backbone, BackboneRequest, renewed, to_input
 from fedassay.contracts.attack import Knowledge
 from fedassay.contracts.membership import MembershipGame, no_questions, visible
 from fedassay.contracts.method import Method, MethodInput
+from fedassay.data.images import ImageSet
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.public_map import fourier_features, separating_bandwidth
+from fedassay.exchange.received.features import check_features
 from fedassay.exchange.received.layers import check_layer
 from fedassay.exchange.received.maps import check_map
 from fedassay.exchange.release import PrivacyTarget
@@ -162,7 +164,7 @@ def _map(pool: Pool, epsilon: float, malicious: bool, draw: int) -> dict[str, An
 
 
 def backbones(pool: Pool, draws: int) -> Iterator[Job]:
-    """Records out of sums of ten clients, each by itself or all together, under a backbone of cells of 512 features."""
+    """Records out of sums of ten clients, each by itself or all together, under cells in 512 features."""
     for method, view in (("fedcgs", "per_client"), ("fedcgs", "aggregate"), ("fedncm", "per_client")):
         for members, epsilon in ((300, np.inf), (1000, np.inf), (1000, 8.0)):
             for server in ("malicious", "honest"):
@@ -231,7 +233,7 @@ def _as_images(
     held: dict[str, Records],
     own: Rows,
 ) -> dict[str, Any]:
-    """SSIM of what the coordinates of at most 50 records show, and of the server's own image that is nearest to it."""
+    """SSIM of what coordinates of at most 50 records show, and of the server's own image nearest to it."""
     some = slice(0, 50)
     truth = np.stack([held[s].images[row] for s, (row, _) in zip(found.senders[some], nearest[some], strict=True)])
     mine = pool.images[own]
@@ -249,8 +251,9 @@ def _honest(pool: Pool, draw: int) -> nn.Module:
 
 
 def received(pool: Pool, draws: int) -> Iterator[Job]:
-    """What the tests find of 100 own records: layers of 64 to 512 units, maps of 100 to 800 features."""
-    for kind in ("fresh layer", "trained layer", "trap layer", "honest map", "trap map", "sparse map"):
+    """What the tests find of 100 own records: layers of 64 to 512 units, maps of 100 to 800 features, networks."""
+    layers, maps_ = ("fresh layer", "trained layer", "trap layer"), ("honest map", "trap map", "sparse map")
+    for kind in (*layers, *maps_, "fresh backbone", "trained backbone", "cells"):
         for draw in range(draws):
             yield Job({"received": kind, "draw": draw}, partial(_received, pool, kind, draw))
 
@@ -258,7 +261,17 @@ def received(pool: Pool, draws: int) -> Iterator[Job]:
 def _received(pool: Pool, kind: str, draw: int) -> dict[str, Any]:
     own, theirs = pool.drawn(draw, 100, 600)
     rng = np.random.default_rng(draw)
-    if kind.endswith("layer"):
+    if kind == "cells" or kind.endswith("backbone"):
+        made = _received_backbone(pool, kind, theirs, draw)
+        with torch.inference_mode():
+            features = made(to_input(pool.images[own])).double().numpy()
+        first = next(each for each in made.modules() if isinstance(each, nn.Linear))
+        tests = [check_features(features, pool.labels[own])]
+        if first.in_features == pool.images[own[0]].size:
+            rows = to_inputs(pool.images[own], "cpu").flatten(1).double().numpy() / 255
+            weights, bias = (part.detach().double().numpy() for part in (first.weight, first.bias))
+            tests += check_layer("layer", weights, bias, rows, rng, fresh=False)
+    elif kind.endswith("layer"):
         network = _network(pool, kind, theirs, draw)
         layer = next(each for each in network.modules() if isinstance(each, nn.Linear))
         rows = to_inputs(pool.images[own], "cpu").flatten(1).double().numpy() / 127.5 - 1
@@ -280,6 +293,33 @@ def _received(pool: Pool, kind: str, draw: int) -> dict[str, Any]:
         tests = check_map("map", drawn, mine, rng, bandwidth)
     by = {f"found {each.rule}": each.found for each in tests}
     return {"certified": any(each.found for each in tests), **by}
+
+
+def _received_backbone(pool: Pool, kind: str, theirs: Rows, draw: int) -> nn.Module:
+    """Cells for sums of 5 to 100 records of a class, or one of three honest networks, from images to features."""
+    if kind == "cells":
+        records = float(np.random.default_rng(draw).choice([5, 20, 100]))
+        return cells_for(pool.images[theirs], pool.labels[theirs], FEATURES, records, Seeds(draw))
+    name = ("mlp", "small_cnn", "small_cnn_rectified")[draw % 3]
+    height, width, channels = (int(side) for side in pool.images.shape[1:])
+    if name == "mlp":
+        network = _network(pool, kind.replace("backbone", "layer"), theirs, draw)
+        body = next(network.children())
+        assert isinstance(body, nn.Sequential)
+        # Bodies take 0 to 255; their features behind a rectifier are what is summed up.
+        return nn.Sequential(Scaled(), body, nn.ReLU())
+    public = ImageSet(pool.images[theirs], pool.labels[theirs], tuple(map(str, range(CLASSES))))
+    weights = "random" if kind == "fresh backbone" else "public"
+    shape = (height, width, channels)
+    return build(BackboneRequest(name, weights, None, shape, CLASSES, public, draw, "cpu", Path.cwd())).module
+
+
+class Scaled(nn.Module):
+    """Images in [0, 1] to 0 to 255."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """(n, channels, height, width) to the same."""
+        return images * 255
 
 
 def _network(pool: Pool, kind: str, theirs: Rows, draw: int) -> nn.Module:
