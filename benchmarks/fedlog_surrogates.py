@@ -70,7 +70,7 @@ def _draw(
     seed = draw if public else None
     task = MethodInput(
         tuple(pool.records(f"client/{place}", rows) for place, rows in enumerate(parts)),
-        *(own, None, CLASSES, pool.backbone),
+        *(own.take(np.arange(20)), None, CLASSES, pool.backbone),
         *(PrivacyTarget(epsilon=np.inf, delta=1e-5, adjacency="add_remove"), Seeds(draw), "cpu", SILENT),
     )
     outcome = FedLog.model_validate({"bodies": (body,), "public_seed": seed}).run(task)
@@ -131,7 +131,7 @@ def lines(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             values = np.concatenate([each[key] for each in figures])
             half = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
             line = said | {
-                "of": key,
+                "figure": key,
                 "n": len(values),
                 "mean": [round(float(values.mean()) + d, 3) for d in (0, -half, half)],
             }

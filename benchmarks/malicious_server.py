@@ -5,8 +5,8 @@
 
 Parts: `gradients` (records that come back exactly from one gradient of FedSGD, per client and of ten under secure
 aggregation, against the batch), `map` (a gallery that lacks members, against Fed3R with random features),
-`backbone` (records that come back from sums of features under a backbone of cells) and `received` (what `fedassay
-audit --received` says of honest layers, maps and backbones, and of traps).
+`backbone` (records that come back from sums of features under a backbone of cells), `received` (what `fedassay
+audit --received` says of honest layers and maps, and of traps) and `networks` (the same of backbones).
 Every row has its honest control: the same attack, or test, on the honest broadcast. Rows are kept in --rows.
 """
 
@@ -251,9 +251,15 @@ def _honest(pool: Pool, draw: int) -> nn.Module:
 
 
 def received(pool: Pool, draws: int) -> Iterator[Job]:
-    """What the tests find of 100 own records: layers of 64 to 512 units, maps of 100 to 800 features, networks."""
-    layers, maps_ = ("fresh layer", "trained layer", "trap layer"), ("honest map", "trap map", "sparse map")
-    for kind in (*layers, *maps_, "fresh backbone", "trained backbone", "cells"):
+    """What the tests find of 100 own records: layers of 64 to 512 units, maps of 100 to 800 features."""
+    for kind in ("fresh layer", "trained layer", "trap layer", "honest map", "trap map", "sparse map"):
+        for draw in range(draws):
+            yield Job({"received": kind, "draw": draw}, partial(_received, pool, kind, draw))
+
+
+def networks(pool: Pool, draws: int) -> Iterator[Job]:
+    """What the tests find of 100 own records and their features under a backbone."""
+    for kind in ("fresh backbone", "cells", "trained backbone"):
         for draw in range(draws):
             yield Job({"received": kind, "draw": draw}, partial(_received, pool, kind, draw))
 
@@ -341,7 +347,7 @@ def _network(pool: Pool, kind: str, theirs: Rows, draw: int) -> nn.Module:
     return network
 
 
-PARTS = {"gradients": gradients, "map": maps, "backbone": backbones, "received": received}
+PARTS = {"gradients": gradients, "map": maps, "backbone": backbones, "received": received, "networks": networks}
 
 
 def main() -> None:
