@@ -21,11 +21,11 @@ surrogates, make the attack weak.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from torch import nn
 
 from fedassay.attacks.surrogate_bodies.clients import Sent, Surrogates, alike, score, seen
@@ -75,15 +75,24 @@ class SurrogateBodies(Parameters):
     public_seed: int | None = Field(default=None, ge=0)
     """The method's, where it has one: bodies start as clients' do. None: from seeds of the attacker's own."""
     local_epochs: int = Field(default=5, ge=1)
-    """The method's, as are the next four."""
+    """Passes over the records in a round, as the method has it."""
     batch: int = Field(default=32, ge=1)
-    """Records in a minibatch."""
+    """Records in a minibatch, as the method has it."""
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
-    """Of Adam."""
+    """Of Adam, as the method has it."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
-    """Share of the features that is dropped in training."""
+    """Share of the features that is dropped in training, as the method has it."""
     activation: Literal["relu", "none"] = "relu"
-    """What a body ends in."""
+    """What a body ends in, as the method has it."""
+
+    @model_validator(mode="after")
+    def _each_by_itself(self) -> Self:
+        if any(each.name == "resnet16" for each in self.bodies):
+            raise ValueError(
+                "bodies: resnet16 given, whose batch normalisation a stack of bodies cannot train; allowed: "
+                "resnet16_group, or another body"
+            )
+        return self
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
         """Train surrogates for every client that is asked about, and score its candidates.

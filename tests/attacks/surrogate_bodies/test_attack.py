@@ -146,3 +146,8 @@ def test_what_it_cannot_read_it_refuses(make_task: MakeTask) -> None:
     few = replace(task, public=some.take(np.flatnonzero(some.labels != task.clients[0].labels[-1])))
     with pytest.raises(NotRunError, match="no image of class"):
         attacked(few, FedLog(rounds=1), game)
+
+
+def test_a_body_that_mixes_records_is_refused() -> None:
+    with pytest.raises(ValueError, match="resnet16 given, whose batch normalisation"):
+        SurrogateBodies.model_validate({"bodies": ["mlp", "resnet16"]})
