@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from fedassay.contracts.membership import MembershipGame, no_questions
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records, joined
 from fedassay.exchange.view import ThreatModel, view
+from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.methods.fedlog.bodies import Shared, body_loss
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import train
+from fedassay.plan.resolve import resolve
+from fedassay.plan.schema import parse_plan
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
@@ -151,3 +155,25 @@ def test_what_it_cannot_read_it_refuses(make_task: MakeTask) -> None:
 def test_a_body_that_mixes_records_is_refused() -> None:
     with pytest.raises(ValueError, match="resnet16 given, whose batch normalisation"):
         SurrogateBodies.model_validate({"bodies": ["mlp", "resnet16"]})
+
+
+def test_membership_judges_it_though_raw_features_say_nothing_to_it(tmp_path: Path) -> None:
+    """The audit's second control is raw features, which an attack on private bodies has nothing to read in."""
+    plan = parse_plan(
+        {
+            "name": "surrogates",
+            "data": {"name": "digits", "split": {"private": 0.06, "attacker": 0.4, "test": 0.2, "control": 0.2}},
+            "clients": {"count": 3, "partition": "iid"},
+            "backbone": {"name": "pixels"},
+            "methods": [{"fedlog": {"rounds": 1, "public_seed": 0, "bodies": ["linear"]}}],
+            "attacks": [{"surrogate_bodies": {"public_seed": 0, "surrogates": 2, "bodies": ["linear"]}}],
+            "audits": [{"membership": {"trials": 0, "releases": 0}}],
+        },
+        "plan",
+    )
+    record = run_scenario(resolve(plan, tmp_path, "plan"), tmp_path, RunOptions(device="cpu", quiet=True))[1]
+    assert not record.errors
+    (found,) = record.cells[0].findings
+    assert (found.attack, found.source) == ("surrogate_bodies", "messages")
+    assert found.verdict != "not_run"
+    assert found.metrics["auc"].value is not None
