@@ -20,7 +20,10 @@ from scipy import stats
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.support.errors import FedassayError
 
-MEANS = ("auc", "auc_alone", "auc_of_people", "auc_alone_of_people", "ceiling")
+MEANS = (
+    *("auc", "auc_alone", "auc_of_people", "auc_alone_of_people", "ceiling"),
+    *("accuracy", "ssim", "ssim_of_nearest"),
+)
 """Figures of which means over draws are given, with Student's intervals."""
 COUNTS = ("n", "wrong", "members", "named", "wrongly_named")
 """Figures that are summed over draws."""

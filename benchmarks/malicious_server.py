@@ -4,8 +4,9 @@
     python benchmarks/malicious_server.py table
 
 Parts: `gradients` (records that come back exactly from one gradient of FedSGD, per client and of ten under secure
-aggregation, against the batch), `map` (a gallery that lacks members, against Fed3R with random features) and
-`received` (what `fedassay audit --received` says of honest layers and maps, fresh and trained, and of traps).
+aggregation, against the batch), `map` (a gallery that lacks members, against Fed3R with random features),
+`backbone` (records that come back from sums of features under a backbone of cells), `received` (what `fedassay
+audit --received` says of honest layers and maps, and of traps) and `networks` (the same of backbones).
 Every row has its honest control: the same attack, or test, on the honest broadcast. Rows are kept in --rows.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,27 +29,40 @@ from torch import nn
 
 from fedassay.attacks.gallery.attack import KEY, Gallery
 from fedassay.attacks.gradients.attack import GradientInversion
+from fedassay.attacks.trapped_sums import TrappedSums
 from fedassay.audits.stats.roc import auc
 from fedassay.backbones import build
-from fedassay.backbones.base import Backbone, BackboneRequest
+from fedassay.backbones.base import Backbone, BackboneRequest, renewed, to_input
 from fedassay.contracts.attack import Knowledge
 from fedassay.contracts.membership import MembershipGame, no_questions, visible
 from fedassay.contracts.method import Method, MethodInput
-from fedassay.data.records import Records
+from fedassay.data.images import ImageSet
+from fedassay.data.records import Records, joined
+from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.public_map import fourier_features, separating_bandwidth
+from fedassay.exchange.received.features import check_features
 from fedassay.exchange.received.layers import check_layer
 from fedassay.exchange.received.maps import check_map
 from fedassay.exchange.release import PrivacyTarget
+from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import ThreatModel
+from fedassay.execution.trapped import records_of_a_class
 from fedassay.methods.closed_forms.fed3r import Fed3R
+from fedassay.methods.closed_forms.fedncm import FedNCM
+from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedsgd.method import FedSGD
 from fedassay.methods.shared.local_networks import to_inputs
 from fedassay.nets.bodies import BodySpec, build_body
+from fedassay.nets.cells import Cells, cells_for, mean_image
 from fedassay.nets.traps import set_trap
+from fedassay.similarity.ssim import ssim
+from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
 CLASSES = 10
+FEATURES = 512
+"""Of backbones: as many as those of SqueezeNet or ResNet-18 have."""
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
@@ -148,6 +163,93 @@ def _map(pool: Pool, epsilon: float, malicious: bool, draw: int) -> dict[str, An
     return {"n": len(rows), "members": 100, "auc": area, **named}
 
 
+def backbones(pool: Pool, draws: int) -> Iterator[Job]:
+    """Records out of sums of ten clients, each by itself or all together, under cells in 512 features."""
+    for method, view in (("fedcgs", "per_client"), ("fedcgs", "aggregate"), ("fedncm", "per_client")):
+        for members, epsilon in ((300, np.inf), (1000, np.inf), (1000, 8.0)):
+            for server in ("malicious", "honest"):
+                for draw in range(draws):
+                    yield Job(
+                        {
+                            "method": method,
+                            "view": view,
+                            "members": members,
+                            "epsilon": str(epsilon),
+                            "server": server,
+                            "draw": draw,
+                        },
+                        partial(_backbone, pool, method, view, members, epsilon, server == "malicious", draw),
+                    )
+
+
+def _backbone(
+    pool: Pool, name: str, view: str, members: int, epsilon: float, malicious: bool, draw: int
+) -> dict[str, Any]:
+    private, own, test = pool.drawn(draw, members, 400, 300)
+    parts = np.array_split(private, 10)
+    each = [pool.records("r", rows) for rows in ([private] if view == "aggregate" else parts)]
+    cells = cells_for(
+        pool.images[own],
+        pool.labels[own],
+        FEATURES,
+        records_of_a_class(each, CLASSES, together=False),
+        Seeds(draw),
+    )
+    # The honest backbone has as many features: random ones with a rectifier.
+    network = cells if malicious else _honest(pool, draw)
+    backbone = renewed(pool.backbone, network, "", "")
+    backbone = replace(backbone, width=FEATURES)
+    method: Method = FedCGS(ridge=1e-3) if name == "fedcgs" else FedNCM()
+    clients = tuple(
+        replace(pool.records(f"client/{i}", rows), extract=backbone.extract) for i, rows in enumerate(parts)
+    )
+    tests = replace(pool.records("test", test), extract=backbone.extract)
+    privacy = PrivacyTarget(epsilon=epsilon, delta=1e-5, adjacency="add_remove")
+    task = MethodInput(clients, tests, None, CLASSES, backbone, privacy, Seeds(draw), "cpu", SILENT)
+    outcome = method.run(task)
+    accuracy = None if outcome.model is None else float((outcome.model.predict(tests) == tests.labels).mean())
+    # Honest sums are read as if they were of cells, too.
+    known = Knowledge(None, CLASSES, replace(backbone, module=cells), False, Seeds(draw), "cpu", SILENT)
+    try:
+        result = TrappedSums().run(visible(outcome, ThreatModel.model_validate({"view": view})), known)
+    except NotRunError:
+        return {"n": members, "named": 0, "wrongly_named": 0, "accuracy": accuracy}
+    (found,) = result.vectors
+    held = {client.name: client for client in clients} | {AGGREGATE: joined("all", clients)}
+    nearest = []
+    for vector, sender in zip(found.vectors, found.senders, strict=True):
+        apart = np.linalg.norm(held[sender].features - vector, axis=1) / np.linalg.norm(vector)
+        nearest.append((int(apart.argmin()), float(apart.min())))
+    wrong = sum(error > 1e-3 for _, error in nearest)
+    figures = {"n": members, "named": len(nearest), "wrongly_named": wrong, "accuracy": accuracy}
+    return figures | (_as_images(pool, cells, found, nearest, held, own) if malicious and nearest else {})
+
+
+def _as_images(
+    pool: Pool,
+    cells: Cells,
+    found: VectorSource,
+    nearest: list[tuple[int, float]],
+    held: dict[str, Records],
+    own: Rows,
+) -> dict[str, Any]:
+    """SSIM of what coordinates of at most 50 records show, and of the server's own image nearest to it."""
+    some = slice(0, 50)
+    truth = np.stack([held[s].images[row] for s, (row, _) in zip(found.senders[some], nearest[some], strict=True)])
+    mine = pool.images[own]
+    height, width, channels = truth.shape[1:]
+    made = cells.images(found.vectors[some], mean_image(mine), (int(height), int(width), int(channels)))
+    flat, rows = mine.reshape(len(mine), -1).astype(float), made.reshape(len(made), -1).astype(float)
+    closest = ((flat[None] - rows[:, None]) ** 2).sum(axis=2).argmin(axis=1)
+    return {"ssim": float(ssim(truth, made).mean()), "ssim_of_nearest": float(ssim(truth, mine[closest]).mean())}
+
+
+def _honest(pool: Pool, draw: int) -> nn.Module:
+    torch.manual_seed(draw)
+    inputs = int(np.prod(pool.images.shape[1:]))
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, FEATURES), nn.ReLU())
+
+
 def received(pool: Pool, draws: int) -> Iterator[Job]:
     """What the tests find of 100 own records: layers of 64 to 512 units, maps of 100 to 800 features."""
     for kind in ("fresh layer", "trained layer", "trap layer", "honest map", "trap map", "sparse map"):
@@ -155,10 +257,27 @@ def received(pool: Pool, draws: int) -> Iterator[Job]:
             yield Job({"received": kind, "draw": draw}, partial(_received, pool, kind, draw))
 
 
+def networks(pool: Pool, draws: int) -> Iterator[Job]:
+    """What the tests find of 100 own records and their features under a backbone."""
+    for kind in ("fresh backbone", "cells", "trained backbone"):
+        for draw in range(draws):
+            yield Job({"received": kind, "draw": draw}, partial(_received, pool, kind, draw))
+
+
 def _received(pool: Pool, kind: str, draw: int) -> dict[str, Any]:
     own, theirs = pool.drawn(draw, 100, 600)
     rng = np.random.default_rng(draw)
-    if kind.endswith("layer"):
+    if kind == "cells" or kind.endswith("backbone"):
+        made = _received_backbone(pool, kind, theirs, draw)
+        with torch.inference_mode():
+            features = made(to_input(pool.images[own])).double().numpy()
+        first = next(each for each in made.modules() if isinstance(each, nn.Linear))
+        tests = [check_features(features, pool.labels[own])]
+        if first.in_features == pool.images[own[0]].size:
+            rows = to_inputs(pool.images[own], "cpu").flatten(1).double().numpy() / 255
+            weights, bias = (part.detach().double().numpy() for part in (first.weight, first.bias))
+            tests += check_layer("layer", weights, bias, rows, rng, fresh=False)
+    elif kind.endswith("layer"):
         network = _network(pool, kind, theirs, draw)
         layer = next(each for each in network.modules() if isinstance(each, nn.Linear))
         rows = to_inputs(pool.images[own], "cpu").flatten(1).double().numpy() / 127.5 - 1
@@ -182,6 +301,33 @@ def _received(pool: Pool, kind: str, draw: int) -> dict[str, Any]:
     return {"certified": any(each.found for each in tests), **by}
 
 
+def _received_backbone(pool: Pool, kind: str, theirs: Rows, draw: int) -> nn.Module:
+    """Cells for sums of 5 to 100 records of a class, or one of three honest networks, from images to features."""
+    if kind == "cells":
+        records = float(np.random.default_rng(draw).choice([5, 20, 100]))
+        return cells_for(pool.images[theirs], pool.labels[theirs], FEATURES, records, Seeds(draw))
+    name = ("mlp", "small_cnn", "small_cnn_rectified")[draw % 3]
+    height, width, channels = (int(side) for side in pool.images.shape[1:])
+    if name == "mlp":
+        network = _network(pool, kind.replace("backbone", "layer"), theirs, draw)
+        body = next(network.children())
+        assert isinstance(body, nn.Sequential)
+        # Bodies take 0 to 255; their features behind a rectifier are what is summed up.
+        return nn.Sequential(Scaled(), body, nn.ReLU())
+    public = ImageSet(pool.images[theirs], pool.labels[theirs], tuple(map(str, range(CLASSES))))
+    weights = "random" if kind == "fresh backbone" else "public"
+    shape = (height, width, channels)
+    return build(BackboneRequest(name, weights, None, shape, CLASSES, public, draw, "cpu", Path.cwd())).module
+
+
+class Scaled(nn.Module):
+    """Images in [0, 1] to 0 to 255."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """(n, channels, height, width) to the same."""
+        return images * 255
+
+
 def _network(pool: Pool, kind: str, theirs: Rows, draw: int) -> nn.Module:
     hidden = int(np.random.default_rng(draw).choice([64, 128, 256, 512]))
     height, width, channels = (int(side) for side in pool.images.shape[1:])
@@ -201,7 +347,7 @@ def _network(pool: Pool, kind: str, theirs: Rows, draw: int) -> nn.Module:
     return network
 
 
-PARTS = {"gradients": gradients, "map": maps, "received": received}
+PARTS = {"gradients": gradients, "map": maps, "backbone": backbones, "received": received, "networks": networks}
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ class FedNCM(Parameters):
         transport: Type that the means travel in.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_means)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_means, malicious="backbone")
 
     transport: Transport = "float32"
 

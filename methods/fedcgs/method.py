@@ -110,7 +110,7 @@ class FedCGS(Parameters):
             model near them (equation 12). Nothing more leaves the clients. `accuracy` stays the global head's.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds, malicious="backbone")
 
     covariance: Literal["total", "within"] = "total"
     ridge: float = Field(default=RIDGE, ge=0, allow_inf_nan=False)

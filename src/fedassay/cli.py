@@ -219,7 +219,9 @@ def run(
     help="Instead of a transcript: a file (safetensors) that a server sent you. Is it a trap? Exit 0 or 1.",
 )
 @click.option(
-    "--own", type=click.Path(path_type=Path), help="With --received: your records, an array x in an .npz."
+    "--own",
+    type=click.Path(path_type=Path),
+    help="With --received: your records, an array x in an .npz, and of a backbone their features f and labels y.",
 )
 @click.option("--fresh", is_flag=True, help="With --received: layers are said to be freshly initialised.")
 @click.option(

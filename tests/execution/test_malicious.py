@@ -74,3 +74,46 @@ def test_the_server_needs_records_of_its_own(tmp_path: Path) -> None:
     content["threat"] = {"server": "malicious", "view": "aggregate", "colluding": 1}
     plan = resolve(parse_plan(content, "plan"), tmp_path, "plan").plan
     assert prepare(plan, tmp_path, 0, "cpu", SILENT).attacker is not None
+
+
+SUMS = {
+    "name": "cells",
+    "data": {
+        "name": "digits",
+        "split": {"private": 0.4, "attacker": 0.2, "public": 0.05, "test": 0.25, "control": 0.1},
+    },
+    "clients": {"count": 4, "partition": "iid"},
+    "backbone": {"name": "pixels"},
+    "methods": [{"fedcgs": {}}, {"fedncm": {}}, {"fedcgs": {"label": "summed", "secure_aggregation": "all"}}],
+    "attacks": [{"trapped_sums": {}}],
+    "audits": [{"message": {}}],
+}
+
+
+def test_a_backbone_of_cells_gives_records_away_in_sums(tmp_path: Path) -> None:
+    """A third of the cells of every message: 4 clients or one sum, of ten classes and 8 cells."""
+    plan = parse_plan({**SUMS, "threat": {"server": "malicious"}}, "plan")
+    record = run_scenario(resolve(plan, tmp_path, "plan"), tmp_path, RunOptions(device="cpu", quiet=True))[1]
+    assert not record.errors
+    for cell, expected in zip(record.cells, (4, 4, 1), strict=True):
+        (leak,) = cell.findings
+        assert (leak.source, leak.verdict) == ("trapped_sums", "leak")
+        share = leak.metrics["fraction_recovered"].value
+        assert share is not None
+        assert 0.25 < share * 719 / (expected * 80) < 0.6
+
+
+def test_an_honest_server_has_no_cells_to_read(tmp_path: Path) -> None:
+    plan = parse_plan({**SUMS, "methods": [{"fedcgs": {}}]}, "plan")
+    record = run_scenario(resolve(plan, tmp_path, "plan"), tmp_path, RunOptions(device="cpu", quiet=True))[1]
+    assert [each.verdict for each in record.cells[0].findings] == ["not_run"]
+
+
+def test_features_from_elsewhere_leave_no_backbone_to_choose(tmp_path: Path) -> None:
+    (tmp_path / "features.npz").write_bytes(b"")
+    content = {key: value for key, value in SUMS.items() if key != "backbone"} | {
+        "threat": {"server": "malicious"}
+    }
+    content["data"] = {**content["data"], "features": "features.npz"}  # type: ignore[dict-item]
+    with pytest.raises(PlanError, match="in the place of a backbone"):
+        resolve(parse_plan(content, "plan"), tmp_path, "plan")

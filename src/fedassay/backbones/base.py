@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -238,8 +238,6 @@ def finish(request: BackboneRequest, module: nn.Module, description: str, pretra
             f"backbone.input_size: {request.input_size or f'{height}x{width}'} is not a size that "
             f"{request.name} takes ({str(error).strip().partition(chr(10))[0]})"
         ) from None
-    arrays: dict[str, NDArray[Any]] = {name: t.cpu().numpy() for name, t in module.state_dict().items()}
-    fingerprint = hashlib.sha256(json.dumps([repr(module), digest_arrays(arrays)]).encode()).hexdigest()
     return Backbone(
         name=request.name,
         width=features.shape[1],
@@ -248,9 +246,34 @@ def finish(request: BackboneRequest, module: nn.Module, description: str, pretra
         device=request.device,
         description=description,
         pretrained_on=pretrained_on,
-        fingerprint=fingerprint,
+        fingerprint=_fingerprint(module),
         preprocessing="" if first is None else first.in_words(),
     )
+
+
+def renewed(backbone: Backbone, module: nn.Module, description: str, pretrained_on: str) -> Backbone:
+    """Another network of the same width, for the same images, in a backbone's place.
+
+    Args:
+        backbone: Whose name it keeps.
+        module: As in `finish`.
+        description: As in `finish`.
+        pretrained_on: As in `finish`.
+    """
+    module = module.eval().requires_grad_(False).to(backbone.device)
+    return replace(
+        backbone,
+        module=module,
+        description=description,
+        pretrained_on=pretrained_on,
+        fingerprint=_fingerprint(module),
+        preprocessing="",
+    )
+
+
+def _fingerprint(module: nn.Module) -> str:
+    arrays: dict[str, NDArray[Any]] = {name: t.cpu().numpy() for name, t in module.state_dict().items()}
+    return hashlib.sha256(json.dumps([repr(module), digest_arrays(arrays)]).encode()).hexdigest()
 
 
 def check_size(request: BackboneRequest) -> None:

@@ -78,14 +78,15 @@ class MethodFacts:
         adjacency: The relation that its epsilon speaks of where a plan names none.
         units: The units of privacy that its private form can give.
         cost: Seconds at one cell; None: a dry run names it as not estimated.
-        malicious: Whether it can be asked what a malicious server would send out (`MethodInput.adversary`).
+        malicious: What a malicious server chooses: `broadcast`, what the method itself sends out
+            (`MethodInput.adversary`); `backbone`, whose features clients sum up; or nothing.
     """
 
     private_form: bool = True
     adjacency: Adjacency = "add_remove"
     units: tuple[Unit, ...] = ("record",)
     cost: MethodCost | None = None
-    malicious: bool = False
+    malicious: Literal["", "broadcast", "backbone"] = ""
 
 
 @dataclass(frozen=True)

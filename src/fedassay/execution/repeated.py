@@ -37,7 +37,9 @@ def run_once(
     small = sum(item.nbytes for message in seen.messages for item in message.fields.values()) <= _LARGEST
     if not (from_arrays and small) or seen.models or seen.generators:
         return attack.build.run(seen, knowledge)
-    key = f"attacked/{attack.label}/{attack.params}/{knowledge.seeds}/{content(seen)}"
+    # A malicious server sends each method a backbone for it.
+    network = "" if knowledge.backbone is None else knowledge.backbone.fingerprint
+    key = f"attacked/{attack.label}/{attack.params}/{knowledge.seeds}/{network}/{content(seen)}"
     kept = shared.get(key)
     if not isinstance(kept, AttackResult):
         kept = shared[key] = attack.build.run(seen, knowledge)

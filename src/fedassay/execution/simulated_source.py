@@ -34,6 +34,7 @@ from fedassay.execution.cell_job import (
 )
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
+from fedassay.execution.trapped import with_trap
 from fedassay.plan.next_run import NextRun
 from fedassay.plan.schema import Cell, Component, Plan, Scenario
 from fedassay.plan.sizes import backbone_size
@@ -70,6 +71,9 @@ def job_of_plan(
     """
     plan, method = scenario.plan, cell.method
     seeds = _seeds(cell)
+    # What a run stands on is what it was given; a trap follows from that.
+    basis = basis_of(scenario, cell, prepared, key)
+    prepared = with_trap(prepared, method.build, plan.threat, Seeds(cell.seed).child("trap"))
     return CellJob(
         key=cell.key,
         entry=CellEntry(method.name, method.label, method.params, method.given, cell.privacy, cell.seed),
@@ -94,7 +98,7 @@ def job_of_plan(
         place=place,
         warnings=scenario.warnings,
         another=NextRun(scenario, cell, _sizes(plan, prepared)),
-        basis=basis_of(scenario, cell, prepared, key),
+        basis=basis,
         keeps=key is None,
     )
 

@@ -130,6 +130,10 @@ def _check_server(plan: Plan, methods: Sequence[Component[Method]], where: str) 
     for method in methods:
         if method.name not in able:
             raise PlanError(f"{at}; {method.name} has no form for it; allowed: {', '.join(able)}")
+    if plan.data.features is not None:
+        raise PlanError(
+            f"{at}; data.features stands in the place of a backbone that it could choose; allowed: images"
+        )
     if plan.data.split.attacker == 0 and plan.data.attacker_from is None and not plan.threat.colluding:
         raise PlanError(f"{at}; it needs records of the attacker's own: data.split.attacker above 0")
 

@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from torch import nn
 
+from fedassay.backbones.base import renewed
 from fedassay.cli import cli
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.public_map import fourier_features, projection, separating_bandwidth
 from fedassay.exchange.received.check import Checked, check_received
+from fedassay.exchange.received.features import check_features
 from fedassay.exchange.received.layers import alone, parallel_rows
 from fedassay.exchange.received.reading import read_own, read_received
 from fedassay.methods.shared.local_networks import to_inputs
 from fedassay.nets.bodies import BodySpec, build_body
+from fedassay.nets.cells import cells_for
 from fedassay.nets.traps import set_trap
 from fedassay.support.errors import DataError
 from fedassay.support.seeds import Seeds
@@ -110,6 +113,53 @@ def test_a_linear_map_has_no_kernel_to_test(make_task: MakeTask, tmp_path: Path)
     checked = _checked(tmp_path, {"projection": linear.matrix}, task.clients[0].features)
     assert [each.rule for each in checked.tests] == ["law", "sparse"]
     assert not checked.found
+
+
+@pytest.mark.parametrize("backbone", ["pixels", "small_cnn", "small_cnn_rectified"])
+@pytest.mark.parametrize("weights", ["public", "random"])
+def test_an_honest_backbone_makes_records_of_a_class_alike(
+    backbone: str, weights: str, make_task: MakeTask, tmp_path: Path
+) -> None:
+    task = make_task(clients=1, records=100, backbone=backbone, weights=weights)
+    client = task.clients[0]
+    sent = {name: each.numpy().copy() for name, each in task.backbone.module.state_dict().items()}
+    save_file(sent or {"n": np.ones(1)}, tmp_path / "sent.safetensors")
+    np.savez(tmp_path / "own.npz", x=client.images, f=client.features, y=client.labels)
+    checked = check_received(tmp_path / "sent.safetensors", tmp_path / "own.npz")
+    assert [each.found for each in checked.tests if each.rule == "held apart"] == [False]
+
+
+@pytest.mark.parametrize("records", [5.0, 40.0])
+def test_a_backbone_of_cells_is_found(records: float, make_task: MakeTask, tmp_path: Path) -> None:
+    """By its features, and by the layer that asks one question."""
+    task = make_task(clients=1, records=100)
+    client, public = task.clients[0], task.public
+    assert public is not None
+    network = cells_for(public.images, public.labels, WIDTH, records, Seeds(0))
+    features = renewed(task.backbone, network, "", "").extract(client.images)
+    save_file(
+        {name: each.numpy().copy() for name, each in network.state_dict().items()}, tmp_path / "sent.safetensors"
+    )
+    np.savez(tmp_path / "own.npz", x=client.images, f=features, y=client.labels)
+    assert {"held apart", "one question"} <= _found(
+        check_received(tmp_path / "sent.safetensors", tmp_path / "own.npz")
+    )
+
+
+def test_features_that_say_nothing_are_refused(make_task: MakeTask, tmp_path: Path) -> None:
+    images = make_task(clients=1, records=20).clients[0].images
+    save_file({"n": np.ones(1)}, tmp_path / "sent.safetensors")
+    for wrong in (
+        {"f": np.ones((20, 3))},
+        {"f": np.ones((20, 3)), "y": np.ones(19, np.int64)},
+        {"f": np.ones(20)},
+    ):
+        np.savez(tmp_path / "own.npz", x=images, **wrong)
+        with pytest.raises(DataError, match="allowed: finite features"):
+            check_received(tmp_path / "sent.safetensors", tmp_path / "own.npz")
+    few = check_features(np.eye(4), np.array([0, 0, 1, 2]))
+    assert not few.found
+    assert "10 would do" in few.text
 
 
 def test_who_is_alone_is_counted_right() -> None:

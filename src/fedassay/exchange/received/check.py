@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fedassay.exchange.received.features import check_features
 from fedassay.exchange.received.layers import check_layer
 from fedassay.exchange.received.maps import check_map
-from fedassay.exchange.received.reading import read_own, read_received
+from fedassay.exchange.received.reading import read_features, read_own, read_received
 from fedassay.exchange.received.tested import Tested
 from fedassay.support.errors import DataError
 
@@ -60,7 +61,8 @@ def check_received(
 
     Args:
         path: The file, see `fedassay.exchange.received.reading.read_received`.
-        own: The records, see `fedassay.exchange.received.reading.read_own`.
+        own: The records, see `fedassay.exchange.received.reading.read_own`, and their features under what was
+            received, where it is a backbone; see `read_features` there.
         fresh: Whether layers are said to be freshly initialised.
         bandwidth: Of a map, as it is stated; None: nobody says.
         seed: Of the tests' draws.
@@ -68,7 +70,8 @@ def check_received(
     Raises:
         DataError: A file cannot be used, or the records are rows of nothing that was received.
     """
-    received, rows = read_received(path), read_own(own)
+    rows, features = read_own(own), read_features(own)
+    received = read_received(path, any_network=features is not None)
     rng, tests, untested = np.random.default_rng(seed), [], list(received.others)
     for layer in received.layers:
         if layer.weights.shape[1] == rows.shape[1]:
@@ -80,6 +83,8 @@ def check_received(
             tests += check_map(name, known, rows, rng, bandwidth)
         else:
             untested.append(name)
+    if features is not None:
+        tests.append(check_features(features.rows, features.labels))
     if not tests:
         widths = [each.weights.shape[1] for each in received.layers] + [
             len(m.matrix) for m in received.maps.values()

@@ -47,11 +47,15 @@ class Received:
     others: tuple[str, ...]
 
 
-def read_received(path: Path) -> Received:
+def read_received(path: Path, *, any_network: bool = False) -> Received:
     """What a file of safetensors holds: a message of a transcript, or a network's state, array by array.
 
     A table (H, d) before a row (H,) is a layer. A table (w, D) before a row (D,) of phases, or by itself where it
     is called R or projection, is a map; one that is square is a map where it is called so, and else a layer.
+
+    Args:
+        path: The file.
+        any_network: Whether it may be one without any layer or map, such as one of convolutions alone.
 
     Raises:
         DataError: It is no such file, or nothing in it is a layer or a map.
@@ -66,7 +70,7 @@ def read_received(path: Path) -> Received:
         if not np.isfinite(each).all():
             raise DataError(f"{path}: {shown(name)} holds NaN or infinite values; every value must be finite")
     layers, maps, used = _found(numbers)
-    if not layers and not maps:
+    if not layers and not maps and not any_network:
         raise DataError(
             f"{path}: holds {', '.join(map(shown, list(arrays)[:5])) or 'nothing'}, neither a layer nor a map; "
             "allowed: tables of weights with their biases, or R with its phases, each array by its name"
@@ -103,6 +107,34 @@ def _ordered(arrays: dict[str, NDArray[Any]]) -> list[str]:
     """Names with every table before the row that belongs to it: safetensors sorts names, biases before weights."""
     names = sorted(arrays, key=lambda name: (name.rpartition(".")[0], arrays[name].ndim != 2, name))
     return [name for name in names if arrays[name].ndim in (1, 2)]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Features of own records under a backbone that was received, shape (n, d), and their labels, shape (n,)."""
+
+    rows: Matrix
+    labels: NDArray[np.int64]
+
+
+def read_features(path: Path) -> Features | None:
+    """Features `f` of the receiver's own records and their labels `y`; None where there are none.
+
+    Raises:
+        DataError: They are no such arrays.
+    """
+    with open_archive(path, {"f", "y"}, _HOLDS) as archive:
+        if "f" not in archive.headers:
+            return None
+        rows = np.asarray(archive.read("f"))
+        labels = np.asarray(archive.read("y")) if "y" in archive.headers else np.zeros(0, np.int64)
+    usable = rows.ndim == 2 and rows.dtype.kind == "f" and len(rows) and bool(np.isfinite(rows).all())
+    if not usable or labels.shape != rows.shape[:1] or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"{path}: f of shape {rows.shape} and type {rows.dtype}, y of shape {labels.shape} and type "
+            f"{labels.dtype}; allowed: finite features (n, d), and their labels (n,) as integers"
+        )
+    return Features(rows.astype(np.float64), labels.astype(np.int64))
 
 
 def read_own(path: Path) -> Matrix:

@@ -1,0 +1,179 @@
+"""Who is in the sums of a body that nobody but its client has, and which architecture does it have?
+
+Yu et al. 2026, appendix C, hold that features cannot be inverted without the body, whose architecture a client
+never shares. But the server chooses the heads that bodies are trained under, and sees sums of their features in
+every round. It trains bodies of its own under the same heads, on as many images of each class (`training`), of
+every architecture that it can think of, and asks what a candidate would add to the sums (`scores`).
+
+- With `public_seed`, which the paper has the server send to everybody, the start of the body is known but for its
+  architecture. The sums of the right one's surrogates are nearest to what the client sent, which tells it.
+- Without, surrogates of all architectures are taken together. What is left to read is what training under a common
+  head makes alike in them: how sure a body is of an image, and of which other classes it thinks.
+
+Source: none known to us. Shadow training is from Shokri et al., "Membership Inference Attacks Against Machine
+Learning Models" (IEEE S&P 2017).
+
+Assumes: images of the server's own, what it asks its clients to do in a round (it sends that), and candidates.
+
+A null result does not mean that sums of private bodies are safe: architectures that are not in `bodies`, and few
+surrogates, make the attack weak.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, Field, model_validator
+from torch import nn
+
+from fedassay.attacks.surrogate_bodies.clients import Sent, Surrogates, alike, score, seen
+from fedassay.attacks.surrogate_bodies.training import Recipe, Stack, to_tensor
+from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Load, Sizes
+from fedassay.data.records import Records
+from fedassay.exchange.view import View
+from fedassay.nets.bodies import BodySpec, build_body, read_bodies
+from fedassay.plan import rates as rate
+from fedassay.support.errors import NothingToReadError, NotRunError
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Parameters
+
+NAME = "surrogate_bodies"
+KEY = "messages/surrogate_bodies"
+
+
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    bodies = len(given["bodies"]) * given["surrogates"] * sizes.clients
+    steps = given["local_epochs"] * max(1, sizes.private // max(1, sizes.clients * given["batch"]))
+    return float(load.cells * rate.AUDIT / 100 * bodies * (1 + steps))
+
+
+@register("attack", "surrogate_bodies")
+class SurrogateBodies(Parameters):
+    """Rank candidates by bodies of the attacker's own, trained under the heads that the private ones were."""
+
+    facts: ClassVar[AttackFacts] = AttackFacts(
+        gives=("scores",),
+        needs=("attacker_records", "membership_game"),
+        reads=(("class_sums", "class_counts", "head"),),
+        cost=_seconds,
+    )
+
+    bodies: Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)] = (
+        BodySpec(name="mlp"),
+        BodySpec(name="mlp_deep"),
+        BodySpec(name="cnn"),
+        BodySpec(name="linear"),
+    )
+    """Architectures that the attacker thinks of."""
+    surrogates: int = Field(default=8, ge=2)
+    """Bodies of each, for every client."""
+    public_seed: int | None = Field(default=None, ge=0)
+    """The method's, where it has one: bodies start as clients' do. None: from seeds of the attacker's own."""
+    local_epochs: int = Field(default=5, ge=1)
+    """Passes over the records in a round, as the method has it."""
+    batch: int = Field(default=32, ge=1)
+    """Records in a minibatch, as the method has it."""
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    """Of Adam, as the method has it."""
+    dropout: float = Field(default=0.5, ge=0, lt=1)
+    """Share of the features that is dropped in training, as the method has it."""
+    activation: Literal["relu", "none"] = "relu"
+    """What a body ends in, as the method has it."""
+
+    @model_validator(mode="after")
+    def _each_by_itself(self) -> Self:
+        if any(each.name == "resnet16" for each in self.bodies):
+            raise ValueError(
+                "bodies: resnet16 given, whose batch normalisation a stack of bodies cannot train; allowed: "
+                "resnet16_group, or another body"
+            )
+        return self
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        """Train surrogates for every client that is asked about, and score its candidates.
+
+        Returns:
+            Scores `messages/surrogate_bodies`, log-likelihood ratios of the game's candidates in their order, NaN
+            where the client sends no record of their class. Artifacts: `clients`, whose candidate each is;
+            `senders`, and for each of them `architectures`, the position in `bodies` of the one whose sums are
+            nearest, and `distances` to the sums of each, shape (senders, architectures).
+
+        Raises:
+            NotRunError: Nobody asks, or the attacker has no images of some class.
+            NothingToReadError: No client's sums without noise, with the head of every round.
+        """
+        game, own = knowledge.game, knowledge.attacker
+        if game is None or own is None:
+            raise NotRunError("there are no candidates, or no images of the attacker's own")
+        sent_by = [each for name in game.questions if (each := seen(view, name)) is not None]
+        if not sent_by:
+            raise NothingToReadError(
+                "the view holds no client's class sums and counts of every round, without noise, beside the heads "
+                "that the server sent before them"
+            )
+        values = {name: np.full(len(asked), np.nan) for name, asked in game.questions.items()}
+        distances = np.zeros((len(sent_by), len(self.bodies)))
+        with knowledge.progress.step("surrogate bodies") as advance:
+            for number, sent in enumerate(sent_by):
+                advance(number, len(sent_by))
+                asked = game.questions[sent.sender]
+                made = [
+                    self.surrogates_of(place, sent, own, asked, knowledge) for place in range(len(self.bodies))
+                ]
+                distances[number] = [each.distance(sent) for each in made]
+                used = made if self.public_seed is None else [made[int(distances[number].argmin())]]
+                score(values[sent.sender], used, sent, asked.labels)
+        clients = np.concatenate([[name] * len(each) for name, each in game.questions.items()]).astype(np.str_)
+        return AttackResult(
+            NAME,
+            scores={KEY: np.concatenate(list(values.values()))},
+            artifacts={
+                "clients": clients,
+                "senders": np.array([sent.sender for sent in sent_by], np.str_),
+                "architectures": distances.argmin(axis=1),
+                "distances": distances,
+            },
+        )
+
+    def surrogates_of(
+        self, place: int, sent: Sent, own: Records, asked: Records, knowledge: Knowledge
+    ) -> Surrogates:
+        """Surrogates of one architecture for one client: features of its candidates, and sums of their own."""
+        seeds = knowledge.seeds.child(str(place), sent.sender)
+        rng = seeds.numpy("records")
+        rows = np.stack([alike(own.labels, sent.counts, rng) for _ in range(self.surrogates)])
+        labels, width = own.labels[rows], sent.sums.shape[2]
+        stack = Stack(
+            [self._body(place, own.image_shape, width, number, seeds) for number in range(self.surrogates)],
+            knowledge.device,
+        )
+        draws = torch.Generator().manual_seed(seeds.integer("training"))
+        images = to_tensor(own.images[rows], knowledge.device)
+        recipe = Recipe(self.local_epochs, self.batch, self.learning_rate, self.dropout)
+        kept, firsts = np.unique(rows, return_inverse=True)
+        member = labels[..., None] == np.arange(len(sent.counts))
+        candidates, sums = [], []
+        for head in sent.heads:
+            stack.train(
+                images,
+                torch.tensor(labels, device=knowledge.device),
+                torch.tensor(head, dtype=torch.float32, device=knowledge.device),
+                recipe,
+                draws,
+            )
+            candidates.append(stack.features(asked.images))
+            of_own = stack.features(own.images[kept])[np.arange(len(rows))[:, None], firsts.reshape(rows.shape)]
+            sums.append(np.einsum("snc,snm->scm", member, of_own))
+        return Surrogates(np.stack(candidates, axis=2), np.stack(sums, axis=1))
+
+    def _body(self, place: int, shape: tuple[int, int, int], width: int, number: int, seeds: Seeds) -> nn.Module:
+        # The method's own stream of its first body; with a public seed everybody can draw from it.
+        known = None if self.public_seed is None else Seeds(self.public_seed).integer("body", "0")
+        start = seeds.integer("body", str(number)) if known is None else known
+        body = build_body(self.bodies[place], shape, width, start)
+        return nn.Sequential(body, nn.ReLU()) if self.activation == "relu" else body
