@@ -61,6 +61,7 @@ class TrappedSums(Parameters):
 
     facts: ClassVar[AttackFacts] = AttackFacts(
         gives=("vectors",),
+        needs=("malicious_server",),
         reads=("class_sums", ("class_means", "class_counts")),
         cost=_seconds,
     )

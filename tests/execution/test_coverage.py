@@ -40,6 +40,13 @@ def test_attacks_that_apply_and_are_not_in_the_plan_are_named_with_what_would_de
     assert coverage(view_of("other"), [], attacks=(), audits=()) == ()
 
 
+def test_what_only_a_malicious_server_sends_is_untested_of_no_honest_one() -> None:
+    seen = view_of("class_sums", "class_counts")
+    assert "trapped_sums" not in {row.attack for row in coverage(seen, [], attacks=(), audits=())}
+    trapped = View(seen.messages, 2, ThreatModel(server="malicious"))
+    assert "trapped_sums" in {row.attack for row in coverage(trapped, [], attacks=(), audits=())}
+
+
 def test_an_attack_that_found_nothing_to_read_does_not_apply() -> None:
     """Second moments may be expected of covariances, and only full ones hold any."""
     seen = view_of("mixture_means", "mixture_covariances", "class_counts")

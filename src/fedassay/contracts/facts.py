@@ -34,7 +34,7 @@ ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "coun
 Readable: TypeAlias = "FieldKind | Literal['model', 'generator']"
 """What an attack reads of a view: a kind of fields, or a classifier or generator that the messages carry."""
 
-AttackNeed = Literal["attacker_records", "backbone_gradients", "membership_game", "attributes"]
+AttackNeed = Literal["attacker_records", "backbone_gradients", "membership_game", "attributes", "malicious_server"]
 """What an attack needs beside messages; one that needs nothing runs on any captured transcript."""
 
 AuditNeed = Literal["generator", "known_members", "another_run"]
@@ -52,6 +52,7 @@ ATTACK_NEED_WORDS: Mapping[AttackNeed, str] = {
     "backbone_gradients": "a backbone whose gradients the attacker has (threat.backbone: white_box)",
     "membership_game": "records of which it is known whether a client holds them",
     "attributes": "a sensitive attribute of the records (data.attributes)",
+    "malicious_server": "a server that chooses what it sends out (threat.server: malicious)",
 }
 """What an attack needs beside messages, in words."""
 

@@ -62,7 +62,9 @@ def coverage(
     for name, facts in _installed():
         own = [finding for finding in findings if finding.attack == name and finding.audit in judged]
         tried = [finding for finding in own if finding.verdict != "not_run"]
-        if tried or (facts.applies(kinds) and name not in idle):
+        # What an honest server never sends, no attack reads: nothing is untested for that.
+        trapped = "malicious_server" not in facts.needs or view.threat.server == "malicious"
+        if tried or (trapped and facts.applies(kinds) and name not in idle):
             rows.append(_row(name, own, another) if own else _not_run(name, facts, run, judged, another))
     for name, audit in every_audit().items():
         if "generator" in audit.needs and not audit.judges and "generator" in kinds:

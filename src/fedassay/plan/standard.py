@@ -69,6 +69,8 @@ def meets(need: AttackNeed, plan: Plan) -> bool:
     """Whether a plan has what an attack needs; what only a run can tell is left to the run."""
     if need == "attacker_records":
         return plan.data.split.attacker > 0 or plan.data.attacker_from is not None
+    if need == "malicious_server":
+        return plan.threat.server == "malicious"
     if need == "attributes":
         return bool(plan.data.attributes)
     return need != "backbone_gradients" or (plan.threat.backbone != "black_box" and plan.data.features is None)
