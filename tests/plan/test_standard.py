@@ -42,7 +42,7 @@ def test_standard_is_everything_that_the_plan_can_run() -> None:
 
 
 def test_what_the_plan_has_nothing_for_is_left_out() -> None:
-    private = {"data": {"name": "digits", "split": {"private": 0.3, "test": 0.2}}}
+    private = {"data": {"name": "digits", "split": {"private": 0.3, "test": 0.2}}, "threat": {}}
     names = {attack.name for attack in _scenario("standard", "standard", **private).attacks}
     assert "feature_diffusion" not in names
     assert "membership" in names
