@@ -12,12 +12,13 @@ hold as many records of each label as the real one does, which the adversary is 
 
 - `online`: a random half of the candidates of each label, and the other half in the next one (Carlini et al. 2022,
   "Membership Inference Attacks From First Principles"), so that every candidate is in exactly half of them.
-- `offline`: records of the adversary's own, so that no candidate is in any of them.
+- `offline`: records of the adversary's own, so that no candidate is in any of them. Who has online shadows needs
+  none: half of those are without a given candidate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -72,10 +73,15 @@ class Shadow:
     Attributes:
         view: What the adversary sees of it, under the plan's threat model.
         included: For every client with candidates, which of them it was computed from, shape (n,).
+        signals: What attacks have read from the view, by what they asked: controls ask the same again. A copy with
+            another view starts without any.
     """
 
     view: View
     included: Mapping[str, NDArray[np.bool_]]
+    signals: dict[Hashable, NDArray[np.float64]] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, eq=False)
