@@ -211,7 +211,8 @@ class Membership(Parameters):
                     continue
                 try:
                     with knowledge.progress.step(f"{kind} shadows") as advance:
-                        shadows = game.shadows(kind, self.shadows, advance)
+                        halved = kind != _KINDS[test]
+                        shadows = game.shadows(kind, self.shadows, advance, halved=halved)
                 except NotRunError as error:
                     notes.append(f"{test}: {error}")
                     continue
