@@ -25,8 +25,7 @@ other records is the audit's, not this attack's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -38,6 +37,7 @@ from fedassay.attacks.membership.scores import lira_offline, lira_online, rmia
 from fedassay.attacks.membership.signals import (
     MESSAGE_KINDS,
     Group,
+    Reader,
     Source,
     as_columns,
     as_ratio,
@@ -56,7 +56,6 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
 from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
-from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Parameters
 
 Matrix = NDArray[np.float64]
@@ -74,38 +73,6 @@ _SOURCES: tuple[Source, ...] = ("messages", "model", "generator")
 
 _KINDS: dict[str, Kind] = {"lira_online": "online", "lira_offline": "offline", "rmia": "offline"}
 """Shadows of tests that need some."""
-
-Signals = Callable[[View, Group, Records], Matrix]
-
-
-@dataclass(frozen=True, eq=False)
-class _Reader:
-    """Reads signals, those of one view, sender and records once.
-
-    Attributes:
-        read: Computes them.
-        what: Names them, beside view, sender and records; None: those of shadows are read anew by every attack.
-        own: Those of the view that is attacked.
-    """
-
-    read: Signals
-    what: Hashable = None
-    own: dict[Hashable, Matrix] = field(default_factory=dict)
-
-    def __call__(self, seen: View | Shadow, group: Group, records: Records) -> Matrix:
-        """Signals of records, shape (n, k)."""
-        if isinstance(seen, View):
-            return self._kept(self.own, seen, group, records)
-        if self.what is None:
-            return self.read(seen.view, group, records)
-        return self._kept(seen.signals, seen.view, group, records)
-
-    def _kept(self, kept: dict[Hashable, Matrix], seen: View, group: Group, records: Records) -> Matrix:
-        content = digest_arrays({"images": records.images, "labels": records.labels})
-        key = (self.what, group, content)
-        if key not in kept:
-            kept[key] = self.read(seen, group, records)
-        return kept[key]
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
@@ -245,7 +212,7 @@ class Membership(Parameters):
 
     def _signals(
         self, source: Source, knowledge: Knowledge, people: Population | None, game: MembershipGame
-    ) -> _Reader:
+    ) -> Reader:
         def of_messages(seen: View, group: Group, records: Records) -> Matrix:
             assert people is not None
             known = np.sum([game.sizes[name] for name in group.clients], axis=0)
@@ -261,16 +228,16 @@ class Membership(Parameters):
 
         return {
             # What messages say depends on the population and on sizes as well.
-            "messages": _Reader(of_messages),
-            "model": _Reader(of_model, source),
-            "generator": _Reader(of_generator, (source, self.levels, self.draws, knowledge.seeds)),
+            "messages": Reader(of_messages),
+            "model": Reader(of_model, source),
+            "generator": Reader(of_generator, (source, self.levels, self.draws, knowledge.seeds)),
         }[source]
 
     def _score(
         self,
         test: Test,
         source: Source,
-        signals: _Reader,
+        signals: Reader,
         people: Population | None,
         view: View,
         group: Group,
