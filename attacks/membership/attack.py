@@ -10,7 +10,8 @@ broadcast is:
 - `model`: classifiers that were sent, or a broadcast head; the signal is the logit of the own class's
   probability. `generator`: the log-likelihood under a diffusion model, of several noises at each level, or under
   a decoder, at the best latent vector (`fedassay.exchange.models.ScoringGenerator`). Both by `loss` (the signal
-  alone, one threshold for all: Yeom et al. 2018), `lira_online`, `lira_offline` and `rmia` (`scores`).
+  alone, one threshold for all: Yeom et al. 2018), `lira_online`, `lira_offline` and `rmia` (`scores`). The last
+  two have offline shadows only where no online ones are made.
 
 Assumes: the method, the backbone, and how many records of each class a client has; records of its own from the
 clients' distribution for the population's law and for offline shadows. LiRA online simulates with the candidates
@@ -24,7 +25,7 @@ other records is the audit's, not this attack's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -36,6 +37,7 @@ from fedassay.attacks.membership.scores import lira_offline, lira_online, rmia
 from fedassay.attacks.membership.signals import (
     MESSAGE_KINDS,
     Group,
+    Reader,
     Source,
     as_columns,
     as_ratio,
@@ -69,12 +71,13 @@ _JOINT = 4_000
 
 _SOURCES: tuple[Source, ...] = ("messages", "model", "generator")
 
-Signals = Callable[[View, Group, Records], Matrix]
+_KINDS: dict[str, Kind] = {"lira_online": "online", "lira_offline": "offline", "rmia": "offline"}
+"""Shadows of tests that need some."""
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
-    # Shadow releases run every method anew, of each of two kinds.
-    return float(2 * given["shadows"] * load.seconds)
+    # Shadow releases run every method anew.
+    return float(given["shadows"] * load.seconds * any(test in _KINDS for test in given["tests"]))
 
 
 @register("attack", "membership")
@@ -93,7 +96,7 @@ class Membership(Parameters):
     )
     """Tests to run, where they apply to what is seen."""
     shadows: int = Field(default=16, ge=0)
-    """Shadow releases of each kind; below 4 the tests that need them are left out."""
+    """Shadow releases; below 4 the tests that need them are left out."""
     levels: tuple[float, ...] = Field(default=(0.1, 0.25, 0.5), min_length=1)
     """Noise levels that diffusion models are asked at, in (0, 1)."""
     draws: int = Field(default=8, ge=1)
@@ -101,7 +104,7 @@ class Membership(Parameters):
     gamma: float = Field(default=1.0, ge=1)
     """RMIA: by how much the candidate's likelihood ratio must beat a population record's."""
     offline_scale: float = Field(default=0.3, ge=0, le=1)
-    """RMIA: a, from the probability without a record to that over releases with and without it."""
+    """RMIA by offline shadows: a, from the probability without a record to that with and without it."""
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
         """Score every candidate by every test that applies.
@@ -162,7 +165,7 @@ class Membership(Parameters):
         places = _places(game)
         signals = self._signals(source, knowledge, people, game)
         for test in wanted:
-            kind: Kind | None = {"lira_online": "online", "lira_offline": "offline", "rmia": "offline"}.get(test)  # type: ignore[assignment]
+            kind = self._kind(test)
             shadows: tuple[Shadow, ...] = ()
             if kind is not None:
                 if self.shadows < _FEWEST_SHADOWS:
@@ -170,9 +173,13 @@ class Membership(Parameters):
                         f"{test} needs at least {_FEWEST_SHADOWS} shadow releases, {self.shadows} are asked for"
                     )
                     continue
+                if test == "rmia" and (game.population is None or not len(game.population)):
+                    notes.append(f"{test}: the adversary has no records of its own to compare candidates with")
+                    continue
                 try:
                     with knowledge.progress.step(f"{kind} shadows") as advance:
-                        shadows = game.shadows(kind, self.shadows, advance)
+                        halved = kind != _KINDS[test]
+                        shadows = game.shadows(kind, self.shadows, advance, halved=halved)
                 except NotRunError as error:
                     notes.append(f"{test}: {error}")
                     continue
@@ -194,9 +201,18 @@ class Membership(Parameters):
                 found[test] = values
         return found
 
+    def _kind(self, test: Test) -> Kind | None:
+        """The shadows that a test compares with; None: it needs none.
+
+        Every candidate is out of half of the online shadows: where these are made anyway, LiRA offline compares
+        with those, and RMIA takes all of them, as its online form does.
+        """
+        kind = _KINDS.get(test)
+        return "online" if kind is not None and "lira_online" in self.tests else kind
+
     def _signals(
         self, source: Source, knowledge: Knowledge, people: Population | None, game: MembershipGame
-    ) -> Signals:
+    ) -> Reader:
         def of_messages(seen: View, group: Group, records: Records) -> Matrix:
             assert people is not None
             known = np.sum([game.sizes[name] for name in group.clients], axis=0)
@@ -210,13 +226,18 @@ class Membership(Parameters):
             noise = knowledge.seeds.child("levels", group.sender)
             return generator_signals(seen, group.sender, records, self.levels, self.draws, noise)
 
-        return {"messages": of_messages, "model": of_model, "generator": of_generator}[source]
+        return {
+            # What messages say depends on the population and on sizes as well.
+            "messages": Reader(of_messages),
+            "model": Reader(of_model, source),
+            "generator": Reader(of_generator, (source, self.levels, self.draws, knowledge.seeds)),
+        }[source]
 
     def _score(
         self,
         test: Test,
         source: Source,
-        signals: Signals,
+        signals: Reader,
         people: Population | None,
         view: View,
         group: Group,
@@ -233,23 +254,26 @@ class Membership(Parameters):
         target = signals(view, group, asked)
         if test == "loss":
             return np.asarray(target.mean(axis=1))
-        under = np.stack([signals(shadow.view, group, asked) for shadow in shadows])
+        under = np.stack([signals(shadow, group, asked) for shadow in shadows])
+        included = np.stack(
+            [np.concatenate([shadow.included[name] for name in group.clients]) for shadow in shadows]
+        )
         if test == "lira_online":
-            included = np.stack(
-                [np.concatenate([shadow.included[name] for name in group.clients]) for shadow in shadows]
-            )
             return lira_online(target, under, included)
+        online = self._kind(test) == "online"
         if test == "lira_offline":
-            return lira_offline(target, under)
+            return lira_offline(target, under, included if online else None)
         assert game.population is not None
         rng = knowledge.seeds.numpy("population", group.sender)
         chosen = rng.permutation(len(game.population))[:_POPULATION]
         people_asked = game.population.take(np.sort(chosen))
         usual = signals(view, group, people_asked)
-        usual_under = np.stack([signals(shadow.view, group, people_asked) for shadow in shadows])
+        usual_under = np.stack([signals(shadow, group, people_asked) for shadow in shadows])
         if source == "model":
             logs = [_log_probability(each) for each in (target, under, usual, usual_under)]
-            return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma, offline_scale=self.offline_scale)
+            # Half of the online shadows hold a candidate: their mean is the probability without knowing.
+            scale = None if online else self.offline_scale
+            return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma, offline_scale=scale)
         pixels = float(np.prod(asked.images.shape[1:]))
         logs = [pixels * each[..., 0] for each in (target, under, usual, usual_under)]
         return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma)

@@ -54,7 +54,7 @@ def lira_online(target: Matrix, shadows: Matrix, included: NDArray[np.bool_]) ->
     return np.where(usable[:, 0], log_in - log_out, 0.0)
 
 
-def lira_offline(target: Matrix, shadows: Matrix) -> Matrix:
+def lira_offline(target: Matrix, shadows: Matrix, included: NDArray[np.bool_] | None = None) -> Matrix:
     """How far a candidate's signal lies above those of releases that never held it, in standard deviations.
 
     One-sided, as "in" is not modelled: the mean over the signals of (x - mean) / s, with s pooled over the
@@ -62,14 +62,28 @@ def lira_offline(target: Matrix, shadows: Matrix) -> Matrix:
 
     Args:
         target: Shape (n, k).
-        shadows: Shape (S, n, k), S at least 2, no candidate in any.
+        shadows: Shape (S, n, k).
+        included: Whether each candidate was in each shadow, shape (S, n); None: in none.
+
+    Returns:
+        Shape (n,), NaN for a candidate that fewer than two shadows are without.
     """
-    mean = shadows.mean(axis=0)
-    variance = shadows.var(axis=0, ddof=1)
-    if len(shadows) < _EACH:
-        variance = np.broadcast_to(variance.mean(axis=0), variance.shape)
+    outside = np.ones(shadows.shape[:2], np.bool_) if included is None else ~included
+    if included is not None:
+        # Candidates are compared with different shadows: what one does to all signals alike must not tell them.
+        shadows = shadows - shadows.mean(axis=1, keepdims=True) + shadows.mean(axis=(0, 1))
+    outside = outside[..., None]
+    counts = outside.sum(axis=0)
+    freedom = np.maximum(counts - 1, 0)
+    mean = np.where(outside, shadows, 0.0).sum(axis=0) / np.maximum(counts, 1)
+    squares = (np.where(outside, shadows - mean, 0.0) ** 2).sum(axis=0)
+    if counts.min() < _EACH:
+        variance = np.broadcast_to(squares.sum(axis=0) / max(int(freedom.sum()), 1), squares.shape)
+    else:
+        variance = squares / freedom
     floor = _SHRINKAGE * variance.mean(axis=0) + 1e-12
-    return np.asarray(((target - mean) / np.sqrt(variance + floor)).mean(axis=1))
+    scores = ((target - mean) / np.sqrt(variance + floor)).mean(axis=1)
+    return np.where(freedom[:, 0] > 0, scores, np.nan)
 
 
 def rmia(

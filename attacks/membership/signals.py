@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.attacks.membership.tracing import evidence
-from fedassay.contracts.membership import HeadScores
+from fedassay.contracts.membership import HeadScores, Shadow
 from fedassay.data.records import Records
 from fedassay.exchange.message import FieldKind
 from fedassay.exchange.models import ScoringGenerator, label_logits
@@ -18,6 +18,7 @@ from fedassay.exchange.transcript import AGGREGATE, SERVER
 from fedassay.exchange.view import View
 from fedassay.mixtures.population import Population
 from fedassay.support.errors import NotRunError
+from fedassay.support.hashing import digest_arrays
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
 
@@ -41,6 +42,39 @@ class Group:
 
     sender: str
     clients: tuple[str, ...]
+
+
+Signals = Callable[[View, Group, Records], Matrix]
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Reads signals, those of one view, sender and records once.
+
+    Attributes:
+        read: Computes them.
+        what: Names them, beside view, sender and records; None: those of shadows are read anew by every attack.
+        own: Those of the view that is attacked.
+    """
+
+    read: Signals
+    what: Hashable = None
+    own: dict[Hashable, Matrix] = field(default_factory=dict)
+
+    def __call__(self, seen: View | Shadow, group: Group, records: Records) -> Matrix:
+        """Signals of records, shape (n, k)."""
+        if isinstance(seen, View):
+            return self._kept(self.own, seen, group, records)
+        if self.what is None:
+            return self.read(seen.view, group, records)
+        return self._kept(seen.signals, seen.view, group, records)
+
+    def _kept(self, kept: dict[Hashable, Matrix], seen: View, group: Group, records: Records) -> Matrix:
+        content = digest_arrays({"images": records.images, "labels": records.labels})
+        key = (self.what, group, content)
+        if key not in kept:
+            kept[key] = self.read(seen, group, records)
+        return kept[key]
 
 
 def groups_of(source: Source, view: View, clients: Sequence[str]) -> list[Group]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
 from fedassay.contracts.facts import Given, MethodFacts
-from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.method import MethodInput, Model, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
@@ -45,7 +45,7 @@ from fedassay.methods.feddiff.server import (
     joined,
     kept,
 )
-from fedassay.methods.shared.classifiers import of_network
+from fedassay.methods.shared.classifiers import MadeWhenAsked, of_network
 from fedassay.methods.shared.dp_sgd import training_mechanism, training_release
 from fedassay.methods.shared.heads import OVERFITTED
 from fedassay.methods.shared.local_heads import Ensemble
@@ -218,19 +218,36 @@ class FedDiff(Parameters):
         generators = self._generators(messages, asked, task)
         if not generators:
             raise DataError("feddiff: no client's histogram has a positive count")
-        sampled, notes = self._sampled(generators, messages, run, task)
-        with task.progress.step("global classifier"):
-            classifier = self.classifier.fit(sampled, task, "classifier")
+        model: Model
+        utility: dict[str, float] = {}
+        notes: tuple[str, ...] = ()
+        if task.simulated:
+            model = MadeWhenAsked(lambda: self._served(generators, messages, run, task)[0])
+        else:
+            model, utility, notes = self._served(generators, messages, run, task)
         sent = float(sum(message.fields["weights"].size for message in messages))
         return Outcome(
             Transcript("feddiff", task.classes, tuple(messages), task.privacy.claim(self._source)),
-            Ensemble([of_network(classifier.module)]),
-            utility={"generated_images": float(len(sampled))},
+            model,
+            utility=utility,
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             mechanisms=self._mechanisms(budget, task),
             generators=generators,
             notes=(*asked.notes, *notes),
         )
+
+    def _served(
+        self,
+        generators: Mapping[str, DiffusionGenerator],
+        messages: Sequence[Message],
+        run: str,
+        task: MethodInput,
+    ) -> tuple[Model, dict[str, float], tuple[str, ...]]:
+        """What the server makes of the messages: its classifier, figures and notes."""
+        sampled, notes = self._sampled(generators, messages, run, task)
+        with task.progress.step("global classifier"):
+            classifier = self.classifier.fit(sampled, task, "classifier")
+        return Ensemble([of_network(classifier.module)]), {"generated_images": float(len(sampled))}, notes
 
     @property
     def _source(self) -> str:

@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedassay.contracts.facts import Given, MethodFacts
-from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.method import MethodInput, Model, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.methods.shared.classifiers import Classifiers, of_network, read, write
+from fedassay.methods.shared.classifiers import Classifiers, MadeWhenAsked, of_network, read, write
 from fedassay.methods.shared.decoders import TRUNCATION, DecoderGenerator
 from fedassay.methods.shared.dp_sgd import DpSgd, training_mechanism, training_release
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
@@ -142,6 +142,23 @@ class FedCVAE(Parameters):
         generators = self._generators(messages, asked, task)
         if not generators:
             raise DataError("fedcvae: no client's histogram has a positive count")
+        model: Model
+        if task.simulated:
+            model = MadeWhenAsked(lambda: self._served(generators, task))
+        else:
+            model = self._served(generators, task)
+        sent = float(sum(message.fields["decoder"].size for message in messages))
+        return Outcome(
+            Transcript("fedcvae", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
+            model,
+            communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            mechanisms=self._mechanisms(noise, task),
+            generators=generators,
+            notes=asked.notes,
+        )
+
+    def _served(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> Ensemble:
+        """The server's classifier, of what the decoders draw."""
         sampled = self._sampled(generators, task)
         classifier = self.classifier.network(0, sampled, task)
         generator = torch.Generator().manual_seed(task.seeds.integer("classifier"))
@@ -156,15 +173,7 @@ class FedCVAE(Parameters):
             generator=generator,
             optimizer=self.classifier.optimizer,
         )
-        sent = float(sum(message.fields["decoder"].size for message in messages))
-        return Outcome(
-            Transcript("fedcvae", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
-            Ensemble([of_network(classifier.module)]),
-            communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
-            mechanisms=self._mechanisms(noise, task),
-            generators=generators,
-            notes=asked.notes,
-        )
+        return Ensemble([of_network(classifier.module)])
 
     def _noise(self, task: MethodInput) -> _Noise | None:
         if not task.privacy.private:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
@@ -12,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
 from fedassay.backbones.base import initialised
-from fedassay.contracts.method import MethodInput
+from fedassay.contracts.method import MethodInput, Model
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -24,7 +26,7 @@ from fedassay.methods.shared.sent_networks import SentNetwork
 from fedassay.nets.bodies import BodySpec, build_body, features_of, read_bodies
 from fedassay.nets.state import read_tensors, state_of, write_tensors
 from fedassay.support.optimisation import OptimizerKey
-from fedassay.support.types import Frozen
+from fedassay.support.types import Frozen, Ints
 
 Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
 Start = Literal["random", "backbone"]
@@ -184,6 +186,25 @@ def write(module: nn.Module, values: NDArray[np.float32]) -> None:
 def sent_classifiers(members: Sequence[LocalNetwork]) -> dict[tuple[str, int], SentNetwork]:
     """What each member's message computes, by sender and round."""
     return {(member.name, 0): SentNetwork(member.module, read(member.module)) for member in members}
+
+
+@dataclass(frozen=True, eq=False)
+class MadeWhenAsked:
+    """A global model that a server makes of what was sent, which reruns by attacks and audits hardly ever look at.
+
+    Attributes:
+        make: Makes the model: a function of the messages and of named streams, so that when changes nothing.
+    """
+
+    make: Callable[[], Model]
+
+    @cached_property
+    def _made(self) -> Model:
+        return self.make()
+
+    def predict(self, records: Records) -> Ints:
+        """Predicted classes, shape (n,)."""
+        return self._made.predict(records)
 
 
 def of_network(module: nn.Module) -> Callable[[Records], NDArray[np.float64]]:

@@ -12,12 +12,13 @@ hold as many records of each label as the real one does, which the adversary is 
 
 - `online`: a random half of the candidates of each label, and the other half in the next one (Carlini et al. 2022,
   "Membership Inference Attacks From First Principles"), so that every candidate is in exactly half of them.
-- `offline`: records of the adversary's own, so that no candidate is in any of them.
+- `offline`: records of the adversary's own, so that no candidate is in any of them. Who has online shadows needs
+  none: half of those are without a given candidate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -72,10 +73,15 @@ class Shadow:
     Attributes:
         view: What the adversary sees of it, under the plan's threat model.
         included: For every client with candidates, which of them it was computed from, shape (n,).
+        signals: What attacks have read from the view, by what they asked: controls ask the same again. A copy with
+            another view starts without any.
     """
 
     view: View
     included: Mapping[str, NDArray[np.bool_]]
+    signals: dict[Hashable, NDArray[np.float64]] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +94,8 @@ class MembershipGame:
         population: The adversary's own records, or None.
         simulate: Runs the method on records of every client (in the order of `sizes`) and gives the view.
         seeds: Of the shadows.
-        most: Shadows of a kind at most where fewer than `MANY` are asked for, as in controls; None: as many as are
-            asked for.
+        most: Shadows of a kind at most where fewer than `MANY` are asked for, as in controls, or twice as many
+            where half of them count; None: as many as are asked for.
         kept: Shadows made so far.
         gallery: Every client's records among the strangers that no client holds, in random order: what an attacker
             may have collected. None: the candidates of all questions.
@@ -109,8 +115,16 @@ class MembershipGame:
     spread: float = 0.0
     why: str = ""
 
-    def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
+    def shadows(
+        self, kind: Kind, count: int, advance: Callable[[int, int], None], *, halved: bool = False
+    ) -> tuple[Shadow, ...]:
         """The first `count` shadows of a kind, made when they are first asked for.
+
+        Args:
+            kind: Whether candidates are in.
+            count: At most so many.
+            advance: Told of each that is made.
+            halved: Whether those alone count that are without a candidate, half of the `online` ones.
 
         Raises:
             NotRunError: `offline`, and the adversary has no records; or the method fails on such records.
@@ -118,7 +132,7 @@ class MembershipGame:
         if kind == "offline" and (self.population is None or not len(self.population)):
             raise NotRunError("the adversary has no records of its own to make offline shadow releases of")
         if self.most is not None and count < MANY:
-            count = min(count, self.most)
+            count = min(count, self.most * (2 if halved else 1))
         for number in range(count):
             if (kind, number) not in self.kept:
                 advance(number, count)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
-from fedassay.support.progress import SILENT
+from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
 
 MakeTask = Callable[..., MethodInput]
@@ -354,6 +355,68 @@ def test_generators_that_memorized_are_caught(make_task: MakeTask) -> None:
     assert min(found.values()) > 0.95
 
 
+@dataclass(frozen=True, eq=False)
+class Counting:
+    """A generator that counts how often it is asked for losses."""
+
+    inner: MemorizedDiffusion
+    calls: Counter[int]
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> NDArray[np.uint8]:
+        raise AssertionError
+
+    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:
+        self.calls[id(self)] += 1
+        return self.inner.losses(records, levels, seeds)
+
+
+@pytest.mark.parametrize("kind", ["online", "offline"])
+def test_every_shadow_is_made_once_and_read_once(make_task: MakeTask, kind: str) -> None:
+    task, calls = make_task(clients=1, records=60), Counter[int]()
+
+    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
+        del seeds
+        kept = clients[0].images.reshape(len(clients[0]), -1) / 127.5 - 1
+        model = Counting(MemorizedDiffusion(kept, clients[0].images.shape[1:]), calls)
+        return View((), 10, ThreatModel(), generators={clients[0].name: model})
+
+    game = make_game(task.clients, task.test, task.public, simulate, Seeds(1), classes=10)
+    tests = ("loss", "lira_online", "lira_offline", "rmia") if kind == "online" else ("lira_offline", "rmia")
+    attack, seen = Membership(tests=tests, shadows=8), simulate(task.clients, Seeds(0))
+    first = attack.run(seen, knowledge(task, game))
+    # The candidates and the population, each of the release and of eight shadows.
+    assert {made for made, _ in game.kept} == {kind}
+    assert sorted(calls.values()) == [2] * 9
+    again = attack.run(simulate(task.clients, Seeds(0)), knowledge(task, game))
+    assert sorted(calls.values()) == [2] * 10
+    for name, scores in first.scores.items():
+        np.testing.assert_array_equal(scores, again.scores[name])
+    # Other signals are not taken for these.
+    Membership(tests=tests, shadows=8, draws=2).run(seen, knowledge(task, game))
+    assert sorted(calls.values()) == [2] + [4] * 9
+
+
+def test_what_a_shadow_does_to_all_signals_tells_no_candidate() -> None:
+    target, shadows, included, _ = shadow_signals(40, 8, 1.0)
+    moved = shadows + 100 * np.random.default_rng(0).standard_normal((8, 1, 1))
+    found = lira_offline(target, moved, included) - lira_offline(target, shadows, included)
+    np.testing.assert_allclose(found, found[0], atol=1e-9)
+
+
+def test_lira_offline_compares_with_what_is_without_the_candidate() -> None:
+    target, shadows, included, _ = shadow_signals(30, 12, 1.0)
+    shadows -= shadows.mean(axis=1, keepdims=True)
+    included[:, 0] = True
+    found = lira_offline(target, shadows, included)
+    assert np.isnan(found[0])
+    assert not np.isnan(found[1:]).any()
+    outside = [shadows[~included[:, i], i, 0] for i in range(1, 30)]
+    squares = sum(float(((each - each.mean()) ** 2).sum()) for each in outside)
+    spread = np.sqrt(squares / sum(len(each) - 1 for each in outside))
+    naive = [(target[i, 0] - each.mean()) / spread for i, each in enumerate(outside, 1)]
+    np.testing.assert_allclose(found[1:], naive, rtol=1e-3)
+
+
 def test_generators_that_cannot_score_records_are_left_out(make_task: MakeTask) -> None:
     class Mute:
         def sample(self, count: int, seeds: Seeds, progress: object) -> NDArray[np.uint8]:
@@ -389,6 +452,7 @@ def test_without_records_of_its_own_the_adversary_says_what_it_leaves_out(make_t
         "messages/lira_online",
         "model/loss",
         "model/lira_online",
+        "model/lira_offline",
     }
     assert areas(result, truth)["messages/likelihood_ratio"] > 0.9
     assert any("rmia" in note for note in result.notes)

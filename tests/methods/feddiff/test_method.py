@@ -23,6 +23,7 @@ from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.methods.feddiff.method import FedDiff
 from fedassay.methods.feddiff.private import DiffusionDpSgd, Filtering, make_budget
 from fedassay.methods.feddiff.pydp_law import can_be_observed, pydp_experiment
+from fedassay.methods.feddiff.server import GlobalClassifier
 from fedassay.nets.generators import (
     GENERATORS,
     flatten_weights,
@@ -113,6 +114,24 @@ def test_messages_hold_what_they_say(make_task: MakeTask) -> None:
     images = outcome.generators["client/0"].sample(7, Seeds(0), SILENT)
     assert images.shape == (7, 8, 8, 1)
     assert images.dtype == np.uint8
+
+
+def test_a_rerun_makes_its_server_part_when_somebody_asks(
+    make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, fitted = make_task(records=60), []
+    whole = _quick(fmf="gaussian").run(task)
+    assert whole.model is not None
+    fit = GlobalClassifier.fit
+    monkeypatch.setattr(GlobalClassifier, "fit", lambda *given: fitted.append(given) or fit(*given))
+    rerun = _quick(fmf="gaussian").run(replace(task, simulated=True))
+    assert _bytes(rerun) == _bytes(whole)
+    assert set(rerun.generators) == set(whole.generators)
+    assert not fitted
+    assert rerun.model is not None
+    for _ in range(2):
+        assert np.array_equal(rerun.model.predict(task.test), whole.model.predict(task.test))
+    assert len(fitted) == 1
 
 
 def test_clients_may_have_different_generators(make_task: MakeTask) -> None:

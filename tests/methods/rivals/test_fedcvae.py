@@ -76,6 +76,16 @@ def test_samples_teach_a_classifier(make_task: MakeTask, changes: dict[str, obje
     assert (outcome.model.predict(task.test) == task.test.labels).mean() > 0.6
 
 
+def test_a_rerun_makes_its_server_part_when_somebody_asks(make_task: MakeTask) -> None:
+    task = make_task(records=60)
+    whole, rerun = (FedCVAE.model_validate(QUICK).run(replace(task, simulated=own)) for own in (False, True))
+    assert whole.model is not None
+    assert rerun.model is not None
+    sent = [[message.serialized for message in each.transcript.messages] for each in (whole, rerun)]
+    assert sent[0] == sent[1]
+    assert np.array_equal(rerun.model.predict(task.test), whole.model.predict(task.test))
+
+
 def test_generators_sample_images_of_the_senders_classes(make_task: MakeTask) -> None:
     task = make_task(clients=2, records=400, labels_of=[0, 1])
     outcome = FedCVAE.model_validate({**LEARNING, "classifier": {"local_epochs": 1}}).run(task)
