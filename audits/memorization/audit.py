@@ -49,7 +49,7 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
 from fedassay.records.record import Finding, Limit, Picture, PictureColumn
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Parameters
 
 FEWEST = 8
@@ -100,9 +100,9 @@ class MemorizationAudit(Parameters):
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding on all generators of the cell."""
         if not context.outcome.generators:
-            raise NotRunError("the method sends no generator")
+            raise NothingToReadError("the method sends no generator")
         if context.view.threat.view != "per_client":
-            raise NotRunError(f"the {context.view.threat.view} view shows no client's generator")
+            raise NothingToReadError(f"the {context.view.threat.view} view shows no client's generator")
         owners = [
             (distinct(own), generator)
             for name, generator in context.outcome.generators.items()

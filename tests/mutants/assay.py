@@ -75,7 +75,9 @@ SPECIFICITY = (
     "## Specificity",
     "Honest variations of private methods must not be flagged; findings on honest methods at finite epsilon must "
     "not be `leak`, `unsound` or `unsupported` (`tests/mutants/specificity.py` says what is a false alarm: fields "
-    "that leave exactly are leaks and no false alarms). The nominal rate of a whole run is 5 %.",
+    "that leave exactly are leaks and no false alarms). The nominal rate of a whole run is 5 %. A finding that "
+    "nothing of its kind is sent, as of memorization where there is no generator, does not apply: it is in neither "
+    "of the last two columns.",
 )
 LIMITS = (
     "## Limits of detection",
@@ -266,23 +268,26 @@ def _specificity(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None
     honest = [item for item in mutants if item["kind"] == "honest"]
     flagged = sum(item["outcome"] == "flagged" for item in honest)
     unclear = sum(item["outcome"] in ("inconclusive", "error") for item in honest)
-    first = _alarms(len(honest), flagged, unclear) if honest else (UNMEASURED,) * 3
+    first = _alarms(len(honest), flagged, unclear, 0) if honest else (UNMEASURED,) * 4
     rows: list[tuple[str, ...]] = [("honest variations of methods", *first)]
     audits = sorted((sweep or {"audits": {}})["audits"].items())
+    keys = ("findings", "alarms", "undecided", "idle")
     for audit, count in audits:
-        rows.append((f"findings of {audit}", *_alarms(count["findings"], count["alarms"], count["undecided"])))
+        rows.append((f"findings of {audit}", *_alarms(*(count[key] for key in keys))))
     if audits:
-        totals = (sum(count[key] for _, count in audits) for key in ("findings", "alarms", "undecided"))
+        totals = (sum(count[key] for _, count in audits) for key in keys)
         rows.append(("**findings of honest methods**", *_alarms(*totals)))
     if sweep is None:
-        rows.append(("findings of honest methods", *[UNMEASURED] * 3))
-    return _table(("what", "number", "false alarms, of those judged", "could not be judged"), rows)
+        rows.append(("findings of honest methods", *[UNMEASURED] * 4))
+    head = ("what", "number", "do not apply", "false alarms, of those judged", "could not be judged")
+    return _table(head, rows)
 
 
-def _alarms(total: int, alarms: int, unclear: int) -> tuple[str, str, str]:
-    """Findings, false alarms among those that were judged, and the share that was not."""
-    share = f"{unclear} of {total} ({100 * unclear / total:.0f} %)" if total else "0"
-    return str(total), _bounded(alarms, total - unclear), share
+def _alarms(total: int, alarms: int, unclear: int, idle: int) -> tuple[str, str, str, str]:
+    """Findings, those that do not apply, false alarms among those that were judged, and the share that was not."""
+    asked = total - idle
+    share = f"{unclear} of {asked} ({100 * unclear / asked:.0f} %)" if asked else "0"
+    return str(total), str(idle), _bounded(alarms, asked - unclear), share
 
 
 def _limits(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:

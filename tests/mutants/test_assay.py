@@ -67,7 +67,7 @@ def test_the_page_counts_by_fault() -> None:
     made = page(rows, None, "numpy 1")
     assert "| methods that leak | less noise | 2 | 1 | 1 of 2 (at most 97.5 %) | 0 |" in made
     assert "| **broken attacks** | all | 1 | 1 | 0 of 1 (at most 95 %) | 0 |" in made
-    assert "| honest variations of methods | 1 | 1 of 1 (at most 100 %) | 0 of 1 (0 %) |" in made
+    assert "| honest variations of methods | 1 | 0 | 1 of 1 (at most 100 %) | 0 of 1 (0 %) |" in made
     assert "| membership | share | records | copied | 1 | 0.1 | 0.1 | 0.1 |" in made
     assert "| membership | share | clients | copied | 1 | 0.9 | 0.9 | 0.9 |" in made
     assert "| membership | share | training records | copied | 1 | 0.2 | 0.2 | 0.2 |" in made
@@ -98,6 +98,9 @@ def _record(verdict: str, accounted: Any, exact: bool, **finding: Any) -> dict[s
     [
         (_record("no_leak_found", 1.0, False), "clear"),
         (_record("inconclusive", 1.0, False), "undecided"),
+        (_record("not_run", 1.0, False, obstacle={"kind": "nothing_to_read"}), "idle"),
+        (_record("not_run", 1.0, False, obstacle={"kind": "not_possible"}), "undecided"),
+        (_record("inconclusive", 1.0, False, obstacle={"kind": "nothing_to_read"}), "undecided"),
         (_record("leak", 1.0, False), "alarms"),
         (_record("unsound", 1.0, False, audit="dp_claim"), "alarms"),
         (_record("unsupported", 1.0, False, audit="dp_claim"), "alarms"),
@@ -112,6 +115,12 @@ def test_what_is_a_false_alarm(record: dict[str, Any], kind: str) -> None:
     total = summary([record])["total"]
     assert total.pop("findings") == 1
     assert {name for name, count in total.items() if count} == {kind}
+
+
+def test_what_does_not_apply_is_neither_judged_nor_unjudged() -> None:
+    counts = {"findings": 10, "alarms": 0, "undecided": 3, "idle": 2, "clear": 5, "aside": 0}
+    made = page([], {"audits": {"message": counts}, "limits": []}, "numpy 1")
+    assert "| findings of message | 10 | 2 | 0 of 5 (at most 45.1 %) | 3 of 8 (38 %) |" in made
 
 
 def test_how_much_stays_conclusive() -> None:
