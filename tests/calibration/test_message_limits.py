@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from fedassay.audits.memorization.judging import Memory, judge, planted_limit
+from fedassay.audits.memorization.detection_limit import planted_limit
+from fedassay.audits.memorization.judging import Memory, judge
 from fedassay.audits.memorization.scores import Scores
 from fedassay.audits.message.histogram_gain import smallest_saving
 from fedassay.audits.message.truth import rule_of_three
