@@ -75,8 +75,8 @@ SPECIFICITY = (
     "## Specificity",
     "Honest variations of private methods must not be flagged; findings on honest methods at finite epsilon must "
     "not be `leak`, `unsound` or `unsupported` (`tests/mutants/specificity.py` says what is a false alarm: fields "
-    "that leave exactly are leaks and no false alarms). The nominal rate of a whole run is 5 %. A finding that nothing "
-    "of its kind is sent, as of memorization where there is no generator, does not apply: it is in neither "
+    "that leave exactly are leaks and no false alarms). The nominal rate of a whole run is 5 %. A finding that "
+    "nothing of its kind is sent, as of memorization where there is no generator, does not apply: it is in none "
     "of the last two columns.",
 )
 LIMITS = (
