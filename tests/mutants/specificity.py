@@ -142,7 +142,8 @@ def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
             if finding.limit is not None:
                 limits.append((finding.audit, *finding.limit))
     total = {key: sum(own[key] for own in audits.values()) for key in ("findings", *names.values())}
-    return {"audits": audits, "total": total, "alarms": alarms, "limits": limits}
+    names_of = [f"{run['plan']['name'].removeprefix('specificity-')} {run['plan']['seeds'][0]}" for run in runs]
+    return {"audits": audits, "total": total, "alarms": alarms, "limits": limits, "runs": names_of}
 
 
 def still_conclusive(kept: Sequence[dict[str, str]], now: Sequence[Said]) -> dict[str, Any]:
