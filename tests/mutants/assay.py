@@ -178,6 +178,12 @@ def page(
     parts += [_between(kept, SENSITIVITY[-1], FAULTS[0])] if kept else [_sensitivity(mutants)]
     parts += [FAULTS[0], _between(kept, FAULTS[0], SPECIFICITY[0])] if kept else faults(drawn)
     parts += [*SPECIFICITY, _specificity(_honest(mutants, kept), sweep)]
+    if alarms := (sweep or {"alarms": []})["alarms"]:
+        rows = [
+            (each["plan"].removeprefix("specificity-"), each["cell"].replace(" |", ","), each["reason"])
+            for each in alarms
+        ]
+        parts += [_table(("false alarm on", "method, epsilon, delta, seed", "says"), rows)]
     of_plans = _between(kept, OF_PLANS, OF_SWEEP) if kept else _limits(_limits_of_plans(mutants))
     parts += [*LIMITS, OF_PLANS, of_plans, OF_SWEEP, _limits((sweep or {"limits": []})["limits"])]
     parts += ["## Measured with", versions or UNMEASURED]

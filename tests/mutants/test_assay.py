@@ -119,7 +119,10 @@ def test_what_is_a_false_alarm(record: dict[str, Any], kind: str) -> None:
 
 def test_what_does_not_apply_is_neither_judged_nor_unjudged() -> None:
     counts = {"findings": 10, "alarms": 0, "undecided": 3, "idle": 2, "clear": 5, "aside": 0}
-    made = page([], {"audits": {"message": counts}, "limits": [], "runs": ["digits 3"]}, "numpy 1")
+    alarm = {"plan": "specificity-digits", "cell": "fedcgs | 1.0 | 1e-05 | 3", "reason": "told"}
+    sweep = {"audits": {"message": counts}, "alarms": [alarm], "limits": [], "runs": ["digits 3"]}
+    made = page([], sweep, "numpy 1")
+    assert "| digits | fedcgs, 1.0, 1e-05, 3 | told |" in made
     assert "| findings of message | 10 | 2 | 0 of 5 (at most 45.1 %) | 3 of 8 (38 %) |" in made
     assert "Sweep of honest methods (data and seed of each run): digits 3." in made
 
@@ -138,6 +141,7 @@ def test_only_the_sweep_is_measured_again() -> None:
         counts = {"findings": number, "alarms": 0, "undecided": 0, "idle": 0, "clear": number, "aside": 0}
         sweep = {
             "audits": {"message": counts},
+            "alarms": [],
             "limits": [("message", "share", "client", "", number)],
             "runs": ["a 1"],
         }
