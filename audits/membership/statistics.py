@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.membership.judging import Releases, Scores, informed_finding
 from fedassay.audits.membership.separation import allowed_by
+from fedassay.audits.stats.gdp_bound import LEAST
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records
@@ -172,7 +173,10 @@ def _of_experiments(
     claim: PrivacyClaim,
     releases: int,
 ) -> Finding:
-    """Release every variant equally often on both sides, and both controls likewise."""
+    """Release every variant equally often on both sides, and both controls likewise.
+
+    The variant that is protected least is released as often by itself where its part of the releases is small.
+    """
     each = max(2, releases // len(variants))
 
     def parts(what: str, used: Sequence[Experiment]) -> list[Scores]:
@@ -186,7 +190,12 @@ def _of_experiments(
     silent = _joined([(zero[:half], zero[half : 2 * half]) for zero in same])
     audited = parts("audited", variants)
     # The record that its noise protects least, known before anything is drawn.
-    worst = audited[int(np.argmax([variant.mu for variant in variants]))]
+    least = int(np.argmax([variant.mu for variant in variants]))
+    worst = audited[least]
+    if each < LEAST <= releases:
+        # Its part of the releases is too small for the normal law of its scores to bound epsilon.
+        rng = context.seeds.numpy("membership", selection, "protected least")
+        worst = llr_scores(variants[least], reruns=releases, rng=rng)
     scored = Releases(
         selection,
         words,

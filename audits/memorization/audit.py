@@ -30,6 +30,7 @@ from pydantic import Field
 from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.memorization.altered import Altered, Watch, copies_metric, watched
 from fedassay.audits.memorization.controls import Redrawn, halves, overfitted
+from fedassay.audits.memorization.detection_limit import for_halves, planted_limit
 from fedassay.audits.memorization.facts import MEMORIZATION
 from fedassay.audits.memorization.judging import (
     Memory,
@@ -38,7 +39,6 @@ from fedassay.audits.memorization.judging import (
     histogram_of,
     judge,
     metrics_of,
-    planted_limit,
     tested_metrics,
 )
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score
@@ -51,7 +51,7 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
 from fedassay.records.record import Finding, Limit, Picture, PictureColumn
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 
@@ -108,9 +108,9 @@ class MemorizationAudit(Parameters):
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding on all generators of the cell."""
         if not context.outcome.generators:
-            raise NotRunError("the method sends no generator")
+            raise NothingToReadError("the method sends no generator")
         if context.view.threat.view != "per_client":
-            raise NotRunError(f"the {context.view.threat.view} view shows no client's generator")
+            raise NothingToReadError(f"the {context.view.threat.view} view shows no client's generator")
         owners = [
             (distinct(own), generator)
             for name, generator in context.outcome.generators.items()
@@ -136,7 +136,8 @@ class MemorizationAudit(Parameters):
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
             )
         memory = self._judge(scores, context, seeds.numpy("test"))
-        return [self._finding(memory, names, self._controls(owners, dealt, unseen, watch, context), context)]
+        controls = self._controls(owners, dealt, unseen, watch, context)
+        return [self._finding(memory, names, controls, context, len(unseen))]
 
     def _controls(
         self,
@@ -256,7 +257,7 @@ class MemorizationAudit(Parameters):
         return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
     def _finding(
-        self, memory: Memory, names: Sequence[str], controls: _Controls, context: AuditContext
+        self, memory: Memory, names: Sequence[str], controls: _Controls, context: AuditContext, unseen: int
     ) -> Finding:
         source = names[0] if len(names) == 1 else f"{len(names)} generators"
         subject, told = Subject("memorization", source=source, selection="all"), controls.altered
@@ -279,11 +280,11 @@ class MemorizationAudit(Parameters):
         )
         negative, own = controls.negative, controls.overfitted
         if negative is None:
-            return inconclusive(subject, f"too few records for a negative control; {memory.shown}", figures)
+            return inconclusive(subject, for_halves(memory, unseen), figures)
         claimed, rng = context.privacy.private, control_seeds(context, "memorization", "limit").numpy()
 
         def limit() -> Limit | str:
-            return planted_limit(memory, negative, own[0], rng) if isinstance(own, tuple) else own
+            return own if isinstance(own, str) else planted_limit(memory, negative, own[0], rng, unseen=unseen)
 
         arms = arms_of(memory, own, controls.copies, negative, claimed=claimed, limit=limit)
         return assay(subject, arms if isinstance(told, str) else told.towards_leak(arms), figures)

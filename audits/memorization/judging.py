@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Arms, Confounder, ControlResult, LeakTest, Result, by_p_value
 from fedassay.audits.memorization.scores import Scores
-from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Gap
-from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.stratified import stratified_count, stratified_gap
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, Series
@@ -151,42 +149,6 @@ def _strata(scores: Sequence[Scores]) -> tuple[Ints, Ints]:
         for side in (0, 1)
     )
     return first, second
-
-
-def planted_limit(memory: Memory, negative: Memory, positive: Memory, rng: np.random.Generator) -> Limit | str:
-    """The share of training records which, given back as the overfitted control gives its own, would be found.
-
-    Copies are planted among records that a generator has not seen, generation included: a planted record is given
-    back as often as one that the control's generator learnt by heart.
-    """
-    strata = memory.strata
-    silent, unseen = negative.given
-    planted = positive.given[0]
-    # As many held-out as training records of each class are compared, so that both sides have as many places.
-    ordered = rng.permutation(strata[0]), strata[1]
-
-    def finds(nobody: Ints, known: Ints, leaking: int) -> bool:
-        # One index stands for a trial of each side.
-        first, second = silent[nobody % len(silent)], unseen[nobody // len(silent)]
-        first[:leaking] = planted[known[:leaking]]
-        return stratified_count(first, second, ordered) <= level_of(memory.tests)
-
-    size = len(strata[0])
-    found = detection_limit(size, len(silent) * len(unseen), len(planted), finds, rng)
-    if found.share is None or found.share >= 1:
-        return (
-            f"not even a generator that knows all of {size} records by heart would be found for certain "
-            f"({found.found} of {found.draws} such runs); more records would decide"
-        )
-    return Limit(
-        metric="share",
-        value=found.share,
-        n=size,
-        words=f"{found.share:.1%} of {size} training records, given back as the control's generator gives "
-        "back what it has learnt by heart, would have been found",
-        of="training_record",
-        planted="memorized",
-    )
 
 
 def arms_of(

@@ -30,7 +30,7 @@ from fedassay.audits.message.truth import truth_of
 from fedassay.audits.nonprivate_releases import nonprivate_clients, summed_only
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.paired import smallest_pairs
-from fedassay.audits.stats.resampling import level_of
+from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
@@ -205,15 +205,17 @@ def _known(context: AttackedContext) -> tuple[ControlResult, ...] | str:
             "a client with a known histogram: give data.split.control more"
         )
         return Why(words, "control", len(context.control), 2 * _PER_CLASS * context.classes)
-    group = clients[:2] if summed_only(context.view) else clients
+    # A sum is one histogram a run: as many runs as one test by itself takes.
+    group = clients[: smallest_pairs(ALONE)] if summed_only(context.view) else clients
     try:
         readings = [read(exposure, context) for exposure in nonprivate_clients(context, group, "histograms")]
     except NotRunError as error:
         return error.why
     release = "the method's own messages without privacy, of control clients of two classes each"
     controls = []
-    for reading in also_faintly_noised(readings, context):
-        estimates, owners = _estimates([reading])
+    both = also_faintly_noised(readings, context)
+    for start in range(0, len(both), len(readings)):
+        estimates, owners = _estimates(both[start : start + len(readings)])
         if not owners:
             return (ControlResult(release, False, "no histogram came back", end_to_end=True),)
         # Under faint noise what is read is as good as exact.

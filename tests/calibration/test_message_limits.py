@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from fedassay.audits.memorization.judging import Memory, judge, planted_limit
+from fedassay.audits.memorization.detection_limit import planted_limit
+from fedassay.audits.memorization.judging import Memory, judge
 from fedassay.audits.memorization.scores import Scores
 from fedassay.audits.message.histogram_gain import smallest_saving
 from fedassay.audits.message.truth import rule_of_three
@@ -57,28 +58,47 @@ def _memory(given: np.ndarray, unseen: np.ndarray, strata: np.ndarray, rng: np.r
     return judge([scores], 1.0, rng, tests=_TESTS, draws=200)
 
 
-@pytest.mark.parametrize("alike", [0.0, 0.1])
+def _image_by_image(share: float, alike: float, records: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """What a generator of five images a record gives back, of what it was trained on and of what it was not.
+
+    A share of its records is known by heart and gets that share of the images, which give four of five of these
+    records back. Every other image falls on any record of either side, and is like it or not.
+    """
+    learnt = rng.permutation(np.arange(records) < round(share * records))
+    like = -np.log(1 - alike) * 2 / 5
+    given = np.zeros(2 * records, bool)
+    for _ in range(5 * (records - learnt.sum())):
+        given[rng.integers(2 * records)] |= rng.random() < like
+    given[:records] |= learnt & (rng.random(records) < 0.8)
+    return given[:records], given[records:]
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.1, 0.4])
 def test_planted_copies_at_the_limit_are_found(alike: float) -> None:
     """Some records are nearest to a generated image by chance; an overfitted control gives four of five back."""
     rng, strata = np.random.default_rng(2), np.repeat(np.arange(6), 15)
-
-    def chance(share: float) -> np.ndarray:
-        return rng.random(len(strata)) < share
-
-    silent = _memory(chance(alike), chance(alike), strata, rng)
-    limit = planted_limit(silent, silent, _memory(chance(0.8), chance(alike), strata, rng), rng)
+    silent = _memory(*_image_by_image(0, alike, len(strata), rng), strata, rng)
+    own = _memory(*_image_by_image(1, alike, len(strata), rng), strata, rng)
+    limit = planted_limit(silent, silent, own, rng)
     assert isinstance(limit, Limit)
 
     def rate(share: float) -> float:
-        found = []
-        for _ in range(_RUNS):
-            learnt = np.arange(len(strata)) < round(share * len(strata))
-            given = np.where(rng.permutation(learnt), chance(0.8), chance(alike))
-            found.append(stratified_count(given, chance(alike), (strata, strata)) <= 0.05 / _TESTS)
-        return float(np.mean(found))
+        runs = (_image_by_image(share, alike, len(strata), rng) for _ in range(_RUNS))
+        return float(np.mean([stratified_count(*run, (strata, strata)) <= 0.05 / _TESTS for run in runs]))
 
     assert rate(limit.value) >= 0.9
     assert rate(limit.value / 3) < 0.5
+
+
+def test_images_from_memory_are_no_images_of_anything_else() -> None:
+    """A control that gives two of five back beside nothing else shows more than chance does with all images."""
+    rng, strata = np.random.default_rng(5), np.repeat(np.arange(12), 30)
+    silent = _memory(*_image_by_image(0, 0.25, len(strata), rng), strata, rng)
+    few = np.repeat(np.arange(6), 4)
+    weak = _memory(np.arange(24) % 5 < 2, np.zeros(24, bool), few, rng)
+    limit = planted_limit(silent, silent, weak, rng)
+    assert isinstance(limit, Limit)
+    assert 0.2 < limit.value < 1
 
 
 def test_a_control_that_gives_little_back_has_no_limit() -> None:

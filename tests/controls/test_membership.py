@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedassay.attacks.membership.attack import Membership
+from fedassay.audits.membership import statistics
 from fedassay.audits.membership.audit import MembershipAudit
 from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize
 from fedassay.contracts.attack import AttackResult, Knowledge, Note
@@ -251,6 +252,26 @@ def test_records_that_weigh_differently_do_not_fail_the_negative_control(
     finding = assessed(context, RATIO.run, audit)["informed/real_records"]
     assert finding.verdict == "no_leak_found", finding.reason
     assert controls_hold(finding)
+
+
+def test_many_real_records_are_held_against_the_claim_by_the_one_that_is_protected_least(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    """A twentieth of the releases bounds nothing near the claim: that record is asked about as often by itself."""
+    task = make_task(clients=2, records=80, epsilon=2.0, adjacency="add_remove")
+    context = make_context(task, FedCGS(), bounds=200)
+    claim = context.outcome.transcript.claim
+    found = statistics.real_records(context, claim, 4000)  # type: ignore[arg-type]
+    assert "for 20 of 40 real records in turn" in found.reason
+    assert found.metrics["auc"].low > 0.5  # type: ignore[operator]
+    assert found.verdict == "no_leak_found", found.reason
+    assert found.limit is not None
+    assert found.limit.n == 8000
+    assert 2.0 < found.limit.value < 4.0
+    (name, honest), *_ = context.outcome.mechanisms.items()
+    weak = replace(context.outcome, mechanisms={name: with_mu(honest, 10 * honest.mu)})
+    leaking = statistics.real_records(replace(context, outcome=weak), claim, 4000)  # type: ignore[arg-type]
+    assert leaking.verdict == "leak", leaking.reason
 
 
 def test_fedlog_is_judged_on_its_worst_neighbours(make_task: MakeTask, make_context: MakeContext) -> None:

@@ -21,7 +21,7 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import ThreatModel
 from fedassay.records.record import Finding
 from fedassay.similarity.memorization import MemorizationScores
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NothingToReadError
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds
@@ -189,8 +189,10 @@ def test_low_scores_alone_are_no_leak(assess: Callable[..., Finding], make_task:
 
 
 def test_methods_without_generators_are_not_audited(assess: Callable[..., Finding]) -> None:
-    with pytest.raises(NotRunError, match="sends no generator"):
+    """That leaves nothing untested, and is said as data."""
+    with pytest.raises(NothingToReadError, match="sends no generator") as raised:
         assess({})
+    assert raised.value.why.kind == "nothing_to_read"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +287,7 @@ def test_a_view_without_generators_is_not_audited(
 ) -> None:
     context = make_context(make_task(), Recalling(), folder=tmp_path)
     context = replace(context, view=replace(context.view, threat=ThreatModel(view="broadcast")))
-    with pytest.raises(NotRunError, match="broadcast view shows no client's generator"):
+    with pytest.raises(NothingToReadError, match="broadcast view shows no client's generator"):
         QUICK.assess(None, context)
 
 

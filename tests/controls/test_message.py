@@ -623,6 +623,24 @@ def test_features_that_are_always_zero_show_no_rank(
     assert controls_hold(finding)
 
 
+def test_a_noised_sum_over_clients_has_a_control_of_label_histograms(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    """A sum is one histogram, which no test finds by itself under noise: the control is of several runs."""
+    method = FedCGS(noise="central", secure_aggregation="all")
+    context = make_context(
+        make_task(clients=4, records=360, epsilon=1.0, adjacency="add_remove"), method, bounds=200
+    )
+    context = replace(context, view=visible(context.outcome, ThreatModel(view="aggregate")))
+    finding = _assessed(context, LabelDistribution())["label_histograms"]
+    assert finding.verdict == "no_leak_found", finding.reason
+    assert finding.limit is not None
+    assert finding.controls.positive is not None
+    assert finding.controls.positive.n == 7
+    blind = _assessed(context, _Blind(LabelDistribution()))["label_histograms"]
+    assert blind.verdict == "inconclusive", blind.reason
+
+
 def test_two_classes_have_a_control_of_label_histograms(make_task: MakeTask, make_context: MakeContext) -> None:
     """Control clients of both classes alike had the public histogram: no estimate of them could be caught."""
 

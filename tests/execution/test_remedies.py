@@ -144,3 +144,31 @@ def test_the_advice_followed_changes_the_state(tmp_path: Path) -> None:
     verdicts = {(f.audit, f.source, f.selection): f.verdict for f in second.record.cells[0].findings}
     for finding in open_:
         assert verdicts[finding.audit, finding.source, finding.selection] != "inconclusive", finding.source
+
+
+GENERATOR = {
+    "fedcvae": {
+        "local_epochs": 3,
+        "hidden": 32,
+        "latent": 4,
+        "classifier": {"bodies": "mlp", "local_epochs": 1, "width": 8},
+    }
+}
+
+
+@pytest.mark.parametrize("private", [0.006, 0.03])
+def test_the_advice_on_a_private_generator_followed_makes_it_silent(private: float, tmp_path: Path) -> None:
+    """No client's records can be halved, or so few would not show a generator that knows all of them by heart."""
+    given = plan(0.05, private=private, public=0.0)
+    given.update(seeds=[300], clients={"count": 2, "partition": "iid"}, methods=[GENERATOR], attacks=[])
+    given.update(audits=["memorization"], privacy={"epsilon": 1.0, "delta": 1e-5})
+    (open_,) = fedassay.run(given, tmp_path / "first", progress=False).record.cells[0].findings
+    assert open_.verdict == "inconclusive"
+    assert open_.obstacle is not None
+    assert (open_.obstacle.kind, open_.obstacle.role) == ("records_missing", "private")
+    assert open_.remedy is not None
+    followed = changed_plan(given, open_.remedy.changes)
+    (decided,) = fedassay.run(followed, tmp_path / "second", progress=False).record.cells[0].findings
+    assert decided.verdict == "no_leak_found", decided.reason
+    assert decided.limit is not None
+    assert 0 < decided.limit.value < 1

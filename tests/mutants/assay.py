@@ -7,7 +7,9 @@
     python tests/mutants/assay.py runs/mutants.json [runs/specificity.json] \\
         [--generated runs/methods.jsonl runs/attacks.jsonl] > docs/assay.md
 
-Without a result, the page says of each figure that it was not measured. Nothing on it is written by hand.
+Without a result, the page says of each figure that it was not measured. Nothing on it is written by hand. With
+`--kept PAGE --sweep runs/specificity.json` only the sweep is measured again: all other figures are those of that
+page, with the revisions that stand there.
 """
 
 from __future__ import annotations
@@ -75,16 +77,20 @@ SPECIFICITY = (
     "## Specificity",
     "Honest variations of private methods must not be flagged; findings on honest methods at finite epsilon must "
     "not be `leak`, `unsound` or `unsupported` (`tests/mutants/specificity.py` says what is a false alarm: fields "
-    "that leave exactly are leaks and no false alarms). The nominal rate of a whole run is 5 %.",
+    "that leave exactly are leaks and no false alarms). The nominal rate of a whole run is 5 %. A finding that "
+    "nothing of its kind is sent, as of memorization where there is no generator, does not apply: it is in none "
+    "of the last two columns.",
 )
 LIMITS = (
     "## Limits of detection",
-    "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with "
-    "probability .95 (`tests/calibration/test_detection.py` plants leaks of that size), over findings that "
-    "read `no_leak_found`. It falls with the number of records: every report prints its own. Limits of unlike "
-    "kinds stand apart: each row says what its figures count or are a share of, and by which mechanism the "
-    "leak was planted; a bound on epsilon is of a run.",
+    "The smallest leak that runs would have found with probability .95 (`tests/calibration/test_detection.py` "
+    "plants leaks of that size), over findings that read `no_leak_found`. It falls with the number of records: "
+    "every report prints its own. Limits of unlike kinds stand apart: each row says what its figures count or are "
+    "a share of, and by which mechanism the leak was planted; a bound on epsilon is of a run.",
 )
+OF_PLANS = "Of the plans that mutants are run on, unbroken:"
+OF_SWEEP = "Of the sweep of honest methods:"
+HONEST = "honest variations of methods"
 SITUATIONS = (
     "## One situation, one verdict",
     "An audit measures five arms: the audited release; end-to-end controls, known leaks that went the whole way "
@@ -157,6 +163,7 @@ def page(
     sweep: dict[str, Any] | None,
     versions: str,
     drawn: Sequence[dict[str, Any]] = (),
+    kept: str = "",
 ) -> str:
     """The page.
 
@@ -165,12 +172,38 @@ def page(
         sweep: The result of `specificity.py`, or None.
         versions: Of what the figures were measured with; empty: not measured.
         drawn: Rows of `generated/generate.py`, of methods and of attacks.
+        kept: A page whose figures stand in place of those that neither mutants nor drawn faults give; empty: none.
     """
-    parts = [*HEAD, situations(), *SENSITIVITY, _sensitivity(mutants), *faults(drawn)]
-    parts += [*SPECIFICITY, _specificity(mutants, sweep)]
-    parts += [*LIMITS, _limits(mutants, sweep), "## Measured with", versions or UNMEASURED]
+    parts = [*HEAD, situations(), *SENSITIVITY]
+    parts += [_between(kept, SENSITIVITY[-1], FAULTS[0])] if kept else [_sensitivity(mutants)]
+    parts += [FAULTS[0], _between(kept, FAULTS[0], SPECIFICITY[0])] if kept else faults(drawn)
+    parts += [*SPECIFICITY, _specificity(_honest(mutants, kept), sweep)]
+    if alarms := (sweep or {"alarms": []})["alarms"]:
+        rows = [
+            (each["plan"].removeprefix("specificity-"), each["cell"].replace(" |", ","), each["reason"])
+            for each in alarms
+        ]
+        parts += [_table(("false alarm on", "method, epsilon, delta, seed", "says"), rows)]
+    of_plans = _between(kept, OF_PLANS, OF_SWEEP) if kept else _limits(_limits_of_plans(mutants))
+    parts += [*LIMITS, OF_PLANS, of_plans, OF_SWEEP, _limits((sweep or {"limits": []})["limits"])]
+    parts += ["## Measured with", versions or UNMEASURED]
+    if sweep:
+        parts.append(f"Sweep of honest methods (data and seed of each run): {', '.join(sweep['runs'])}.")
+    if kept:
+        parts.append(_said_of(_between(kept, "## Measured with", "    python ")))
     parts += [__doc__.split("\n\n")[1]]
     return "\n\n".join(parts) + "\n"
+
+
+def _between(text: str, start: str, end: str) -> str:
+    """What stands between two passages of a page."""
+    return text.split(start, 1)[1].split(end, 1)[0].strip()
+
+
+def _said_of(measured: str) -> str:
+    """What a page was measured with, said of all but its sweep."""
+    mark = "All but the sweep of honest methods: "
+    return mark + measured.rsplit(mark, maxsplit=1)[-1]
 
 
 def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
@@ -262,36 +295,48 @@ def _bounded(count: int, judged: int) -> str:
     return f"{count} of {judged} (at most {100 * float(most):.3g} %)"
 
 
-def _specificity(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:
+def _honest(mutants: Sequence[dict[str, Any]], kept: str) -> tuple[str, ...]:
+    """The row of honest variations."""
+    if kept:
+        row = next(line for line in kept.splitlines() if line.startswith(f"| {HONEST} |"))
+        return tuple(cell.strip() for cell in row.strip("|").split("|"))
     honest = [item for item in mutants if item["kind"] == "honest"]
     flagged = sum(item["outcome"] == "flagged" for item in honest)
     unclear = sum(item["outcome"] in ("inconclusive", "error") for item in honest)
-    first = _alarms(len(honest), flagged, unclear) if honest else (UNMEASURED,) * 3
-    rows: list[tuple[str, ...]] = [("honest variations of methods", *first)]
+    return HONEST, *(_alarms(len(honest), flagged, unclear, 0) if honest else (UNMEASURED,) * 4)
+
+
+def _specificity(honest: tuple[str, ...], sweep: dict[str, Any] | None) -> str:
+    rows: list[tuple[str, ...]] = [honest]
     audits = sorted((sweep or {"audits": {}})["audits"].items())
+    keys = ("findings", "alarms", "undecided", "idle")
     for audit, count in audits:
-        rows.append((f"findings of {audit}", *_alarms(count["findings"], count["alarms"], count["undecided"])))
+        rows.append((f"findings of {audit}", *_alarms(*(count[key] for key in keys))))
     if audits:
-        totals = (sum(count[key] for _, count in audits) for key in ("findings", "alarms", "undecided"))
+        totals = (sum(count[key] for _, count in audits) for key in keys)
         rows.append(("**findings of honest methods**", *_alarms(*totals)))
     if sweep is None:
-        rows.append(("findings of honest methods", *[UNMEASURED] * 3))
-    return _table(("what", "number", "false alarms, of those judged", "could not be judged"), rows)
+        rows.append(("findings of honest methods", *[UNMEASURED] * 4))
+    head = ("what", "number", "do not apply", "false alarms, of those judged", "could not be judged")
+    return _table(head, rows)
 
 
-def _alarms(total: int, alarms: int, unclear: int) -> tuple[str, str, str]:
-    """Findings, false alarms among those that were judged, and the share that was not."""
-    share = f"{unclear} of {total} ({100 * unclear / total:.0f} %)" if total else "0"
-    return str(total), _bounded(alarms, total - unclear), share
+def _alarms(total: int, alarms: int, unclear: int, idle: int) -> tuple[str, str, str, str]:
+    """Findings, those that do not apply, false alarms among those that were judged, and the share that was not."""
+    asked = total - idle
+    share = f"{unclear} of {asked} ({100 * unclear / asked:.0f} %)" if asked else "0"
+    return str(total), str(idle), _bounded(alarms, asked - unclear), share
 
 
-def _limits(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:
+def _limits_of_plans(mutants: Sequence[dict[str, Any]]) -> list[Sequence[Any]]:
+    """Limits of unbroken code on the plans of mutants: audit, metric, unit, mechanism and value of each."""
+    found = [finding for item in mutants if item["fault"] == UNCHANGED for finding in item["findings"]]
+    return [(finding["audit"], *finding["limit"]) for finding in found if finding["limit"] is not None]
+
+
+def _limits(limits: Sequence[Sequence[Any]]) -> str:
     held: dict[tuple[str, ...], list[float]] = {}
-    for finding in [finding for item in mutants if item["fault"] == UNCHANGED for finding in item["findings"]]:
-        if finding["limit"] is not None:
-            *kind, value = finding["limit"]
-            held.setdefault((finding["audit"], *kind), []).append(value)
-    for *kind, value in (sweep or {"limits": []})["limits"]:
+    for *kind, value in limits:
         held.setdefault(tuple(kind), []).append(value)
     rows = [
         (
@@ -341,6 +386,8 @@ def main() -> int:
     parser.add_argument("mutants", nargs="?", type=Path, help="What score.py wrote.")
     parser.add_argument("specificity", nargs="?", type=Path, help="What specificity.py wrote.")
     parser.add_argument("--revision", default="", help="That was measured; left out: the one that is checked out.")
+    parser.add_argument("--sweep", type=Path, help="As `specificity`, where there is no file of mutants.")
+    parser.add_argument("--kept", type=Path, help="A page whose figures stand but for those of the sweep.")
     parser.add_argument("--generated", nargs=2, type=Path, default=(), help="What generate.py wrote: both kinds.")
     parser.add_argument("--drawn-with", default="", help="Revision and seeds of these, in words.")
     given = parser.parse_args()
@@ -350,12 +397,15 @@ def main() -> int:
     revision = given.revision or str(describe("cpu", [], datetime.now(UTC)).get("git_revision", ""))
     mutants, sweep = (
         None if path is None else json.loads(path.read_text(encoding="utf-8"))
-        for path in (given.mutants, given.specificity)
+        for path in (given.mutants, given.specificity or given.sweep)
     )
     measured = _versions(revision) if mutants or sweep else ""
     if given.drawn_with:
         measured += f"\n\nGenerated faults: {given.drawn_with}."
-    sys.stdout.write(page(mutants or [], sweep, measured, drawn))
+    if given.kept and (mutants or drawn or not sweep):
+        parser.error("--kept takes a --sweep, and neither mutants nor --generated")
+    kept = given.kept.read_text(encoding="utf-8") if given.kept else ""
+    sys.stdout.write(page(mutants or [], sweep, measured, drawn, kept))
     return 0
 
 

@@ -12,6 +12,9 @@ No alarm, but set aside and counted, are findings on cells whose ledger adds up 
 that is honestly a leak, and a claim that covers it is wrong), and leaks of labels where counts leave exactly
 because the adjacency makes them public.
 
+Findings that say only that nothing of their kind is sent, such as that of memorization on a method without
+generators, do not apply: they are no judgement and leave nothing unjudged, and are counted apart.
+
     python tests/mutants/specificity.py RESULT.json --compare OLD NEW
 
 Of the findings that read `no_leak_found` in one record, how many are conclusive in another one of the same plan.
@@ -42,6 +45,19 @@ METHODS: tuple[dict[str, Any], ...] = (
 )
 """Methods that compute in features, whose private form is quick on any data set."""
 
+GENERATORS: tuple[dict[str, Any], ...] = (
+    {"feddiff": {"steps": 5, "dp_sgd": {"epochs": 5}, "classifier": {"epochs": 1}}},
+    {
+        "fedcvae": {
+            "local_epochs": 3,
+            "hidden": 32,
+            "latent": 4,
+            "classifier": {"bodies": "mlp", "local_epochs": 1, "width": 8},
+        }
+    },
+)
+"""Methods that send generators of images, at sizes that one core trains in seconds."""
+
 # fashion_mnist and cifar10 are not embedded: they are fetched on first use.
 DATA: dict[str, dict[str, Any]] = {
     "digits": {"data": {"name": "digits"}, "backbone": {"name": "pixels"}},
@@ -71,8 +87,11 @@ def plan_of(name: str, seed: int) -> dict[str, Any]:
         "clients": {"count": 4, "partition": "iid"},
         "backbone": chosen["backbone"],
         "privacy": {"epsilon": list(EPSILONS), "delta": 1e-5},
-        # Three a run, in turn: what a run takes grows with the square of its findings.
-        "methods": [METHODS[(2 * seed + number) % len(METHODS)] for number in range(3)],
+        # Three and a generator a run, in turn: what a run takes grows with the square of its findings.
+        "methods": [
+            *(METHODS[(2 * seed + number) % len(METHODS)] for number in range(3)),
+            GENERATORS[seed % len(GENERATORS)],
+        ],
         "attacks": [
             "standard",
             {"membership": {"shadows": 0}},
@@ -85,14 +104,16 @@ def plan_of(name: str, seed: int) -> dict[str, Any]:
 
 
 def counted(record: dict[str, Any]) -> Iterator[tuple[Said, str]]:
-    """The findings of a run, each with what it counts as: `clear`, `alarm`, `undecided` or `aside`."""
+    """The findings of a run, each with what it counts as: `clear`, `alarm`, `undecided`, `idle` or `aside`."""
     findings = iter(said_in(record))
     for cell in record["cells"]:
         accounted = cell["privacy"]["accounted"]
         private = accounted not in (None, "inf") and accounted <= cell["epsilon"] * (1 + 1e-6)
         exact = [row["kind"] for row in cell["ledger"] if row["exact"]]
-        for _ in cell["findings"]:
-            yield (finding := next(findings)), _counts_as(finding, private, exact)
+        for held in cell["findings"]:
+            finding, obstacle = next(findings), held.get("obstacle") or {}
+            idle = finding.verdict == "not_run" and obstacle.get("kind") == "nothing_to_read"
+            yield finding, "idle" if idle else _counts_as(finding, private, exact)
 
 
 def _counts_as(finding: Said, private: bool, exact: Sequence[str]) -> str:
@@ -110,7 +131,7 @@ def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Counts by audit, the alarms themselves, and limits of detection."""
     audits: dict[str, dict[str, int]] = {}
     alarms, limits = [], []
-    names = {"clear": "clear", "alarm": "alarms", "undecided": "undecided", "aside": "aside"}
+    names = {"clear": "clear", "alarm": "alarms", "undecided": "undecided", "idle": "idle", "aside": "aside"}
     for record in runs:
         for finding, kind in counted(record):
             own = audits.setdefault(finding.audit, dict.fromkeys(("findings", *names.values()), 0))
@@ -121,7 +142,8 @@ def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
             if finding.limit is not None:
                 limits.append((finding.audit, *finding.limit))
     total = {key: sum(own[key] for own in audits.values()) for key in ("findings", *names.values())}
-    return {"audits": audits, "total": total, "alarms": alarms, "limits": limits}
+    names_of = [f"{run['plan']['name'].removeprefix('specificity-')} {run['plan']['seeds'][0]}" for run in runs]
+    return {"audits": audits, "total": total, "alarms": alarms, "limits": limits, "runs": names_of}
 
 
 def still_conclusive(kept: Sequence[dict[str, str]], now: Sequence[Said]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_the_page_counts_by_fault() -> None:
     made = page(rows, None, "numpy 1")
     assert "| methods that leak | less noise | 2 | 1 | 1 of 2 (at most 97.5 %) | 0 |" in made
     assert "| **broken attacks** | all | 1 | 1 | 0 of 1 (at most 95 %) | 0 |" in made
-    assert "| honest variations of methods | 1 | 1 of 1 (at most 100 %) | 0 of 1 (0 %) |" in made
+    assert "| honest variations of methods | 1 | 0 | 1 of 1 (at most 100 %) | 0 of 1 (0 %) |" in made
     assert "| membership | share | records | copied | 1 | 0.1 | 0.1 | 0.1 |" in made
     assert "| membership | share | clients | copied | 1 | 0.9 | 0.9 | 0.9 |" in made
     assert "| membership | share | training records | copied | 1 | 0.2 | 0.2 | 0.2 |" in made
@@ -90,7 +90,7 @@ def _record(verdict: str, accounted: Any, exact: bool, **finding: Any) -> dict[s
     cell = {"label": "a", "epsilon": 1.0, "delta": 1e-5, "seed": 0, "privacy": {"accounted": accounted}}
     rows = [{"kind": "class_counts", "exact": exact}]
     found = {**held, "verdict": verdict, **finding}
-    return {"plan": {"name": "p"}, "cells": [{**cell, "ledger": rows, "findings": [found]}]}
+    return {"plan": {"name": "p", "seeds": [0]}, "cells": [{**cell, "ledger": rows, "findings": [found]}]}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,9 @@ def _record(verdict: str, accounted: Any, exact: bool, **finding: Any) -> dict[s
     [
         (_record("no_leak_found", 1.0, False), "clear"),
         (_record("inconclusive", 1.0, False), "undecided"),
+        (_record("not_run", 1.0, False, obstacle={"kind": "nothing_to_read"}), "idle"),
+        (_record("not_run", 1.0, False, obstacle={"kind": "not_possible"}), "undecided"),
+        (_record("inconclusive", 1.0, False, obstacle={"kind": "nothing_to_read"}), "undecided"),
         (_record("leak", 1.0, False), "alarms"),
         (_record("unsound", 1.0, False, audit="dp_claim"), "alarms"),
         (_record("unsupported", 1.0, False, audit="dp_claim"), "alarms"),
@@ -112,6 +115,44 @@ def test_what_is_a_false_alarm(record: dict[str, Any], kind: str) -> None:
     total = summary([record])["total"]
     assert total.pop("findings") == 1
     assert {name for name, count in total.items() if count} == {kind}
+
+
+def test_what_does_not_apply_is_neither_judged_nor_unjudged() -> None:
+    counts = {"findings": 10, "alarms": 0, "undecided": 3, "idle": 2, "clear": 5, "aside": 0}
+    alarm = {"plan": "specificity-digits", "cell": "fedcgs | 1.0 | 1e-05 | 3", "reason": "told"}
+    sweep = {"audits": {"message": counts}, "alarms": [alarm], "limits": [], "runs": ["digits 3"]}
+    made = page([], sweep, "numpy 1")
+    assert "| digits | fedcgs, 1.0, 1e-05, 3 | told |" in made
+    assert "| findings of message | 10 | 2 | 0 of 5 (at most 45.1 %) | 3 of 8 (38 %) |" in made
+    assert "Sweep of honest methods (data and seed of each run): digits 3." in made
+
+
+def test_only_the_sweep_is_measured_again() -> None:
+    """All other figures stay with the revision that they are of, however often that is done."""
+    limit = {"audit": "membership", "limit": ["share", "record", "copied", 0.1]}
+    rows = [
+        _row("leaky", "found"),
+        _row("honest", "flagged"),
+        _row("attack", "passed", "unchanged", findings=[limit]),
+    ]
+    first = page(rows, None, "revision 1", [_drawn("leaks", "fedcgs", 1, outcome="found", verdict="unsound")])
+    kept = first
+    for number in (2, 3):
+        counts = {"findings": number, "alarms": 0, "undecided": 0, "idle": 0, "clear": number, "aside": 0}
+        sweep = {
+            "audits": {"message": counts},
+            "alarms": [],
+            "limits": [("message", "share", "client", "", number)],
+            "runs": ["a 1"],
+        }
+        kept = page([], sweep, f"revision {number}", kept=kept)
+    assert "| findings of message | 3 | 0 | 0 of 3" in kept
+    assert "| message | share | clients | not said | 1 | 3 | 3 | 3 |" in kept
+    assert "All but the sweep of honest methods: revision 1\n" in kept
+    assert "revision 2" not in kept
+    for line in first.splitlines():
+        if line.startswith("|") and UNMEASURED not in line:
+            assert line in kept
 
 
 def test_how_much_stays_conclusive() -> None:

@@ -113,7 +113,12 @@ class NotRunError(FedassayError):
 
 
 class NothingToReadError(NotRunError):
-    """An attack found nothing of what it reads in a view: it does not apply, which leaves nothing untested."""
+    """An attack or an audit found nothing of what it reads: it does not apply, which leaves nothing untested."""
+
+    @property
+    def why(self) -> Why:
+        """The message, and that nothing is there to be read."""
+        return Why(str(self), kind="nothing_to_read")
 
 
 _NO_MEMORY = (
