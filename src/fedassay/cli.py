@@ -392,12 +392,12 @@ def report(
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=Output(), default=Path("compare.html"), show_default=True)
+@click.option("-o", "--output", type=Output(), help="The page; default compare.html, and none with --json.")
 @_redact
 @_shared
 @_quiet
 @_json
-def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_json: bool) -> int:
+def compare(runs: tuple[Path, ...], output: Path | None, redact: bool, quiet: bool, as_json: bool) -> int:
     """Put several RUNS on one page, side by side."""
     from fedassay.records.record import load_record
     from fedassay.records.redacted import redact as redacted
@@ -406,16 +406,19 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
     _no_json_beside(as_json, output)
+    place = Path("compare.html") if output is None and not as_json else output
     for run in runs:
-        _not_the_record(run, output)
+        _not_the_record(run, place)
     records = [(run, load_record(run)) for run in runs]
     if redact:
         records = [(run, redacted(record)) for run, record in records]
-    written = write_comparison(records, output)
-    if as_json and not is_stream(written):
-        say_json(json.dumps({"written": str(written), **as_dict(records)}, indent=1))
-    else:
-        _written(written, quiet, as_json)
+    if place is not None:
+        write_comparison(records, place)
+    if as_json:
+        written = {} if place is None else {"written": str(place)}
+        say_json(json.dumps({**written, **as_dict(records)}, indent=1))
+    elif place is not None:
+        _written(place, quiet, as_json)
     return 0
 
 
