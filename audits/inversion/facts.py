@@ -45,7 +45,7 @@ INVERSION = AuditFacts(
     rule=SarifRule(
         "Images must not be recovered by inverting the feature extractor.",
         taxa=("CWE-359", "AML.T0024.001", "ML03"),
-        help="Images follow from what is sent: add noise, or send statistics over more records.",
+        help="Images follow from what is sent: add noise before it is sent, or do not send it.",
     ),
     threats=("model_inversion",),
     tests_per_cell=6,

@@ -238,7 +238,7 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
     else:
         yield _of_run(decision, word)
     others = [option for option in decision.everything if subject is None or option.group != subject.group]
-    rest = list(_elsewhere(others))
+    rest = list(_elsewhere(others, decision.everything))
     yield from rest[:1]
     if subject is None and word == "not yet":
         unclear = [option for option in decision.options if option.state == "undecided"]
@@ -261,7 +261,7 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
     reasons = list(dict.fromkeys(_reasons(subject, subject_name)))
     first = ""
     if word == "yes":
-        yield f"Yes: {name} {_may(decision, 'passes')}."
+        yield f"{_yes(decision, name, 'passes')}."
     else:
         open_ = not_fully_tested(subject.group.cells)
         first = reasons[0] if reasons else open_ or _unjudged(subject)
@@ -283,11 +283,11 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         yield _beside_fault(subject)
 
 
-def _may(decision: Decision, passes: str) -> str:
+def _yes(decision: Decision, names: str, passes: str) -> str:
     """What a policy allows of what passes it."""
     if decision.deployment:
-        return f"may be deployed under the policy {decision.policy}"
-    return f"{passes} the policy {decision.policy}, which is not for deployment"
+        return f"Yes: {names} may be deployed under the policy {decision.policy}"
+    return f"Yes, but not for deployment: {names} {passes} the policy {decision.policy}"
 
 
 def _silence(decision: Decision, subject: Option, word: Word) -> Iterator[str]:
@@ -332,7 +332,7 @@ def _of_run(decision: Decision, word: Word) -> str:
     nowhere = "" if len(options) > 1 else " at no ε that was run"
     if word == "yes":
         names = listed(who(option.group) for option in _passing(decision))
-        return f"Yes: {names} {_may(decision, 'pass')}; what they protect differs."
+        return f"{_yes(decision, names, 'pass')}; what they protect differs."
     if word == "not yet" and any(option.state == "undecided" for option in options):
         first = next(option for option in options if option.state == "undecided")
         if len(options) == 1:
@@ -346,7 +346,14 @@ def _of_run(decision: Decision, word: Word) -> str:
     return f"No: {several} the policy {decision.policy}{nowhere}{false}."
 
 
-def _elsewhere(options: Sequence[Option]) -> Iterator[str]:
+def _place(option: Option, everything: Sequence[Option]) -> str:
+    """Where something was found; a method without noise beside its private form is there for comparison."""
+    private = any(each.group.label == option.group.label and each.group.asked.finite for each in everything)
+    compared = private and not option.group.asked.finite
+    return f"{'For comparison, in' if compared else 'In'} {who(option.group)}"
+
+
+def _elsewhere(options: Sequence[Option], everything: Sequence[Option]) -> Iterator[str]:
     """The worst leak of every kind of harm in other releases; then the refuted claims that leak nothing yet."""
     pairs = [(leak, option) for option in options for leak in leaks(option.group.cells)]
     pairs.sort(key=lambda pair: pair[0].order)
@@ -354,7 +361,7 @@ def _elsewhere(options: Sequence[Option]) -> Iterator[str]:
     for kind in dict.fromkeys(leak.harm.kind for leak, _ in pairs):
         alike = [(leak, option) for leak, option in pairs if leak.harm.kind == kind]
         leak, option = next((pair for pair in alike if pair[1] not in named), alike[0])
-        yield f"In {who(option.group)}, {harm_clause(leak)}."
+        yield f"{_place(option, everything)}, {harm_clause(leak)}."
         fault = worst_fault(option)
         if option not in named and fault is not None and fault.refuted:
             yield f"{option.group.name} {fault_clause(fault)}."

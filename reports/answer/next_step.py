@@ -16,7 +16,7 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.sentences import sentence
 
 _MEND: dict[Fault, str] = {
-    "noise": "Find out why the declared noise is not added, mend it, and run or capture again.",
+    "noise": "Find out why less noise is added than is declared, mend it, and run or capture again.",
     "sensitivity": "Clip each record to the declared sensitivity, or add the noise that what is sent needs.",
     "rest": "Add noise to everything that depends on records, or do not send it.",
     "exact": "Add noise to the fields that are named, or claim an adjacency that makes them public.",

@@ -45,7 +45,7 @@ _FOUND: dict[HarmKind, str] = {
 }
 
 _FAULTS = {
-    "noise": "claim refuted: noise missing",
+    "noise": "claim refuted: too little noise",
     "sensitivity": "claim refuted: noise too small",
     "rest": "claim refuted: not all is noised",
     "exact": "claim refuted: sent without noise",
@@ -195,6 +195,8 @@ def _brief(leak: Leak) -> str:
     harm, words = leak.harm, _FOUND[leak.harm.kind]
     if harm.faint:
         return "images nearer than look-alikes"
+    if harm.metric == "misfit":
+        return "images computed"
     if harm.count and harm.kind in ("exact", "named", "pictures"):
         # All images that an attack made are not all that there are.
         whole = harm.kind == "pictures" and harm.count == harm.total

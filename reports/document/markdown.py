@@ -67,7 +67,8 @@ def _answer(record: RunRecord, policy: Policy | None) -> str:
             out.append(f"| {row.mark} **{row.answer}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
     beside = [*found.beside]
     beside += [f"{sweep.clause}." for sweep in found.sweeps]
-    beside += [*grounds(record), f"Held to the policy {found.policy}: {'; '.join(found.decision.rules)}."]
+    rules = "; ".join(found.decision.rules)
+    beside += [*grounds(record), f"What the policy {found.policy} asks for, whether or not it is met: {rules}."]
     takes = f" ({found.next.takes})" if found.next.takes else ""
     step = f"- Next: {escaped(found.next.what)}{escaped(takes)} `{found.next.command}`"
     return "\n".join([*out, "", step, *(f"- {escaped(words)}" for words in beside if words)])
