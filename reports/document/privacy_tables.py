@@ -159,7 +159,8 @@ def _epsilon(found: Epsilon | None, cell: CellRecord, reason: str) -> Metric:
     if found is None:
         return Metric(value=None, reason=reason)
     named = not found.finite or (cell.asked.finite and found.kind == cell.asked.kind)
-    return Metric(value=found.bare) if named else epsilon_metric(found)
+    metric = epsilon_metric(found)
+    return metric.model_copy(update={"unit": ""}) if named else metric
 
 
 def _or_reason(value: float | None, reason: str) -> Metric:

@@ -170,6 +170,8 @@ CASES = {
     "partial_reconstruction": Case("attacks/partial_reconstruction.yaml", _PARTS),
     "gallery": Case("attacks/gallery.yaml", ("data.limit=900",)),
     "colluding": Case("attacks/gallery.yaml", _COLLUDING),
+    "malicious_server": Case("attacks/trapped_sums.yaml", ("data.limit=900",)),
+    "surrogate_bodies": Case("attacks/surrogate_bodies.yaml", ("attacks.0.surrogate_bodies.surrogates=2",)),
     "gradient_inversion": Case("attacks/gradient_inversion.yaml", _GRADIENTS),
     "property": Case("attacks/property.yaml", _PROPERTY),
     "white_box_generators": Case("attacks/generator_membership.yaml", _WHITE_BOX),
