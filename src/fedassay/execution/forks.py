@@ -23,6 +23,8 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import NoReturn
 
+from fedassay.support.numerics import leave_threads
+
 NO_MEMORY = 3
 """Exit code of a process that found no memory, or could not be forked."""
 
@@ -145,4 +147,7 @@ def _forked() -> int:
     with warnings.catch_warnings():
         # Threads of this process hold no lock that the other one takes: it computes with one thread.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+        process = os.fork()
+    if not process:
+        leave_threads()
+    return process

@@ -93,9 +93,9 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
     _prepared.cache_clear()
     _shared.cache_clear()
     _APART.clear()
-    if is_gpu(device) and options.engine != "ray" and options.jobs == 1:
-        # A process must be forked before this one takes hold of the GPU.
-        _apart(scenario, Place(folder, device, SILENT), threads)
+    if options.engine != "ray" and (options.jobs == 1 or len(scenario.cells) == 1):
+        # A process must be forked before this one takes hold of the GPU, or of threads, which stay behind.
+        _apart(scenario, Place(work, device, SILENT), threads)
     # Wrong data and weights must be found before anything is written.
     facts = {}
     with console(options.quiet) as progress:

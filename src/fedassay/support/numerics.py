@@ -76,16 +76,29 @@ def threads_now() -> int:
     return torch.get_num_threads()
 
 
+_SEVERAL = {"used": False, "lost": False}
+"""Whether torch computed with several threads here; and whether a fork left them behind."""
+
+
+def leave_threads() -> None:
+    """For a process that was just forked: what waits for threads that did not come along would wait for ever."""
+    _SEVERAL["lost"] = _SEVERAL["used"] or _SEVERAL["lost"]
+
+
 @contextmanager
 def at_threads(threads: int | None) -> Iterator[None]:
     """Torch computes with so many threads while the block lasts; None: as it did.
 
-    What workers share must not depend on how many there are.
+    What workers share must not depend on how many there are. A process that was forked from one whose threads had
+    computed has one, whatever is asked.
     """
     if threads is None:
         yield
         return
     import torch
+
+    threads = 1 if _SEVERAL["lost"] else threads
+    _SEVERAL["used"] = _SEVERAL["used"] or threads > 1
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
