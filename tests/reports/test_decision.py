@@ -210,7 +210,8 @@ def test_the_largest_leak_of_the_same_method_without_privacy_is_said() -> None:
     assert said.answer == "yes"
     assert said.sentences[1:] == (
         "No attack was run.",
-        "In fedcgs without noise, the features of 372 of 400 records were recovered exactly from s0.93.",
+        "For comparison, in fedcgs without noise, the features of 372 of 400 records were recovered exactly "
+        "from s0.93.",
     )
 
 
