@@ -23,8 +23,6 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import NoReturn
 
-from fedassay.support.numerics import leave_threads
-
 NO_MEMORY = 3
 """Exit code of a process that found no memory, or could not be forked."""
 
@@ -149,5 +147,8 @@ def _forked() -> int:
         warnings.simplefilter("ignore", DeprecationWarning)
         process = os.fork()
     if not process:
+        # Imported here: who looks after copies of the package loads this file alone.
+        from fedassay.support.numerics import leave_threads
+
         leave_threads()
     return process
