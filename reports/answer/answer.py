@@ -106,6 +106,11 @@ class Answer:
         return kinds.pop() if len(kinds) == 1 else ""
 
     @property
+    def has_gaps(self) -> bool:
+        """Whether its table shows a dash: a figure that was not measured."""
+        return any(DASH in (row.observed, row.accounted, row.accuracy, row.sends) for row in self.rows)
+
+    @property
     def mark(self) -> str:
         """A character for the answer."""
         return MARKS[self.answer][0]

@@ -13,7 +13,7 @@ from fedassay.reports.decision.decision import Decision, Option
 from fedassay.reports.decision.steps import Step
 from fedassay.reports.words.claims import Fault, noise_not_measured
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.sentences import sentence
+from fedassay.reports.words.sentences import listed, sentence
 
 _MEND: dict[Fault, str] = {
     "noise": "Find out why less noise is added than is declared, mend it, and run or capture again.",
@@ -84,7 +84,11 @@ def _mended(subject: Option) -> str:
         return _MEND[fault.kind]
     audit = leak.finding.audit if leak is not None else claim_audit() if fault is not None else ""
     facts = audit_facts(audit) if audit else None
-    return "" if facts is None or facts.rule is None else facts.rule.help
+    if facts is None or facts.rule is None:
+        return ""
+    exact = list(dict.fromkeys(name for cell in subject.group.cells for name in cell.privacy.exact_fields))
+    sent = f" Sent without noise: {listed(exact)}." if leak is not None and exact else ""
+    return facts.rule.help + sent
 
 
 def _captured_again(subject: Option) -> NextStep | None:

@@ -14,7 +14,7 @@ from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
 from fedassay.reports.decision.settling import allowed_epsilon, settling_epsilon
 from fedassay.reports.decision.steps import Step, open_steps
-from fedassay.reports.decision.words import in_words
+from fedassay.reports.decision.words import Rule, in_words
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.judging import judge
 from fedassay.reports.gate.policy import Policy
@@ -79,7 +79,8 @@ class Decision:
 
     Attributes:
         policy: Whom it is held to.
-        rules: The policy in words, a clause each.
+        rules: The policy in words.
+        of_run: What rules say of the run itself, and of none of its releases.
         state: What the policy says of the whole run.
         recommended: The option to deploy, or None.
         options: One for each method entry, at the best epsilon that passes, or else at the one nearest to it.
@@ -95,7 +96,8 @@ class Decision:
 
     # What is printed of it is what is recommended: the rest is a record's worth of text.
     policy: str
-    rules: tuple[str, ...] = field(repr=False)
+    rules: tuple[Rule, ...] = field(repr=False)
+    of_run: tuple[Judgement, ...] = field(repr=False)
     state: State
     recommended: Option | None
     options: tuple[Option, ...] = field(repr=False)
@@ -120,13 +122,11 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
     """
     every = tuple(judge(record, policy))
     asked = asked_for(record, method, epsilon)
+    labels = tuple(dict.fromkeys(group.label for group in asked))
     everything = [_option(record, group, every) for group in asked]
     names = {cell_name(c, several_deltas(record), several_seeds(record)) for g in asked for c in g.cells}
     judgements = tuple(each for each in every if not each.cell or each.cell in names)
-    options = tuple(
-        _best([option for option in everything if option.group.label == label])
-        for label in dict.fromkeys(option.group.label for option in everything)
-    )
+    options = tuple(_best([option for option in everything if option.group.label == label]) for label in labels)
     passing = [option for option in options if option.state == "pass"]
     standings = tuple(
         dict.fromkeys(option.standing for option in (passing or options) if option.state is not None)
@@ -135,14 +135,15 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
     states = [judgement.state for judgement in judgements]
     open_cells = {each.cell for each in judgements} - {each.cell for each in judgements if each.state == "broken"}
     other = (
-        *allowed_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
-        *settling_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
+        *allowed_epsilon(record, policy, every, labels),
+        *settling_epsilon(record, policy, every, labels),
     )
     opening = open_steps(record)
     return Decision(
         policy=policy.name,
         deployment=policy.deployment,
         rules=in_words(policy),
+        of_run=tuple(each for each in judgements if not each.cell),
         state=max(states, key=_ORDER.__getitem__, default="undecided"),
         recommended=recommended,
         options=options,

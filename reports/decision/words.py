@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from fedassay.records.record import RunRecord, Verdict
+from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import EPSILON_LIMIT, Policy
-from fedassay.reports.words.metrics import EPSILONS, title
+from fedassay.reports.words.metrics import EPSILONS, hint, title
 from fedassay.reports.words.numbers import short
-from fedassay.reports.words.sentences import listed
 from fedassay.support.adjacency import Adjacency
 
 NEIGHBOURS: dict[Adjacency, str] = {
@@ -42,42 +44,81 @@ _COVERAGE = {
 }
 
 
-def in_words(policy: Policy) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Rule:
+    """A rule of a policy in words.
+
+    Attributes:
+        words: What it asks, as a clause.
+        name: Of its judgements, or what their names begin with.
+        about: What is measured, in a sentence; may be empty.
+        alone: What it is judged where no judgement has its name; None: it does not apply there.
+    """
+
+    words: str
+    name: str
+    about: str = ""
+    alone: State | None = None
+
+    def has(self, judgement: Judgement) -> bool:
+        """Whether a judgement is of this rule."""
+        return f"{judgement.rule} ".startswith(f"{self.name} ")
+
+    def state(self, judgements: Iterable[Judgement]) -> State | None:
+        """The worst that judgements make of it; None where it does not apply."""
+        states = {each.state for each in judgements if self.has(each)}
+        return next((state for state in ("broken", "undecided", "pass") if state in states), self.alone)
+
+
+ALWAYS = (Rule("an audit reached a verdict", "anything concluded"), Rule("no part of the run failed", "run"))
+"""What is asked of every run under any policy."""
+
+
+def in_words(policy: Policy) -> tuple[Rule, ...]:
     """The rules of a policy, a clause each."""
-    of = policy.epsilon_of.words or "of each release's own unit and relation"
+    of = f" ({policy.epsilon_of.words})" if policy.epsilon_of.words else ""
     rules = [
-        f"{_inside(title(name))} {side} {short(bound)}" + (f" ({of})" if name in EPSILONS else "")
+        Rule(
+            f"{_inside(title(name))} {side} {short(bound)}{of if name in EPSILONS else ''}",
+            f"{'maximum' if side == 'at most' else 'minimum'} {name}",
+            hint(name),
+        )
         for side, bounds in (("at most", policy.maximum), ("at least", policy.minimum))
         for name, bound in bounds.items()
     ]
     if policy.above_majority:
-        rules.append("accuracy above that of always naming the largest class")
+        rules.append(Rule("accuracy above that of always naming the largest class", "above_majority"))
     if policy.exact_fields == "forbidden":
-        rules.append("nothing is sent without noise except what the guarantee declares public")
+        words = "nothing is sent without noise except what the guarantee declares public"
+        rules.append(Rule(words, "exact_fields"))
     if policy.claims in _CLAIMS:
-        rules.append(_CLAIMS[policy.claims])
-    if policy.must_conclude:
-        rules.append(f"a result of {_all(_audit(name) for name in policy.must_conclude)}")
-    rules += [_FORBIDDEN[name] for name in policy.forbidden_verdicts]
+        rules.append(Rule(_CLAIMS[policy.claims], "claims"))
+    rules += [
+        Rule(f"a result of {_audit(name)}", f"must_conclude {name.removeprefix('other:')}")
+        for name in policy.must_conclude
+    ]
+    if policy.forbidden_verdicts:
+        words = "; ".join(_FORBIDDEN[name] for name in policy.forbidden_verdicts)
+        rules.append(Rule(words, "forbidden_verdicts"))
     if policy.delta == "one_in_n":
-        rules.append("δ at most one over those whom the claim protects at the smallest client")
+        words = "a δ of at most one over those whom the claim protects at the smallest client"
+        rules.append(Rule(words, "delta"))
     if policy.coverage in _COVERAGE:
-        rules.append(_COVERAGE[policy.coverage])
-    if policy.limit_of_detection:
-        rules.append(f"what a search without a finding may have missed: at most {_limits(policy, of)}")
+        rules.append(Rule(_COVERAGE[policy.coverage], "coverage", alone="pass"))
+    bound = policy.limit_of_detection.get(EPSILON_LIMIT)
+    or_epsilon = "" if bound is None else f", or ε = {short(bound)}{of}"
+    rules += [
+        Rule(
+            f"{name.replace('_', ' ')}, where it finds nothing, may have missed at most {short(100 * share)} %"
+            f"{or_epsilon}",
+            f"limit_of_detection {name}",
+        )
+        for name, share in policy.limit_of_detection.items()
+        if name != EPSILON_LIMIT
+    ]
     if policy.requires.demands:
-        rules.append("the run is the one that the policy asks for")
+        rules.append(Rule("the run is the one that the policy asks for", "requires"))
     return tuple(rules)
-
-
-def _limits(policy: Policy, of: str) -> str:
-    """The largest leaks that searches may have missed."""
-    return _all(
-        f"ε = {short(bound)} ({of})"
-        if name == EPSILON_LIMIT
-        else f"{short(100 * bound)} % by {name.replace('_', ' ')}"
-        for name, bound in policy.limit_of_detection.items()
-    )
 
 
 def _inside(words: str) -> str:
@@ -150,8 +191,3 @@ def _shares(record: RunRecord) -> dict[str, int]:
 
 def _audit(name: str) -> str:
     return f"the audit {name.removeprefix('other:').replace('_', ' ')}"
-
-
-def _all(words: Any, last: str = " and ") -> str:
-    items = list(words)
-    return listed(items, limit=len(items)).replace(" and ", last)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedassay.records.record import RunRecord
 from fedassay.reports.answer.answer import Answer
+from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.document.html import render
 from fedassay.reports.document.plan_notes import name_of
 
@@ -22,6 +23,7 @@ def fragment(record: RunRecord, answer: Answer, folder: Path) -> str:
         "fragment.html.j2",
         name=name_of(record),
         answer=answer,
+        policy=checklist(answer.decision),
         errors=record.errors,
         report=str(folder / "report.html"),
     )

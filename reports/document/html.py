@@ -14,6 +14,7 @@ from markupsafe import Markup
 from fedassay.records.record import RunRecord
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.answer.rows import MARKS
+from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.content import contents, section_five
@@ -40,6 +41,7 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import asked_words, several_deltas
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.sentences import capital
 from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
@@ -81,6 +83,8 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         plan=record.plan if isinstance(record.plan, dict) else {},
         facts=facts(record),
         answer=found,
+        policy=checklist(found.decision),
+        capital=capital,
         picture=headline_picture(run, record),
         claims=epsilons(record, [option.group for option in found.decision.options][:_ROWS], "claims"),
         grounds=grounds(record),

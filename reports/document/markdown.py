@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from fedassay.records.record import Metric, RunRecord
-from fedassay.reports.answer.answer import answer
+from fedassay.reports.answer.answer import Answer, answer
+from fedassay.reports.decision.checklist import checklist
+from fedassay.reports.decision.decision import Decision
 from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.finding_tables import controls_sentence
 from fedassay.reports.document.leakage import MEASURES
@@ -24,13 +26,14 @@ from fedassay.support.text import plain_lines
 
 def markdown(record: RunRecord, policy: Policy | None = None) -> str:
     """The answer, verdicts, key numbers, controls and errors as GitHub-flavoured Markdown."""
-    parts = [f"## Privacy assay: {escaped(name_of(record))}", _answer(record, policy), escaped(lead(record))]
+    found = answer(record, policy)
+    parts = [f"## Privacy assay: {escaped(name_of(record))}", _answer(record, found), escaped(lead(record))]
     if record.errors:
         items = [
             f"- {escaped(error.cell)}, {escaped(error.stage)}: {escaped(error.message)}" for error in record.errors
         ]
         parts.append("**Parts of the run failed:**\n\n" + "\n".join(items))
-    parts += [_verdicts(record), _numbers(record), escaped(controls_sentence(record))]
+    parts += [_policy(found), _verdicts(record), _numbers(record), escaped(controls_sentence(record))]
     about = "\n".join(f"- {name}: {escaped(value)}" for name, value in facts(record))
     parts.append(
         f"<details><summary>About this run</summary>\n\n{about}\n\n```sh\n{rerun(record)}\n```\n\n</details>"
@@ -50,9 +53,8 @@ def escaped(words: str) -> str:
     return _SPECIAL.sub(lambda m: f"`{m[0]}`" if m["links"] else f"\\{m[0]}", " ".join(words.split()))
 
 
-def _answer(record: RunRecord, policy: Policy | None) -> str:
+def _answer(record: RunRecord, found: Answer) -> str:
     """The answer, a row a method, what comes next, what it rests on."""
-    found = answer(record, policy)
     out = [f"**{found.mark} {escaped(found.headline)}** {' '.join(map(escaped, found.sentences[1:]))}".strip()]
     if found.rows:
         out += [
@@ -67,11 +69,32 @@ def _answer(record: RunRecord, policy: Policy | None) -> str:
             out.append(f"| {row.mark} **{row.answer}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
     beside = [*found.beside]
     beside += [f"{sweep.clause}." for sweep in found.sweeps]
-    rules = "; ".join(found.decision.rules)
-    beside += [*grounds(record), f"What the policy {found.policy} asks for, whether or not it is met: {rules}."]
+    beside += grounds(record)
     takes = f" ({found.next.takes})" if found.next.takes else ""
     step = f"- Next: {escaped(found.next.what)}{escaped(takes)} `{found.next.command}`"
     return "\n".join([*out, "", step, *(f"- {escaped(words)}" for words in beside if words)])
+
+
+def _policy(found: Answer) -> str:
+    """The policy rule by rule, folded."""
+    rules = rule_table(found.decision)
+    title = f"The policy {escaped(found.policy)}, rule by rule"
+    return f"<details><summary>{title}</summary>\n\n{rules}\n\n</details>" if rules else ""
+
+
+def rule_table(decision: Decision) -> str:
+    """What each rule of a policy makes of the methods, as a table; empty where it judges nothing of the run."""
+    listed = checklist(decision)
+    if not listed.lines:
+        return ""
+    lines = [
+        f"| What it asks | {' | '.join(map(escaped, listed.names))} |",
+        "|---" * (1 + len(listed.names)) + "|",
+    ]
+    for line in listed.lines:
+        rule = f"{line.rule}: {line.more}" if line.more else line.rule
+        lines.append(f"| {escaped(sentence(rule))} | {' | '.join(line.marks)} |")
+    return "\n".join(lines)
 
 
 def _verdicts(record: RunRecord) -> str:

@@ -11,9 +11,8 @@ from fedassay.contracts.facts import ResultKind
 from fedassay.contracts.registry import attack_facts
 from fedassay.records.facts import HARMS, HarmKind
 from fedassay.records.record import CellRecord, Finding
-from fedassay.reports.decision.words import in_words
 from fedassay.reports.document.html import render
-from fedassay.reports.document.markdown import escaped
+from fedassay.reports.document.markdown import escaped, rule_table
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.form import Source, form, left_open, looked_for, of_persons, with_gallery
 from fedassay.reports.evidence.lines import Line, Status, from_findings
@@ -254,8 +253,7 @@ def markdown(found: Pages) -> str:
         "## What was tested",
         _table(found.tested),
         f"## Policy {escaped(found.release.policy.name)}",
-        "\n".join(f"- {escaped(sentence(rule))}" for rule in in_words(found.release.policy))
-        or "It asks for nothing.",
+        rule_table(found.release.answer.decision) or "It does not judge this release.",
         f"## Risk\n\n{escaped(SCALE)}",
         _risks(found.risks, found.harmless),
     ]

@@ -140,7 +140,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
         }
         say_json(json.dumps(content, indent=1))
         return
-    say(f"{scenario.plan.name}: {len(rows)} cells")
+    say(f"{scenario.plan.name}: {len(rows)} cell{'s' if len(rows) != 1 else ''}")
     say(f"persons: {persons}")
     if mistaken:
         say(f"warning: {mistaken}")
@@ -154,8 +154,8 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
     say(f"audits: {audits}")
     if found.seconds is not None and found.memory is not None:
         say(
-            f"estimate, from rates {found.basis}: {in_words(found.seconds)} with --jobs 1, "
-            f"attacks and audits included; {found.memory / 2**30:.1f} GiB a job"
+            f"estimate, from rates {found.basis}: {in_words(found.seconds)} with --jobs 1 "
+            f"where nothing else runs, attacks and audits included; {found.memory / 2**30:.1f} GiB a job"
         )
     for remark in (*found.remarks, *fetched):
         say(remark)
@@ -168,7 +168,11 @@ def time_of(plan: Path) -> str:
     from fedassay.plan.resolve import load_scenario
 
     seconds = estimate(load_scenario(plan), "cpu").seconds
-    return "nobody can say how long a run takes" if seconds is None else f"a run takes about {in_words(seconds)}"
+    return (
+        "nobody can say how long a run takes"
+        if seconds is None
+        else f"a run takes about {in_words(seconds)} where nothing else runs"
+    )
 
 
 def print_summary(record: RunRecord, folder: Path) -> None:

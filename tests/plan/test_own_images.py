@@ -253,3 +253,18 @@ def test_a_key_of_another_data_set_is_refused(tmp_path: Path) -> None:
     _npz(tmp_path)
     with pytest.raises(PlanError, match=r"data\.labels: x\.csv given, but data set npz takes path, label_column"):
         check_images(_parsed(_plan({"labels": "x.csv"})), tmp_path)
+
+
+@pytest.mark.parametrize(("limit", "clients", "refused"), [(3, 3, True), (30, 3, False), (30, 25, True)])
+def test_a_limit_that_leaves_clients_without_records_is_refused_before_the_run(
+    limit: int, clients: int, refused: bool, tmp_path: Path
+) -> None:
+    content = {"name": "p", "data": {"name": "digits", "limit": limit}, "methods": ["raw_features"]}
+    plan = _parsed(content | {"clients": {"count": clients}})
+    if refused:
+        with pytest.raises(
+            PlanError, match=rf"clients.count: {clients} given; allowed: at most \d+, for data.limit"
+        ):
+            check_images(plan, tmp_path)
+    else:
+        check_images(plan, tmp_path)

@@ -49,10 +49,10 @@ def test_a_dry_run_says_what_the_claim_is_for_a_person(
     plan = _plan(tmp_path, each)
     expected = epsilon_of(each * mu_of(1.0, 1e-5), 1e-5)
     said = json.loads(_printed(plan, capsys, True))["record_claims"]
-    assert f"up to {each} records, and fedcgs would claim" in said
-    assert f"epsilon 1 at delta 1e-05 under add_remove is epsilon {expected:.4g} for that person" in said
+    assert f"up to {each} records, and the guarantee of fedcgs is for one record" in said
+    assert f"For that person ε = 1 (δ = 1e-05) is ε = {expected:.4g} under Gaussian noise" in said
     pair = group_pair(1.0, 1e-5, each)
-    assert f"({pair.epsilon:.4g}, {pair.delta:.3g}) by itself" in said
+    assert f"({pair.epsilon:.4g}, {pair.delta:.3g}) by the claim alone" in said
     lines = [line for line in _printed(plan, capsys, False).splitlines() if line.startswith("warning: ")]
     assert lines == [f"warning: {said}"]
 
@@ -64,7 +64,9 @@ def test_it_is_silent_where_nothing_is_sold_for_more(
     assert json.loads(_printed(_plan(tmp_path, each, **privacy), capsys, True))["record_claims"] == ""
 
 
-def test_a_plan_that_is_fitted_to_own_images_says_it_at_its_head(tmp_path: Path) -> None:
+def test_a_plan_that_is_fitted_to_own_images_protects_persons(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = np.random.default_rng(0)
     np.savez(
         tmp_path / "own.npz",
@@ -73,11 +75,12 @@ def test_a_plan_that_is_fitted_to_own_images_says_it_at_its_head(tmp_path: Path)
         patient=np.arange(120) // 3,
     )
     write_starter(tmp_path / "plan.yaml", tmp_path / "own.npz")
-    head = [line for line in (tmp_path / "plan.yaml").read_text().splitlines() if line.startswith("#")]
-    text = " ".join(line.lstrip("# ") for line in head)
-    assert "a person has up to 3 records, and fedpft, fedcgs would claim for one record" in text
-    assert f"is epsilon {epsilon_of(3 * mu_of(2.0, 1e-5), 1e-5):.4g} for that person" in text
-    load_scenario(tmp_path / "plan.yaml")
+    text = (tmp_path / "plan.yaml").read_text()
+    assert "  unit: person           # all of a person together, up to 3 records" in text
+    assert {each.privacy.unit for each in load_scenario(tmp_path / "plan.yaml").cells if each.privacy.private} == {
+        "person"
+    }
+    assert json.loads(_printed(tmp_path / "plan.yaml", capsys, True))["record_claims"] == ""
 
 
 def test_many_targets_are_cut_and_nothing_is_said_to_be_left_where_nothing_is() -> None:
@@ -87,7 +90,7 @@ def test_many_targets_are_cut_and_nothing_is_said_to_be_left_where_nothing_is() 
     ]
     said = record_claims(targets, 12)
     assert "2 more likewise" in said
-    assert "nothing by itself" in said
+    assert "nothing by the claim alone" in said
     assert record_claims([], 12) == record_claims(targets, 1) == ""
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -22,9 +25,12 @@ from fedassay.records.record import (
     Verdict,
 )
 from fedassay.reports.answer.answer import Answer, answer
+from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.decision.decision import Decision, decide
-from fedassay.reports.decision.words import grounds, in_words
-from fedassay.reports.gate.policy import Policy
+from fedassay.reports.decision.words import ALWAYS, grounds, in_words
+from fedassay.reports.document.markdown import markdown
+from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.gate.policy import Policy, load_policy
 
 POLICY = Policy(name="test", claims="sound", forbidden_verdicts=("leak",), cells={"epsilon": "finite"})
 
@@ -270,8 +276,8 @@ def test_of_several_that_do_not_pass_the_one_with_the_fewest_reasons_is_named() 
 
 
 def test_the_policy_in_words_keeps_acronyms() -> None:
-    words = in_words(Policy(name="x", maximum={"ssim_gain": 0.02, "accounted": 3.0}, coverage="any"))
-    assert words == ("SSIM gain at most 0.02", "accounted ε at most 3 (of each release's own unit and relation)")
+    rules = in_words(Policy(name="x", maximum={"ssim_gain": 0.02, "accounted": 3.0}, coverage="any"))
+    assert [rule.words for rule in rules] == ["SSIM gain at most 0.02", "accounted ε at most 3"]
 
 
 @pytest.mark.parametrize(
@@ -301,13 +307,13 @@ def test_a_policy_is_printed_in_words() -> None:
         forbidden_verdicts=("leak", "unsound"),
         coverage="any",
     )
-    words = in_words(policy)
+    words = [rule.words for rule in in_words(policy)]
     assert len(words) == 7
-    assert words[-3] == "a result of the audit dp claim and the audit reconstruction"
-    assert words[-2:] == ("no attack finds a leak", "no claim of privacy is disproved")
+    assert words[-3:-1] == ["a result of the audit dp claim", "a result of the audit reconstruction"]
+    assert words[-1] == "no attack finds a leak; no claim of privacy is disproved"
     for name in get_args(Verdict):
         (said,) = in_words(Policy(name="x", forbidden_verdicts=(name,), coverage="any"))
-        assert name not in said.split() or name == "leak"
+        assert name not in said.words.split() or name == "leak"
     assert "at most 3" in words[0]
 
 
@@ -335,3 +341,76 @@ def test_what_a_decision_rests_on_names_public_data_and_the_noise() -> None:
     assert all(
         "noise" not in line for line in grounds(seeded.model_copy(update={"cells": (cell("a", math.inf),)}))
     )
+
+
+RULES = Policy(
+    name="held",
+    claims="sound",
+    forbidden_verdicts=("leak", "unsound"),
+    maximum={"accounted": 3.0, "ssim_gain": 0.02},
+    minimum={"accuracy": 0.75},
+    must_conclude=("dp_claim",),
+    delta="one_in_n",
+    coverage="attacked",
+    limit_of_detection={"membership": 0.25, "epsilon": 6.0},
+    above_majority=True,
+)
+
+
+def test_every_judgement_of_a_release_stands_in_a_line_with_the_worst_state_of_its_rule() -> None:
+    decision = decided(cell("good", 2.0), cell("worse", 8.0, accuracy=0.4), policy=RULES)
+    listed = checklist(decision)
+    for at, option in enumerate(decision.options):
+        for judgement in option.judgements:
+            rules = [rule for rule in (*decision.rules, *ALWAYS) if rule.has(judgement)]
+            assert len(rules) == 1, judgement.rule
+            line = next(each for each in listed.lines if each.rule == rules[0].words)
+            order = ("pass", "undecided", "broken")
+            assert order.index(line.states[at]) >= order.index(judgement.state)  # type: ignore[arg-type]
+        worst = max(
+            (line.states[at] or "pass" for line in listed.lines), key=("pass", "undecided", "broken").index
+        )
+        assert worst == option.state
+
+
+@pytest.mark.parametrize("policy", ["strict", "demonstration", "messages"])
+def test_every_rule_of_a_shipped_policy_is_judged_and_said_once(policy: str) -> None:
+    held = load_policy(Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{policy}.yaml")
+    rules = in_words(held)
+    assert len({rule.words for rule in rules}) == len(rules)
+    decision = decided(cell("good", 2.0), policy=held)
+    judged = {each.rule for option in decision.options for each in option.judgements}
+    every = (*rules, *ALWAYS)
+    assert all(sum(rule.has(Judgement(name, "", "pass", "")) for rule in every) == 1 for name in judged)
+
+
+def test_what_is_broken_or_open_says_why_where_there_is_one_method() -> None:
+    lines = checklist(decided(cell("worse", 8.0, accuracy=0.4), policy=RULES)).lines
+    assert all(line.more for line in lines if line.states[0] in ("broken", "undecided"))
+    broken = next(line for line in lines if line.rule.startswith("accuracy at least"))
+    assert broken.marks == ("✖ broken",)
+    assert "0.4" in broken.more
+
+
+def test_a_policy_that_judges_nothing_of_a_run_has_no_lines() -> None:
+    decision = decided(
+        cell("bare", float("inf")),
+        policy=RULES.model_copy(update={"cells": RULES.cells.model_copy(update={"epsilon": "finite"})}),
+    )
+    assert checklist(decision).lines == ()
+
+
+def test_methods_beyond_the_room_are_counted() -> None:
+    decision = decided(*(cell(f"m{n}", 2.0) for n in range(8)), policy=RULES)
+    listed = checklist(decision)
+    assert len(listed.names) == 5
+    assert listed.further == 3
+    assert checklist(replace(decision, options=decision.options[:5])).further == 0
+
+
+def test_markdown_lists_the_policy_rule_by_rule() -> None:
+    record = RunRecord(plan={"name": "x"}, environment={}, cells=(cell("worse", 8.0, accuracy=0.4),))
+    words = markdown(record, RULES)
+    assert "rule by rule" in words
+    assert "✖ broken" in words
+    assert answer(record, RULES).policy in words

@@ -16,7 +16,7 @@ LPIPS = MetricFacts(
 SSIM_GAIN = MetricFacts(
     "ssim_gain",
     "SSIM gain",
-    "SSIM above the baseline's, paired by target; above 0 is leakage.",
+    "How much more rebuilt images look like the private ones (SSIM) than the baseline's do; above 0 is leakage.",
     worse="higher",
 )
 IDENTIFIED = (

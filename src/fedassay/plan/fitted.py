@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from fedassay.data.groups import is_obvious, likely_patterns
 from fedassay.data.image_folder import paths_of_image_folder
 from fedassay.data.label_table import column_names
 from fedassay.data.npz import names_of_npz
 from fedassay.data.outline import Outline
-from fedassay.exchange.release import PrivacyTarget
 from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
-from fedassay.plan.record_claims import most_of_a_person, record_claims
-from fedassay.plan.schema import DataSpec, Plan, PrivacySpec, parse_plan
+from fedassay.plan.record_claims import most_of_a_person
+from fedassay.plan.schema import DataSpec, Plan, parse_plan
 from fedassay.support.errors import DataError, PlanError, UnnamedColumnError
 from fedassay.support.text import plain
 
@@ -33,6 +30,8 @@ MOST_RECORDS = 4_000
 """More records than this are limited to it, for a first run."""
 _CLIENTS, _RECORDS_A_CLIENT = 5, 10
 _NAMED = 8
+_DELTA = "\n  delta:"
+"""Where the starting plan's section `privacy` takes whose privacy it is."""
 
 
 def fitted_plan(data: Path, file: Path, starter: str, label_column: str | None = None) -> str:
@@ -66,27 +65,13 @@ def fitted_plan(data: Path, file: Path, starter: str, label_column: str | None =
     sections |= _clients_and_backbone(sections["data"], found)
     check_images(_plan(sections), base)
     start = starter.index("\nprivacy:") + 1
-    head = [*_head(sections, whole, "size" not in source, _claims(starter, whole))]
-    return "\n".join([*head, *_sections(sections, found), "", starter[start:]])
-
-
-def _claims(starter: str, whole: Outline) -> str:
-    """What the starting plan's claims for records are for the person with the most; empty: nobody has several."""
+    rest = starter[start:]
     most = most_of_a_person(whole)
-    if not most:
-        return ""
-    plan = yaml.safe_load(starter)
-    asked = PrivacySpec.model_validate(plan["privacy"])
-    epsilons = asked.epsilon if isinstance(asked.epsilon, tuple) else (asked.epsilon,)
-    deltas = asked.delta if isinstance(asked.delta, tuple) else (asked.delta,)
-    targets = [
-        (next(iter(entry)), PrivacyTarget(epsilon=epsilon, delta=delta, adjacency="add_remove", unit=asked.unit))
-        for entry in plan["methods"]
-        if "epsilon" not in next(iter(entry.values()))
-        for epsilon in epsilons
-        for delta in deltas
-    ]
-    return record_claims(targets, most)
+    if most > 1:
+        # Who is in the data is a person's secret: a guarantee for one record of several would not keep it.
+        whose = f"  unit: person           # all of a person together, up to {most} records; record: one at a time"
+        rest = rest.replace(_DELTA, f"\n{whose}{_DELTA}", 1)
+    return "\n".join([*_head(sections, whole, "size" not in source), *_sections(sections, found), "", rest])
 
 
 def _plan(sections: dict[str, Any]) -> Plan:
@@ -218,7 +203,7 @@ def _clients_and_backbone(section: dict[str, Any], found: Outline) -> dict[str, 
     return {"clients": clients, "backbone": {"name": "small_cnn_rectified", "weights": weights}}
 
 
-def _head(sections: dict[str, Any], whole: Outline, original: bool, claims: str) -> list[str]:
+def _head(sections: dict[str, Any], whole: Outline, original: bool) -> list[str]:
     height, width, channels = whole.image
     train, test = whole.data.train, whole.data.test
     counts = np.bincount(train.labels, minlength=train.classes)
@@ -240,8 +225,6 @@ def _head(sections: dict[str, Any], whole: Outline, original: bool, claims: str)
         lines.append(
             f"# {len(records)} persons by `groups`, of {records.min()} to {records.max()} records: look at it."
         )
-    if claims:
-        lines += textwrap.wrap(claims, 110, initial_indent="# Below, ", subsequent_indent="#   ")
     if isinstance(sections["data"].get("label_column"), int):
         lines.append(
             "# Every record has several labels; label_column says which of them is the class: look at it."

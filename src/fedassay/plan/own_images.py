@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -102,14 +103,15 @@ def outline(request: DataRequest) -> Outline | None:
 
 
 def check_images(plan: Plan, base: Path) -> None:
-    """Refuse own images that the plan could not be run on, as far as headers, names and labels tell.
+    """Refuse images that the plan could not be run on, as far as headers, names and labels tell.
 
-    Data sets that are known by name are not looked at, and nothing is downloaded.
+    Of data sets that are known by name only the published size is looked at, and nothing is downloaded.
 
     Raises:
         PlanError: A role or a client is left without records, or the attacker's images are of another shape.
         DataError: A missing file or folder, wrong arrays or layouts, labels that do not belong to the images.
     """
+    _check_limit(plan)
     # Only a limit makes what is read depend on the seed.
     for seed in plan.seeds if plan.data.limit is not None else plan.seeds[:1]:
         seeds = data_seeds(seed)
@@ -124,6 +126,26 @@ def check_images(plan: Plan, base: Path) -> None:
                 f"data.attacker_from: images of {held.data.source} are {held.image}, the private ones "
                 f"{found.image}; they must be equal"
             )
+
+
+def _check_limit(plan: Plan) -> None:
+    """Refuse a limit that leaves a data set known by name fewer private records than clients need.
+
+    Raises:
+        PlanError: A client would be left without records.
+    """
+    known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
+    if not isinstance(known, DataSize) or plan.data.limit is None:
+        return
+    share = shares_of(plan.data, test_set=known.test > 0).get("private", 0.0)
+    whole = known.test if plan.data.roles == "official" else known.records
+    # Roles are drawn class by class, so that a role's number is known to within one record.
+    most = math.floor(share * min(plan.data.limit, whole) + 1)
+    if plan.clients.count > most:
+        raise PlanError(
+            f"clients.count: {plan.clients.count} given; allowed: at most {most}, for data.limit "
+            f"{plan.data.limit} leaves no more private records"
+        )
 
 
 def _check_features(plan: Plan, base: Path, seeds: Seeds) -> None:

@@ -43,12 +43,13 @@ def record_claims(targets: Iterable[tuple[str, PrivacyTarget]], most: int) -> st
         return ""
     kinds = of_kind(dict.fromkeys(each.guarantee for _, each in asked))
     claims = [each for alike in kinds.values() for each in ascending(alike)]
-    words = [_for_person(each, most) for each in claims[:_NAMED]]
-    more = f"; {len(claims) - _NAMED} more likewise" if len(claims) > _NAMED else ""
+    # The relation does not move the figure, and two methods may be asked for the same under another one.
+    words = list(dict.fromkeys(_for_person(each, most) for each in claims))
+    more = f"; {len(words) - _NAMED} more likewise" if len(words) > _NAMED else ""
     methods = ", ".join(dict.fromkeys(name for name, _ in asked))
     return (
-        f"a person has up to {most:,} records, and {methods} would claim for one record: {'; '.join(words)}"
-        f"{more}; privacy.unit person bounds persons"
+        f"a person has up to {most:,} records, and the guarantee of {methods} is for one record. "
+        f"For that person {'; '.join(words[:_NAMED])}{more}. privacy.unit: person protects persons"
     )
 
 
@@ -56,6 +57,5 @@ def _for_person(claim: Epsilon, most: int) -> str:
     generic, delta = for_person(claim, most), claim.delta
     attained = epsilon_of(most * mu_of(claim.bare, delta), delta)
     alone = f"({generic.bare:.4g}, {generic.delta:.3g})" if generic.finite else "nothing"
-    figure = "no finite epsilon" if math.isinf(attained) else f"epsilon {attained:.4g}"
-    claimed = f"epsilon {claim.bare:g} at delta {delta:g} under {claim.adjacency}"
-    return f"{claimed} is {figure} for that person under Gaussian noise, {alone} by itself"
+    figure = "no finite ε" if math.isinf(attained) else f"ε = {attained:.4g}"
+    return f"ε = {claim.bare:g} (δ = {delta:g}) is {figure} under Gaussian noise, and {alone} by the claim alone"
