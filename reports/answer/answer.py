@@ -106,9 +106,17 @@ class Answer:
         return kinds.pop() if len(kinds) == 1 else ""
 
     @property
-    def has_gaps(self) -> bool:
-        """Whether its table shows a dash: a figure that was not measured."""
-        return any(DASH in (row.observed, row.accounted, row.accuracy, row.sends) for row in self.rows)
+    def notes(self) -> str:
+        """What its table needs to be read: the kind of its epsilons, dashes, bounds above a claim that holds."""
+        gaps = any(DASH in (row.observed, row.accounted, row.accuracy, row.sends) for row in self.rows)
+        notes = (
+            f"ε: {self.kind}." if self.kind else "",
+            "–: not measured." if gaps else "",
+            "An observed ε above a claim that holds is within chance."
+            if any(r.by_chance for r in self.rows)
+            else "",
+        )
+        return " ".join(filter(None, notes))
 
     @property
     def mark(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.records.facts import HarmKind
+from fedassay.records.record import CellRecord
 from fedassay.reports.decision.decision import Option, points
 from fedassay.reports.decision.words import standing_in_words
 from fedassay.reports.gate.judgement import Judgement, State
@@ -19,7 +20,7 @@ from fedassay.reports.words.numbers import DASH, beside, interval, short, signif
 from fedassay.reports.words.sentences import harm_clause
 from fedassay.reports.words.summary import silence, silent
 from fedassay.reports.words.verdicts import Tone
-from fedassay.support.epsilon import Epsilon, largest
+from fedassay.support.epsilon import Epsilon, exceeds, largest
 
 Word = Literal["yes", "no", "not yet"]
 
@@ -69,6 +70,7 @@ class AnswerRow:
         claimed: Claimed epsilon.
         accounted: What is sent adds up to; `does not hold` below a claim that is disproved.
         observed: What an attack shows at least.
+        by_chance: Whether that is above a claim that holds: of bounds at 95 %, one in 20 is, where noise is tight.
         accuracy: With its interval.
         measured: The accuracy as a number; None where it was not measured.
         majority: Accuracy of always naming the largest class.
@@ -86,6 +88,7 @@ class AnswerRow:
     claimed: str
     accounted: str
     observed: str
+    by_chance: bool
     accuracy: str
     measured: float | None
     majority: str
@@ -131,6 +134,7 @@ def row_of(option: Option) -> AnswerRow:
         claimed=_largest(group, [cell.claimed for cell in cells]) if holds or fallen else "none",
         accounted=DOES_NOT_HOLD if fallen else _largest(group, [cell.accounted for cell in cells]),
         observed=_largest(group, [cell.observed for cell in cells]),
+        by_chance=holds and any(_above_claim(cell) for cell in cells),
         accuracy=DASH
         if option.accuracy.value is None
         else f"{significant(option.accuracy.value)} {interval(option.accuracy, count=False)}".strip(),
@@ -139,6 +143,16 @@ def row_of(option: Option) -> AnswerRow:
         cost=points(option.cost) if group.asked.finite else "",
         sends=DASH if option.bytes_up is None else size(option.bytes_up),
         hides=standing_in_words(*option.standing) if holds else "",
+    )
+
+
+def _above_claim(cell: CellRecord) -> bool:
+    observed, claimed = cell.observed, cell.claimed
+    return (
+        observed is not None
+        and claimed is not None
+        and observed.kind == claimed.kind
+        and exceeds(observed, claimed)
     )
 
 

@@ -34,6 +34,7 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
     if len(found.decision.everything) == 1 and found.rows[0].claimed != "none":
         row = found.rows[0]
         shown = "no attack measured it" if row.observed == DASH else f"an attack shows at least {row.observed}"
+        shown += ", which chance allows" if row.by_chance else ""
         accounted = "which does not hold" if row.accounted == DOES_NOT_HOLD else f"accounted {row.accounted}"
         yield from _wrapped(f"Claimed ε {row.claimed} ({row.of}), {accounted}; {shown}.", "  ")
     if len(found.decision.everything) > 1:

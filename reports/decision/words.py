@@ -44,6 +44,9 @@ _COVERAGE = {
 }
 
 
+_OWN_KIND = "of each release's own unit and relation"
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rule of a policy in words.
@@ -76,7 +79,7 @@ ALWAYS = (Rule("an audit reached a verdict", "anything concluded"), Rule("no par
 
 def in_words(policy: Policy) -> tuple[Rule, ...]:
     """The rules of a policy, a clause each."""
-    of = f" ({policy.epsilon_of.words})" if policy.epsilon_of.words else ""
+    of = f" ({policy.epsilon_of.words or _OWN_KIND})"
     rules = [
         Rule(
             f"{_inside(title(name))} {side} {short(bound)}{of if name in EPSILONS else ''}",

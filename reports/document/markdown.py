@@ -92,7 +92,7 @@ def rule_table(decision: Decision) -> str:
         "|---" * (1 + len(listed.names)) + "|",
     ]
     for line in listed.lines:
-        rule = f"{line.rule}: {line.more}" if line.more else line.rule
+        rule = f"{line.rule}: {line.more}" if line.more and len(listed.names) == 1 else line.rule
         lines.append(f"| {escaped(sentence(rule))} | {' | '.join(line.marks)} |")
     return "\n".join(lines)
 

@@ -100,13 +100,15 @@ def galleries(run: Path, record: RunRecord, audit: str) -> tuple[Gallery, ...]:
 
 
 def headline_picture(run: Path, record: RunRecord) -> Gallery | None:
-    """The pictures of the worst leak that has any: the few columns that came closest; None where there are none.
+    """The pictures of the worst leak that a person recognises, a few columns that came closest; None without any.
 
     Args:
         run: The run folder.
         record: Its record.
     """
     for leak in leaks(record.cells):
+        if leak.harm.faint:
+            continue
         for picture in leak.finding.pictures:
             shown = gallery(run, picture, f"The worst leak: {_named(leak.cell)}", "leak")
             if shown.strips:

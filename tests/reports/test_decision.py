@@ -277,7 +277,10 @@ def test_of_several_that_do_not_pass_the_one_with_the_fewest_reasons_is_named() 
 
 def test_the_policy_in_words_keeps_acronyms() -> None:
     rules = in_words(Policy(name="x", maximum={"ssim_gain": 0.02, "accounted": 3.0}, coverage="any"))
-    assert [rule.words for rule in rules] == ["SSIM gain at most 0.02", "accounted ε at most 3"]
+    assert [rule.words for rule in rules] == [
+        "SSIM gain at most 0.02",
+        "accounted ε at most 3 (of each release's own unit and relation)",
+    ]
 
 
 @pytest.mark.parametrize(
