@@ -274,7 +274,7 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
     reasons = list(dict.fromkeys(_reasons(subject, subject_name)))
     first = ""
     if word == "yes":
-        yield f"{_yes(decision, name, 'passes')}."
+        yield f"{_yes(decision, [subject], name, 'passes')}."
     else:
         open_ = not_fully_tested(subject.group.cells)
         first = reasons[0] if reasons else open_ or _unjudged(subject)
@@ -296,8 +296,10 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         yield _beside_fault(subject)
 
 
-def _yes(decision: Decision, names: str, passes: str) -> str:
+def _yes(decision: Decision, passing: Sequence[Option], names: str, passes: str) -> str:
     """What a policy allows of what passes it."""
+    if decision.deployment and any(worst_leak(option) is not None for option in passing):
+        return f"Yes, under a policy that allows leaks: {names} {passes} the policy {decision.policy}"
     if decision.deployment:
         return f"Yes: {names} may be deployed under the policy {decision.policy}"
     return f"Yes, but not for deployment: {names} {passes} the policy {decision.policy}"
@@ -345,7 +347,7 @@ def _of_run(decision: Decision, word: Word) -> str:
     nowhere = "" if len(options) > 1 else " at no ε that was run"
     if word == "yes":
         names = listed(who(option.group) for option in _passing(decision))
-        return f"{_yes(decision, names, 'pass')}; what they protect differs."
+        return f"{_yes(decision, _passing(decision), names, 'pass')}; what they protect differs."
     if word == "not yet" and any(option.state == "undecided" for option in options):
         first = next(option for option in options if option.state == "undecided")
         if len(options) == 1:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from fedassay.plan.changes import changed_plan
+from fedassay.records.facts import Harm
 from fedassay.records.record import (
     CellPrivacy,
     CellRecord,
@@ -417,3 +418,27 @@ def test_markdown_lists_the_policy_rule_by_rule() -> None:
     assert "rule by rule" in words
     assert "✖ broken" in words
     assert answer(record, RULES).policy in words
+
+
+@pytest.mark.parametrize(
+    ("name", "lead"), [("research", "Yes, but not for deployment"), ("own", "Yes, under a policy")]
+)
+def test_nobody_is_told_to_deploy_what_leaks(name: str, lead: str) -> None:
+    leaking = Finding(
+        audit="message", verdict="leak", reason="r", harm=Harm(kind="exact", of="record", count=3, total=9)
+    )
+    bare = cell(
+        "raw",
+        math.inf,
+        findings=(leaking,),
+        privacy=CellPrivacy(claimed=None, accounted=math.inf, verdict="not_run", reason="no claim"),
+    )
+    shipped = Path(str(resources.files("fedassay"))) / "configs" / "policies" / "research.yaml"
+    policy = (
+        load_policy(shipped) if name == "research" else Policy(name="own", claims="not_disproved", coverage="any")
+    )
+    said = answered(bare, policy=policy)
+    assert said.answer == "yes"
+    assert said.headline.startswith(lead)
+    assert "may be deployed" not in said.text
+    assert "3 of 9 records" in said.text
