@@ -174,19 +174,21 @@ def time_of(plan: Path) -> str:
 def print_summary(record: RunRecord, folder: Path) -> None:
     """The answer of a run, what failed, and where the report is."""
     from fedassay.reports.answer.answer import answer
+    from fedassay.reports.words.groups import part_in_words
 
     found = answer(record)
     print_answer(found, folder)
     for error in record.errors:
-        say(Styled(f"error in {error.cell}, {error.stage}: {error.message}", "red"), err=True)
+        words = f"error in {error.cell}: {part_in_words(error.stage)} broke off: {error.message}"
+        say(Styled(words, "red"), err=True)
     say(f"Report: {folder / 'report.html'}")
 
 
-def print_answer(found: Answer, folder: Path, err: bool = False) -> None:
-    """An answer, its first line in the colour of the answer."""
+def print_answer(found: Answer, folder: Path, policy: Path | None = None, err: bool = False) -> None:
+    """An answer, its first line in the colour of the answer, and what comes next as it can be typed."""
     from fedassay.reports.answer.text import lines
 
-    for number, line in enumerate(lines(found, str(folder))):
+    for number, line in enumerate(lines(found, str(folder), str(policy or "POLICY"))):
         say(Styled(line, _COLOURS[found.answer], bold=True) if number == 0 else line, err=err)
 
 
