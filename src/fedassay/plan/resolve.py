@@ -27,7 +27,6 @@ from fedassay.plan.schema import (
     Epsilon,
     Plan,
     Scenario,
-    explain,
     override,
     parse_plan,
     read_yaml,
@@ -39,6 +38,7 @@ from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind, entries
 from fedassay.support.text import shown
+from fedassay.support.validation import explain
 
 if TYPE_CHECKING:
     from fedassay.contracts.attack import Attack
