@@ -7,7 +7,7 @@ nothing is compared, and nothing can be said to be no worse.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
@@ -79,6 +79,21 @@ def differences(record: RunRecord, old: RunRecord, method: str | None = None) ->
     if ours != theirs:
         found.insert(0, Difference(False, f"fedassay {theirs} made the earlier run, {ours} this one.", "version"))
     return found
+
+
+def difference_lines(found: Sequence[Difference], most: int | None, rest: str) -> Iterator[str]:
+    """Differences as they are printed.
+
+    Args:
+        found: As `differences` gives them.
+        most: How many there is room for; None: all.
+        rest: Where the others stand.
+    """
+    yield from (each.line for each in found[:most])
+    if most is not None and len(found) > most:
+        yield f"  {len(found) - most} more differences, {rest}"
+    if not found:
+        yield "Nothing became worse than in the earlier run."
 
 
 def _on_other_data(record: RunRecord, old: RunRecord) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from fedassay.contracts.registry import every_audit
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict, epsilon_metric
-from fedassay.reports.gate.baseline import Difference
+from fedassay.reports.gate.baseline import Difference, difference_lines
 from fedassay.reports.gate.covered import applies, attacked, complete, nothing_concluded, relevant, seen_small
 from fedassay.reports.gate.deltas import one_in_n
 from fedassay.reports.gate.judgement import Judgement, State
@@ -85,18 +85,14 @@ class Outcome:
         Args:
             most: Differences that there is room for; None: all.
         """
-        changed = self.changed or ()
-        for each in changed[:most]:
-            yield each.line
-        if most is not None and len(changed) > most:
-            yield f"  {len(changed) - most} more differences, by --verbose"
+        changed = list(() if self.changed is None else difference_lines(self.changed, most, "by --verbose"))
+        yield from changed if self.changed else ()
         yield self.headline
         for judgement in self.judgements:
             # What is wrong with the whole run stands in no release's answer.
             if judgement.state != "pass" and (not judgement.cell or judgement.rule == BROKE_OFF):
                 yield f"{_MARKS[judgement.state]}: {judgement.sentence}"
-        if self.changed is not None and not changed:
-            yield "Nothing became worse than in the earlier run."
+        yield from () if self.changed else changed
 
     def details(self) -> Iterator[str]:
         """What is broken or undecided; equal reasons are said once."""

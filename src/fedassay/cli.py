@@ -404,6 +404,7 @@ def compare(runs: tuple[Path, ...], output: Path | None, redact: bool, quiet: bo
     from fedassay.records.record import load_record
     from fedassay.records.redacted import redact as redacted
     from fedassay.reports.document.compare import as_dict, write_comparison
+    from fedassay.reports.gate.baseline import difference_lines, differences
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
@@ -420,6 +421,9 @@ def compare(runs: tuple[Path, ...], output: Path | None, redact: bool, quiet: bo
         written = {} if place is None else {"written": str(place)}
         say_json(json.dumps({**written, **as_dict(records)}, indent=1))
     elif place is not None:
+        if not quiet:
+            changed = differences(records[-1][1], records[0][1])
+            say_lines("\n".join(difference_lines(changed, _DIFFERENCES, "on the page")), err=is_stream(place))
         _written(place, quiet, as_json)
     return 0
 
@@ -594,7 +598,7 @@ def list_(what: str, name: str | None, quiet: bool, as_json: bool) -> int:
     from fedassay.console import component_keys, listing, print_keys, print_problems
 
     if name is not None:
-        print_keys(component_keys(what, name), quiet, as_json)
+        print_keys(component_keys(what, name), name, quiet, as_json)
         return 0
     rows = listing(what)
     print_problems()

@@ -85,8 +85,8 @@ def component_keys(what: str, name: str) -> list[Key]:
     return [*every_key(component(kind, name)), *(entry_keys() if kind == "method" else ())]
 
 
-def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
-    """What each key may be and does, its text indented below it; the names alone if `quiet`."""
+def print_keys(keys: list[Key], name: str, quiet: bool, as_json: bool) -> None:
+    """What each key of a component may be and does, its text indented below it; the names alone if `quiet`."""
     if as_json:
         rows = [{"key": key.name, "type": key.allowed, "default": key.default, "about": key.about} for key in keys]
         say_json(json.dumps(rows, indent=1))
@@ -94,6 +94,8 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
     if quiet:
         say_lines("\n".join(key.name for key in keys))
         return
+    if not keys:
+        say(f"{name} has no keys: a plan gives its name alone.")
     width = min(shutil.get_terminal_size().columns, 100)
     for key in keys:
         default = "must be given" if key.default is None else f"default {key.default}"

@@ -240,3 +240,13 @@ def test_every_shipped_plan_resolves() -> None:
     assert plans
     for path in plans:
         assert load_scenario(path).cells, path
+
+
+def test_a_component_of_ones_own_that_is_not_installed_is_told_from_a_slip() -> None:
+    """Who wrote an attack in a file next to the plan has to be told how it comes to be known."""
+    own = {**PLAN, "attacks": ["lone_sums"]}
+    with pytest.raises(PlanError, match=r"given 'lone_sums'; allowed: .*once its package is installed"):
+        _resolve(own)
+    with pytest.raises(PlanError) as slip:
+        _resolve({**PLAN, "attacks": ["message_algebr"]})
+    assert "installed" not in str(slip.value)

@@ -154,3 +154,16 @@ def test_every_format_of_check_says_what_became_worse(build_cell: Any, tmp_path:
     # Nothing to compare is no pass either.
     assert replace(kept, judgements=(), changed=tuple(differences(new, other))).exit_code == 2
     assert replace(kept, judgements=(), changed=()).exit_code == 0
+
+
+def test_compare_says_on_the_console_what_changed(build_cell: Any, tmp_path: Path) -> None:
+    for name, epsilon in (("old", 1.0), ("new", 2.0)):
+        cell = build_cell(None, "fedcgs", "fedcgs", epsilon, 0)
+        RunRecord(plan={"name": "n"}, environment={}, cells=(cell,)).save(tmp_path / name)
+    page = tmp_path / "page.html"
+    command = ["compare", str(tmp_path / "old"), str(tmp_path / "new"), "-o", str(page)]
+    said = CliRunner().invoke(cli, command, standalone_mode=False).output.splitlines()
+    assert said[0] == f"✖ worse: fedcgs: ε went from 1 {KIND} to 2 {KIND}."
+    assert said[-1] == str(page)
+    alike = CliRunner().invoke(cli, [*command[:2], str(tmp_path / "old"), "-o", str(page)], standalone_mode=False)
+    assert alike.output.splitlines()[0] == "Nothing became worse than in the earlier run."
