@@ -33,7 +33,7 @@ from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
-from fedassay.exchange.feature_sources import BETWEEN, VECTORS, VectorSource, sources
+from fedassay.exchange.feature_sources import BETWEEN, VECTORS, VectorSource, no_vectors, sources
 from fedassay.exchange.view import View
 from fedassay.nets.blends import MOST, blends
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
@@ -105,7 +105,8 @@ class FeatureDiffusion(Parameters):
         """Train (or fetch) the attacker's model, and sample it on every source of vectors.
 
         Raises:
-            NotRunError: No attacker records, or no vectors of the backbone's width in the view.
+            NotRunError: No attacker records, or vectors of another width than the backbone's alone.
+            NothingToReadError: Nothing that is sent is, or holds, vectors.
         """
         if knowledge.attacker is None or len(knowledge.attacker) == 0:
             raise NotRunError("the plan gives the attacker no records to train on")
@@ -113,10 +114,7 @@ class FeatureDiffusion(Parameters):
         seen = (*sources(view, knowledge.seeds.numpy("sources")), *knowledge.recovered)
         usable = [source for source in seen if len(source.vectors) and source.vectors.shape[1] == width]
         if not usable:
-            raise NotRunError(
-                f"the view holds no vectors of the backbone's width {width}: features, mixtures, class means "
-                f"or class sums with counts are needed"
-            )
+            raise no_vectors(seen, width, "features, mixtures, class means or class sums with counts")
         further = _blended(knowledge, knowledge.attacker, preset_named(self.preset))
         models = cache(lambda exact: self._model(knowledge, further if exact else further[:0]))
         limited = [self._limited(source, knowledge) for source in usable]

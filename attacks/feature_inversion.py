@@ -27,7 +27,7 @@ from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
-from fedassay.exchange.feature_sources import VECTORS, VectorSource, sources
+from fedassay.exchange.feature_sources import VECTORS, VectorSource, no_vectors, sources
 from fedassay.exchange.gram import measure
 from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
 from fedassay.exchange.transcript import Message
@@ -85,7 +85,8 @@ class FeatureInversion(Parameters):
             |f(x) - t|^2 / |t|^2, shape (n,).
 
         Raises:
-            NotRunError: A black-box or non-differentiable backbone, or no vectors of its width.
+            NotRunError: A black-box or non-differentiable backbone, or vectors of another width alone.
+            NothingToReadError: Nothing that is sent is, or holds, vectors.
         """
         backbone = _differentiable(knowledge)
         seen = (
@@ -97,10 +98,8 @@ class FeatureInversion(Parameters):
         kept = [_without_zeros(source) for source in seen if source.vectors.ndim == 2]
         usable = [part for part in kept if len(part.vectors) and part.vectors.shape[1] == backbone.width]
         if not usable:
-            raise NotRunError(
-                f"the view holds no vectors of the backbone's width {backbone.width}: features, mixtures, class "
-                f"means, class sums or second moments are needed"
-            )
+            needed = "features, mixtures, class means, class sums or second moments"
+            raise no_vectors(seen, backbone.width, needed)
         made, misfits, notes = [], {}, []
         for source in usable:
             part = self._limited(source, knowledge)

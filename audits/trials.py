@@ -18,7 +18,8 @@ from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.evidence import Arms, ControlResult, LeakTest, Result, by_p_value
 from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import drawn_trials
-from fedassay.audits.stats.paired import paired_test
+from fedassay.audits.stats.paired import paired_test, smallest_pairs
+from fedassay.audits.stats.resampling import ALONE
 from fedassay.records.facts import Harm
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -143,6 +144,8 @@ class Paired:
             "mean gain",
             end_to_end,
             gain=self.gain,
+            # Four targets are rejected by no sign-flip test, however much each of them gives away.
+            possible=size >= smallest_pairs(ALONE),
             alone=self.test.uncorrected,
         )
 

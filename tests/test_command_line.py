@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedassay.cli import cli, main
-from fedassay.console import plan_file, policy_file
+from fedassay.console import plan_file, policy_file, print_keys
 from fedassay.execution.stages import Stages
 from fedassay.plan.resolve import load_scenario
 from fedassay.support.errors import PlanError
@@ -124,6 +124,11 @@ def test_what_is_not_a_terminal_gets_no_colours_and_no_bars(tmp_path: Path) -> N
     done = _run("list", "methods", cwd=tmp_path)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_component_without_keys_is_not_met_with_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    print_keys([], "last_bits", quiet=False, as_json=False)
+    assert capsys.readouterr().out == "last_bits has no keys: a plan gives its name alone.\n"
 
 
 def test_list_prints_the_keys_of_one_component() -> None:

@@ -11,7 +11,7 @@ by hand is a second one. Negative control: the same vectors against records that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import ClassVar
@@ -33,6 +33,7 @@ from fedassay.audits.message.truth import (
     Recovery,
     assumptions,
     class_means,
+    comes_back,
     incomparable,
     judge,
     match,
@@ -147,6 +148,8 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     truths, encode = _truths(source, context), encoder(context)
     if encode is None or not truths:
         return not_run(subject, incomparable(encode))
+    plainly = _sent_plainly(source, truths, encode)
+    encode = plain if plainly else encode
     means = class_means(context, encode)
     if len(vectors) and vectors.shape[1] != means.shape[1]:
         widths = f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
@@ -175,8 +178,8 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     figures, baseline = metrics(ours.matched)
     sent = asked(averaged(vectors, source.labels, list(own.values())), list(truths.values())) if named else None
     shares, of_means = identification_metrics(named, sent, context)
-    beside = _nearly_known if is_approximate(result) else _controls
-    known, full, attack_only = beside(source.name, context, list(truths.values()))
+    beside = partial(_nearly_known, audited=list(truths.values())) if is_approximate(result) else _controls
+    known, full, attack_only = beside(source.name, context, plainly)
     limit = partial(recovery_limit, ours, known)
     silent = negative.negative(ours, "the same vectors against features of fresh (test) records")
     return assay(
@@ -188,6 +191,21 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
             attack_only,
         ),
         Figures({**figures, **shares}, {**baseline, **of_means}, assumptions(context)),
+    )
+
+
+def _sent_plainly(
+    source: VectorSource, truths: Mapping[str, Records], encode: Callable[[Records], Matrix]
+) -> bool:
+    """Whether vectors are the backbone's own features of records, and none is what the method makes of them first.
+
+    A method that says that it clips features, and sends some that it did not clip, gives these away all the same.
+    That a vector of many entries is one or the other to `EXACT` is no accident: looking twice costs no test.
+    """
+    vectors = source.vectors.astype(np.float64)
+    own = [(vectors[[name == sender for name in source.senders]], records) for sender, records in truths.items()]
+    return not any(comes_back(found, encode(records)) for found, records in own) and any(
+        comes_back(found, plain(records)) for found, records in own
     )
 
 
@@ -203,7 +221,7 @@ _Beside = tuple[list[Recovery], tuple[ControlResult, ...] | str, tuple[ControlRe
 """How known records come back; the end-to-end controls, or why there are none; those of the attack alone."""
 
 
-def _nearly_known(name: str, context: AttackedContext, audited: Sequence[Records]) -> _Beside:
+def _nearly_known(name: str, context: AttackedContext, plainly: bool, *, audited: Sequence[Records]) -> _Beside:
     """Whether what comes back nearly does so from clients of control records, as large as the audited ones.
 
     A count of exact copies, as other sources' controls have, would never catch it: its control is the test itself.
@@ -211,7 +229,7 @@ def _nearly_known(name: str, context: AttackedContext, audited: Sequence[Records
     release = "the method's own messages without privacy, of control clients as large as the audited ones"
     try:
         largest = sorted(audited, key=len)[-_CONTROL_CLIENTS:]
-        found = nonprivate.recovered(nonprivate.alike(context, largest), name, context)
+        found = nonprivate.recovered(nonprivate.alike(context, largest), name, context, plainly)
     except NotRunError as error:
         return [], error.why, ()
     best = max(found, key=lambda each: (each.test.rejects, len(each.matched.errors)))
@@ -219,35 +237,34 @@ def _nearly_known(name: str, context: AttackedContext, audited: Sequence[Records
     return [], (replace(control, detected=best.test.rejects, alone=best.test.uncorrected),), ()
 
 
-def _controls(name: str, context: AttackedContext, audited: Sequence[Records]) -> _Beside:
+def _controls(name: str, context: AttackedContext, plainly: bool) -> _Beside:
     """How known records come back, from the method's own messages and from statistics by hand."""
-    del audited
-    by_hand = _by_hand(name, context)
+    by_hand = _by_hand(name, context, plainly)
     try:
-        known = _known(name, context)
+        known = _known(name, context, plainly)
     except NotRunError as error:
         return [], error.why, (by_hand,)
     own = nonprivate.control_of(known, "the method's own messages without privacy, of control records")
     return known, (own,), (by_hand,)
 
 
-def _known(name: str, context: AttackedContext) -> list[Recovery]:
+def _known(name: str, context: AttackedContext, plainly: bool) -> list[Recovery]:
     """How well known records come back from the method's own messages.
 
     Raises:
         NotRunError: There are too few control records, or the method cannot be run on them.
     """
     if name == "differences":
-        return nonprivate.recovered(nonprivate.before_and_after(context), name, context)
+        return nonprivate.recovered(nonprivate.before_and_after(context), name, context, plainly)
     readings = nonprivate.singletons(context)
     if name == "collapsed_components":
         readings += nonprivate.crowded(context)
-    return nonprivate.recovered(nonprivate.also_faintly_noised(readings, context), name, context)
+    return nonprivate.recovered(nonprivate.also_faintly_noised(readings, context), name, context, plainly)
 
 
-def _by_hand(name: str, context: AttackedContext) -> ControlResult:
+def _by_hand(name: str, context: AttackedContext, plainly: bool) -> ControlResult:
     """The attack alone, on exact statistics of a few records; the same for every cell that encodes alike."""
-    records, encode = control_records(context), encoder(context) or plain
+    records, encode = control_records(context), (None if plainly else encoder(context)) or plain
     features, means = encode(records), class_means(context, encode)
     computed = attacked(context, algebra_view(records, context, encode))
     part = next((item for item in computed.vectors if item.name == name), nothing(name))

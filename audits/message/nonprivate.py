@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedassay.audits.evidence import ControlResult
 from fedassay.audits.features import encoder
 from fedassay.audits.message.controls import attacked, by_hand_view
-from fedassay.audits.message.truth import Recovery, class_means, judge, match, nothing
+from fedassay.audits.message.truth import Recovery, class_means, judge, match, nothing, plain
 from fedassay.audits.nonprivate_releases import (
     NonPrivateRelease,
     dealt_clients,
@@ -185,18 +185,21 @@ def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:
     return (Reading((new,), after, attacked(context, view)),)
 
 
-def recovered(readings: Sequence[Reading], name: str, context: AttackedContext) -> list[Recovery]:
+def recovered(
+    readings: Sequence[Reading], name: str, context: AttackedContext, plainly: bool = False
+) -> list[Recovery]:
     """For each reading, how well the vectors of one source give its records back.
 
     Args:
         readings: Of releases whose records are known.
         name: Of the source; `raw`: features that are sent as such.
         context: The cell's.
+        plainly: Whether vectors are held against the backbone's features, and not what the method makes of them.
     """
     found = []
     for number, reading in enumerate(readings):
         own = replace(context, outcome=reading.exposure.outcome)
-        encode = encoder(own)
+        encode = plain if plainly else encoder(own)
         if encode is None:
             continue
         means = class_means(own, encode)

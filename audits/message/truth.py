@@ -280,6 +280,20 @@ def plain(records: Records) -> Matrix:
     return records.features.astype(np.float64)
 
 
+def comes_back(vectors: Matrix, features: Matrix) -> bool:
+    """Whether any of some vectors (k, d) is the feature of a record (n, d), to `EXACT`."""
+    norms = np.linalg.norm(features, axis=1)
+    seen = norms > 0
+    if not len(vectors) or not seen.any() or vectors.shape[1] != features.shape[1]:
+        return False
+    real, norms = features[seen], norms[seen]
+    # The square of a difference that is told from rounding alone: only the nearest few are looked at as they are.
+    squares = (vectors**2).sum(axis=1)[:, None] + norms**2 - 2 * vectors @ real.T
+    nearest = (squares / norms**2).argmin(axis=1)
+    errors = np.linalg.norm(vectors - real[nearest], axis=1) / norms[nearest]
+    return bool((errors < EXACT).any())
+
+
 def result_of(
     ours: Recovery,
     name: str,

@@ -27,6 +27,7 @@ from fedassay.reports.answer.rows import (
 from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.gate.deltas import RULE as DELTA
+from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, claims, fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
@@ -160,7 +161,11 @@ class Answer:
 
 
 def answer(
-    record: RunRecord, policy: Policy | None = None, method: str | None = None, epsilon: float | None = None
+    record: RunRecord,
+    policy: Policy | None = None,
+    method: str | None = None,
+    epsilon: float | None = None,
+    judgements: Sequence[Judgement] | None = None,
 ) -> Answer:
     """The answer to a run.
 
@@ -169,12 +174,13 @@ def answer(
         policy: What it is held to; None: the shipped one that fits.
         method: Only the entries of this label or registered name.
         epsilon: Only the releases at this epsilon.
+        judgements: As for `decide`.
 
     Raises:
         PlanError: The run has no such release.
     """
     held = policy or standard_policy(record)
-    return answer_of(record, decide(record, held, method, epsilon))
+    return answer_of(record, decide(record, held, method, epsilon, judgements))
 
 
 def answer_of(record: RunRecord, decision: Decision) -> Answer:

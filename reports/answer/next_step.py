@@ -10,7 +10,9 @@ from fedassay.records.record import RunRecord
 from fedassay.reports.answer.captured import is_captured
 from fedassay.reports.answer.rows import worst_fault, worst_leak
 from fedassay.reports.decision.decision import Decision, Option
+from fedassay.reports.decision.standard import ships
 from fedassay.reports.decision.steps import Step
+from fedassay.reports.gate.judging import BROKE_OFF
 from fedassay.reports.words.claims import Fault, noise_not_measured
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.sentences import listed, sentence
@@ -30,7 +32,7 @@ class NextStep:
 
     Attributes:
         what: In one sentence.
-        command: To be typed, with RUN for the run folder.
+        command: To be typed, with RUN for the run folder, and POLICY for a policy of one's own.
         takes: Estimated time; empty where nobody can estimate it.
     """
 
@@ -55,7 +57,15 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> 
     if passing and subject is None:
         what = "Choose by what must be protected, and read the answer to one of them alone."
         return NextStep(what, f"fedassay answer RUN --method {max(passing, key=_accuracy).group.label}")
-    every = f"fedassay check RUN --policy {decision.policy} --verbose"
+    named = decision.policy if ships(decision.policy) else "POLICY"
+    every = f"fedassay check RUN --policy {named} --verbose"
+    if any(
+        each.rule == BROKE_OFF and each.state != "pass"
+        for option in decision.options
+        for each in option.judgements
+    ):
+        what = "Mend what broke off, and run the same plan again: what was finished is kept."
+        return NextStep(what, "fedassay run PLAN -o RUN --resume")
     mended = "" if subject is None else _mended(subject)
     if mended:
         return NextStep(mended, every)

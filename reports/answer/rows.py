@@ -17,7 +17,7 @@ from fedassay.reports.words.groups import Group, over_seeds
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import title
 from fedassay.reports.words.numbers import DASH, beside, interval, short, significant, size
-from fedassay.reports.words.sentences import harm_clause
+from fedassay.reports.words.sentences import BRIEF_FAULTS, harm_clause
 from fedassay.reports.words.summary import silence, silent
 from fedassay.reports.words.verdicts import Tone
 from fedassay.support.epsilon import Epsilon, exceeds, largest
@@ -206,7 +206,7 @@ def _in_few_words(judgement: Judgement) -> str:
 
 
 def _brief(leak: Leak) -> str:
-    harm, words = leak.harm, _FOUND[leak.harm.kind]
+    harm, words = leak.harm, BRIEF_FAULTS.get(leak.harm.mechanism) or _FOUND[leak.harm.kind]
     if harm.faint:
         return "images nearer than look-alikes"
     if harm.metric == "misfit":

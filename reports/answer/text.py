@@ -20,12 +20,13 @@ _ROWS = 8
 _SWEEPS = 2
 
 
-def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
+def lines(found: Answer, run: str = "RUN", policy: str = "POLICY") -> Iterator[str]:
     """An answer in at most 25 lines of at most 100 columns.
 
     Args:
         found: The answer.
         run: The run folder, in the command that comes next.
+        policy: The policy file, likewise, where it is none that ships.
     """
     for number, words in enumerate(found.sentences):
         yield from _wrapped(words, f"{found.mark} " if number == 0 else "  ")
@@ -45,7 +46,7 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
         yield f"  {len(found.sweeps) - _SWEEPS} more on epsilon, in the report"
     takes = f" ({found.next.takes})" if found.next.takes else ""
     yield from _wrapped(f"Next: {found.next.what.rstrip('.')}{takes}.", "")
-    yield f"  {plain(found.next.command).replace('RUN', run)}"
+    yield f"  {plain(found.next.command).replace('RUN', run).replace('POLICY', policy)}"
 
 
 def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:

@@ -108,7 +108,13 @@ class Decision:
     deployment: bool = True
 
 
-def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon: float | None = None) -> Decision:
+def decide(
+    record: RunRecord,
+    policy: Policy,
+    method: str | None = None,
+    epsilon: float | None = None,
+    judgements: Sequence[Judgement] | None = None,
+) -> Decision:
     """What a policy makes of a run.
 
     Args:
@@ -116,24 +122,25 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
         policy: What it is held to.
         method: Only the entries of this label or registered name.
         epsilon: Only the releases that were asked for this number, of whatever kind.
+        judgements: What its rules say, where somebody looked at more than the record; None: they are put to that.
 
     Raises:
         PlanError: The run has no such release.
     """
-    every = tuple(judge(record, policy))
+    every = tuple(judge(record, policy) if judgements is None else judgements)
     asked = asked_for(record, method, epsilon)
     labels = tuple(dict.fromkeys(group.label for group in asked))
     everything = [_option(record, group, every) for group in asked]
     names = {cell_name(c, several_deltas(record), several_seeds(record)) for g in asked for c in g.cells}
-    judgements = tuple(each for each in every if not each.cell or each.cell in names)
+    own = tuple(each for each in every if not each.cell or each.cell in names)
     options = tuple(_best([option for option in everything if option.group.label == label]) for label in labels)
     passing = [option for option in options if option.state == "pass"]
     standings = tuple(
         dict.fromkeys(option.standing for option in (passing or options) if option.state is not None)
     )
     recommended = _most_accurate(passing) if passing and len(standings) == 1 else None
-    states = [judgement.state for judgement in judgements]
-    open_cells = {each.cell for each in judgements} - {each.cell for each in judgements if each.state == "broken"}
+    states = [judgement.state for judgement in own]
+    open_cells = {each.cell for each in own} - {each.cell for each in own if each.state == "broken"}
     other = (
         *allowed_epsilon(record, policy, every, labels),
         *settling_epsilon(record, policy, every, labels),
@@ -143,7 +150,7 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
         policy=policy.name,
         deployment=policy.deployment,
         rules=in_words(policy),
-        of_run=tuple(each for each in judgements if not each.cell),
+        of_run=tuple(each for each in own if not each.cell),
         state=max(states, key=_ORDER.__getitem__, default="undecided"),
         recommended=recommended,
         options=options,
@@ -176,6 +183,8 @@ def _option(record: RunRecord, group: Group, judgements: Sequence[Judgement]) ->
     deltas, seeds = several_deltas(record), several_seeds(record)
     names = {cell_name(cell, deltas, seeds) for cell in group.cells}
     mine = [judgement for judgement in judgements if judgement.cell in names]
+    if mine:  # no release of a run that fails a rule on the whole of it passes
+        mine += [each for each in judgements if not each.cell and each.state != "pass"]
     state = max((judgement.state for judgement in mine), key=_ORDER.__getitem__, default=None)
     first = group.cells[0]
     return Option(

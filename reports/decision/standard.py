@@ -12,9 +12,16 @@ from fedassay.reports.gate.policy import Policy, load_policy
 
 def standard_policy(record: RunRecord) -> Policy:
     """The policy that a plan names, else `strict`; `messages` for captured ones, of which less can be known."""
-    return load_policy(
-        Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{standard_name(record)}.yaml"
-    )
+    return load_policy(_shipped(standard_name(record)))
+
+
+def ships(name: str) -> bool:
+    """Whether a policy of this name ships, so that a command can name it by that word."""
+    return _shipped(name).is_file()
+
+
+def _shipped(name: str) -> Path:
+    return Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{name}.yaml"
 
 
 def standard_name(record: RunRecord) -> str:

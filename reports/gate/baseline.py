@@ -1,10 +1,15 @@
-"""What became worse since an earlier run: releases are matched by method and settings, whatever their epsilon."""
+"""What became worse since an earlier run: releases are matched by method and settings.
+
+Neither another epsilon nor another label makes a release a new one. Where no release of one run is in the other,
+nothing is compared, and nothing can be said to be no worse.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from fedassay.records.record import CellRecord, RunRecord
@@ -14,6 +19,7 @@ from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import utility
 from fedassay.reports.words.numbers import beside, short, significant, with_kind
 from fedassay.reports.words.sentences import harm_clause, who
+from fedassay.reports.words.untested import happened
 from fedassay.support.epsilon import Epsilon, exceeds, largest
 
 _ROUNDING = 1 + 1e-6
@@ -26,29 +32,36 @@ class Difference:
     Attributes:
         worse: Whether it became worse; else it is only to be known.
         words: What changed, in one sentence.
-        about: Whether it is about a release, or about the version that made the runs.
+        about: What it is about: a release; the version that made the runs; their data; or that they share no
+            release, so that nothing was compared.
     """
 
     worse: bool
     words: str
-    about: Literal["release", "version"] = "release"
+    about: Literal["release", "version", "data", "nothing"] = "release"
 
     @property
     def line(self) -> str:
         """As it is printed."""
-        return f"{'✖ worse' if self.worse else '– changed'}: {self.words}"
+        mark = "✖ worse" if self.worse else "? undecided" if self.about == "nothing" else "– changed"
+        return f"{mark}: {self.words}"
 
 
-def differences(record: RunRecord, old: RunRecord) -> list[Difference]:
-    """What changed since an earlier run, what became worse first.
+def differences(record: RunRecord, old: RunRecord, method: str | None = None) -> list[Difference]:
+    """What changed since an earlier run: the version, the data, and then what became worse.
 
     Args:
         record: The run.
         old: The earlier one.
+        method: Only the entries of this label or registered name; None: all.
     """
     found: list[Difference] = []
     ours, theirs = record.environment.get("fedassay"), old.environment.get("fedassay")
-    pairs = matched(record, old)
+    pairs = [
+        (new, before)
+        for new, before in matched(record, old)
+        if method is None or any(method in (each.label, each.method) for each in (new, before) if each)
+    ]
     for new, before in pairs:
         if new is None or before is None:
             there = before if new is None else new
@@ -58,19 +71,51 @@ def differences(record: RunRecord, old: RunRecord) -> list[Difference]:
         else:
             found += _differences(new, before)
     found.sort(key=lambda each: not each.worse)
+    if not any(new and before for new, before in pairs):
+        words = "No release of this run is in the earlier one, so nothing was compared."
+        found.insert(0, Difference(False, words, "nothing"))
+    if _on_other_data(record, old):
+        found.insert(0, Difference(False, "The earlier run was made on other data.", "data"))
     if ours != theirs:
         found.insert(0, Difference(False, f"fedassay {theirs} made the earlier run, {ours} this one.", "version"))
     return found
 
 
+def difference_lines(found: Sequence[Difference], most: int | None, rest: str) -> Iterator[str]:
+    """Differences as they are printed.
+
+    Args:
+        found: As `differences` gives them.
+        most: How many there is room for; None: all.
+        rest: Where the others stand.
+    """
+    yield from (each.line for each in found[:most])
+    if most is not None and len(found) > most:
+        yield f"  {len(found) - most} more differences, {rest}"
+    if not found:
+        yield "Nothing became worse than in the earlier run."
+
+
+def _on_other_data(record: RunRecord, old: RunRecord) -> bool:
+    """Whether some seed of both runs stands on unlike data; no where a record does not say or keeps it secret."""
+    if record.redacted or old.redacted:
+        return False
+    ours, theirs = (
+        {cell.seed: cell.basis.data for cell in run.cells if cell.basis is not None and cell.basis.data}
+        for run in (record, old)
+    )
+    return any(ours[seed] != theirs[seed] for seed in ours.keys() & theirs.keys())
+
+
 def matched(record: RunRecord, old: RunRecord) -> list[tuple[Group | None, Group | None]]:
     """Releases of both runs: those of one label, method and settings; of several epsilons equal ones first."""
     ours, theirs = _by_settings(record), _by_settings(old)
-    # An entry whose settings changed is still the entry of its label.
-    for key in [key for key in ours if key not in theirs]:
-        like = next((other for other in theirs if other[:2] == key[:2] and other not in ours), None)
-        if like is not None:
-            theirs[key] = theirs.pop(like)
+    # An entry whose settings changed is still the entry of its label, and one that was renamed is no new one.
+    for alike in (itemgetter(0, 1), itemgetter(1, 2), itemgetter(1)):
+        for key in [key for key in ours if key not in theirs]:
+            like = [other for other in theirs if alike(other) == alike(key) and other not in ours]
+            if like and (len(like) == 1 or alike(key) != key[1]):
+                theirs[key] = theirs.pop(like[0])
     found: list[tuple[Group | None, Group | None]] = []
     for key in dict.fromkeys([*ours, *theirs]):
         new, before = list(ours.get(key, ())), list(theirs.get(key, ()))
@@ -101,6 +146,8 @@ def _by_settings(record: RunRecord) -> dict[tuple[str, str, str], list[Group]]:
 def _differences(new: Group, old: Group) -> Iterator[Difference]:
     """What changed in one release."""
     name = who(new)
+    if new.label != old.label:
+        yield Difference(False, f"{new.label} was called {old.label} in the earlier run.")
     ours, theirs = (largest(cell.accounted for cell in group.cells) for group in (new, old))
     if new.asked != old.asked:
         change = f"ε went from {asked_words(old.asked)} to {asked_words(new.asked)}"
@@ -120,11 +167,31 @@ def _differences(new: Group, old: Group) -> Iterator[Difference]:
         yield Difference(True, f"{name}: {harm_clause(leak)}.")
     elif before is not None and leak is None:
         yield Difference(False, f"{name}: no leak was found, and one was before.")
-    lost = _conclusive(old) - _conclusive(new)
-    if lost:
-        names = ", ".join(sorted(lost)).replace("_", " ")
-        yield Difference(True, f"{name}: {names} said something before, not now.")
+    yield from _no_longer_tested(name, new, old)
     yield from _accuracy(name, new.cells[0], old.cells[0])
+
+
+def _no_longer_tested(name: str, new: Group, old: Group) -> Iterator[Difference]:
+    """What reached a verdict in the earlier run and does not in this one: silence that nobody asked for."""
+    if _tested(old) and not _tested(new) and not _fault(new.cells):
+        yield Difference(True, f"{name}: its claim was tested before, and now it was not.")
+    elif _observed(old) and not _observed(new):
+        yield Difference(True, f"{name}: an attack on its claim was measured before, and now none was.")
+    lost = _conclusive(old) - _conclusive(new)
+    became = {row.attack: happened(row) for cell in new.cells for row in cell.coverage if row.attack in lost}
+    for attack in sorted(lost):
+        became_of_it = became.get(attack, "does not apply any more")
+        words = f"{name}: {attack.replace('_', ' ')} was conclusive before, and now it {became_of_it}."
+        yield Difference(True, words)
+
+
+def _tested(group: Group) -> bool:
+    """Whether its claim was asked, in every seed, and not refuted."""
+    return all(cell.privacy.verdict == "sound" for cell in group.cells)
+
+
+def _observed(group: Group) -> bool:
+    return any(cell.observed is not None for cell in group.cells)
 
 
 def _accuracy(name: str, new: CellRecord, old: CellRecord) -> Iterator[Difference]:

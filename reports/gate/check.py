@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedassay.records.record import RunRecord, load_record
 from fedassay.reports.document.output import write_page
+from fedassay.reports.gate.baseline import differences
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.judging import Outcome, judged
 from fedassay.reports.gate.junit import junit as junit_text
@@ -27,6 +28,8 @@ def check_run(
     key: Path | None = None,
     unverified: bool = False,
     record: RunRecord | None = None,
+    baseline: RunRecord | None = None,
+    method: str | None = None,
     sarif: Path | None = None,
     junit: Path | None = None,
 ) -> Outcome:
@@ -40,6 +43,8 @@ def check_run(
         key: The public key (PEM) of whoever must have signed the run; None: nobody need have.
         unverified: Decide on a run that nothing vouches for; what contradicts itself is refused all the same.
         record: What was read from there before; None: it is read.
+        baseline: An earlier run that this one must not be worse than; None: none.
+        method: The method entry that the earlier run is asked about, by label or name; None: all.
         sarif: As for `check_record`.
         junit: As for `check_record`.
 
@@ -63,7 +68,8 @@ def check_run(
     if lacks and not unverified:
         why = f"{lacks[0]}{f' (and {len(lacks) - 1} more)' if len(lacks) > 1 else ''}"
         judgements.append(Judgement("verified", "", "undecided", f"{why}; --unverified decides all the same"))
-    outcome = replace(outcome, judgements=tuple(judgements), provenance=words)
+    changed = None if baseline is None else tuple(differences(held, baseline, method))
+    outcome = replace(outcome, judgements=tuple(judgements), provenance=words, changed=changed)
     return _written(held, outcome, policy, sarif, junit)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from fedassay.contracts.registry import every_audit
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict, epsilon_metric
+from fedassay.reports.gate.baseline import Difference, difference_lines
 from fedassay.reports.gate.covered import applies, attacked, complete, nothing_concluded, relevant, seen_small
 from fedassay.reports.gate.deltas import one_in_n
 from fedassay.reports.gate.judgement import Judgement, State
@@ -20,7 +21,7 @@ from fedassay.reports.gate.required import required
 from fedassay.reports.gate.usefulness import above_majority
 from fedassay.reports.words.allowed import settled
 from fedassay.reports.words.claims import claim_clause, claims, fields_in_words, refuted
-from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.groups import cell_name, part_in_words, several_deltas, several_seeds
 from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, EPSILONS, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
@@ -28,6 +29,12 @@ from fedassay.reports.words.sentences import harm_clause, listed, open_clause
 from fedassay.reports.words.summary import attacks_on, search, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
+
+BROKE_OFF = "run"
+"""The rule that every part of a run must finish."""
+
+_MARKS: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
+"""How what does not pass is marked."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,22 @@ class Outcome:
     judgements: tuple[Judgement, ...]
     provenance: str = ""
     """What vouches for the run, in one sentence; empty where this process made it."""
+    changed: tuple[Difference, ...] | None = None
+    """How it differs from the run that it was held against; None where that was none."""
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 broken, 2 could not decide."""
+        """0 pass, 1 broken or worse than the earlier run, 2 could not decide."""
         states = {judgement.state for judgement in self.judgements}
-        return 1 if "broken" in states else 2 if "undecided" in states else 0
+        if self.worse or "broken" in states:
+            return 1
+        unlike = any(each.about == "nothing" for each in self.changed or ())
+        return 2 if unlike or "undecided" in states else 0
+
+    @property
+    def worse(self) -> tuple[Difference, ...]:
+        """What became worse since the earlier run."""
+        return tuple(each for each in self.changed or () if each.worse)
 
     def text(self, verbose: bool = True) -> str:
         """How many rules passed, and `verbose` what is broken or undecided before that."""
@@ -55,15 +72,31 @@ class Outcome:
         """Whether the run passes, and how many rules of all releases did."""
         count = {state: sum(item.state == state for item in self.judgements) for state in get_args(State)}
         counts = f"{count['pass']} passed, {count['broken']} broken, {count['undecided']} undecided"
-        end = {0: "the run passes", 1: "the run does not pass", 2: "it could not be decided"}[self.exit_code]
-        if self.exit_code == 1 and (broken := self._broken_alone()):
-            end += f", for {listed(broken)} break{'s' * (len(broken) == 1)} it"
-        return f"policy {self.policy}: {end} ({counts})."
+        state = "broken" if count["broken"] else "undecided" if count["undecided"] else "pass"
+        end = {"pass": "the run passes", "broken": "the run does not pass", "undecided": "it could not be decided"}
+        words = end[state]
+        if state == "broken" and (broken := self._broken_alone()):
+            words += f", for {listed(broken)} break{'s' * (len(broken) == 1)} it"
+        return f"policy {self.policy}: {words} ({counts})."
+
+    def first_lines(self, most: int | None = None) -> Iterator[str]:
+        """What decides the exit code: what became worse, and then whether the policy is kept.
+
+        Args:
+            most: Differences that there is room for; None: all.
+        """
+        changed = list(() if self.changed is None else difference_lines(self.changed, most, "by --verbose"))
+        yield from changed if self.changed else ()
+        yield self.headline
+        for judgement in self.judgements:
+            # What is wrong with the whole run stands in no release's answer.
+            if judgement.state != "pass" and (not judgement.cell or judgement.rule == BROKE_OFF):
+                yield f"{_MARKS[judgement.state]}: {judgement.sentence}"
+        yield from () if self.changed else changed
 
     def details(self) -> Iterator[str]:
         """What is broken or undecided; equal reasons are said once."""
-        marks: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
-        for state, mark in marks.items():
+        for state, mark in _MARKS.items():
             alike: dict[str, list[str]] = {}
             for judgement in self.judgements:
                 if judgement.state == state:
@@ -87,6 +120,11 @@ class Outcome:
             "policy": self.policy,
             "exit_code": self.exit_code,
             **({"provenance": self.provenance} if self.provenance else {}),
+            **(
+                {}
+                if self.changed is None
+                else {"baseline": [{"worse": each.worse, "words": each.words} for each in self.changed]}
+            ),
             "judgements": [{**asdict(judgement), "sentence": judgement.sentence} for judgement in self.judgements],
         }
 
@@ -106,8 +144,11 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
     if not cells:
         yield Judgement("cells", "", "undecided", "no cell of the run is in the policy's scope")
     yield from required(record, policy.requires)
+    names = {cell.key: cell_name(cell, deltas, seeds) for cell in record.cells if cell.key}
     for error in record.errors:
-        yield Judgement("run", error.cell, "undecided", f"{error.stage} failed: {error.message}")
+        part = part_in_words(error.stage)
+        where, why = names.get(error.cell, error.cell), f"{part} broke off"
+        yield Judgement(BROKE_OFF, where, "undecided", f"{why}: {error.message}", why, "coverage")
     for cell in cells:
         name = cell_name(cell, deltas, seeds)
         yield from nothing_concluded(cell, name)

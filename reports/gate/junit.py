@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.document.plan_notes import name_of
+from fedassay.reports.gate.baseline import Difference
 from fedassay.reports.gate.judging import Outcome
 from fedassay.reports.words.claims import claims
 from fedassay.reports.words.groups import asked_words, cell_name, several_deltas, several_seeds
@@ -96,6 +97,9 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
             for item in outcome.judgements
         ]
         _suite(root, f"policy {outcome.policy}", judged, common)
+        if outcome.changed is not None:
+            held = [_difference(number, each) for number, each in enumerate(outcome.changed, 1)]
+            _suite(root, "baseline", held or [TestCase("differences", "passed", "", "none")], common)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -157,6 +161,12 @@ def _case(finding: Finding) -> TestCase:
     message = f"{LOOKS[finding.verdict].word}: {finding.reason}"
     name = f"{finding.audit}: {about}" if about else finding.audit
     return TestCase(name, _STATES[finding.verdict], finding.verdict, message, detail)
+
+
+def _difference(number: int, each: Difference) -> TestCase:
+    """A difference from the earlier run: it fails where something became worse, and says so where nothing did."""
+    state: State = "failure" if each.worse else "error" if each.about == "nothing" else "passed"
+    return TestCase(f"difference {number}", state, "worse" if each.worse else each.about, each.words)
 
 
 def _timestamp(record: RunRecord) -> str:

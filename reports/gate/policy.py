@@ -23,6 +23,7 @@ from fedassay.reports.words.metrics import COMMUNICATION, UTILITY
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
+from fedassay.support.validation import explain
 
 
 def bounded_metrics() -> tuple[str, ...]:
@@ -238,10 +239,4 @@ def parse_policy(content: object, where: str) -> Policy:
     try:
         return Policy.model_validate(content)
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(str(part) for part in problem["loc"]) or "policy"
-        if problem["type"] == "extra_forbidden":
-            inner: dict[object, type[Frozen]] = {"cells": Scope, "requires": Requires, "epsilon_of": EpsilonOf}
-            allowed = inner.get(problem["loc"][0], Policy).model_fields
-            raise PlanError(f"{where}: {key}: unknown key; allowed: {', '.join(allowed)}") from None
-        raise PlanError(f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}") from None
+        raise PlanError(explain(error, Policy, where, whole="policy")) from None

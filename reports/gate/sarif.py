@@ -25,7 +25,7 @@ from fedassay.reports.gate.judging import Outcome
 from fedassay.reports.gate.places import Place, cell_places, errors_place
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claims
-from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.groups import cell_name, part_in_words, several_deltas, several_seeds
 from fedassay.reports.words.numbers import beside, interval, significant, with_kind
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_tree
@@ -55,6 +55,12 @@ RULES: Mapping[str, SarifRule] = {
         "A run must keep the policy it is held against.",
         taxa=(),
         help="See the reason: what is broken must be mended, what is undecided needs another run.",
+        severity=8.0,
+    ),
+    "baseline": SarifRule(
+        "A run must not be worse than the earlier one that it is held against.",
+        taxa=(),
+        help="See what became worse: mend it, or make the newer run the baseline if it is meant.",
         severity=8.0,
     ),
 }
@@ -87,7 +93,7 @@ def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | No
         outcome: What a policy said about it, if it was held against one.
         policy: That policy; None: the answer is that of the shipped one that fits.
     """
-    results: list[dict[str, Any]] = [_answer(record, policy)]
+    results: list[dict[str, Any]] = [_answer(record, policy, outcome)]
     deltas, seeds = several_deltas(record), several_seeds(record)
     cells: dict[str, Place] = {}
     for cell, (place, findings) in zip(record.cells, cell_places(record), strict=True):
@@ -100,7 +106,7 @@ def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | No
                 results.append(_finding(finding, name, where))
     whole = errors_place(record)
     for error in record.errors:
-        text = f"{error.cell}: {error.stage} failed: {error.message}"
+        text = f"{error.cell}: {part_in_words(error.stage)} broke off: {error.message}"
         results.append(_result("run", "fail", "error", text, whole, f"{error.cell}/{error.stage}"))
     if outcome is not None:
         # The policy decides what is an error; what it lets pass must not fail the job that asks it.
@@ -115,6 +121,9 @@ def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | No
         results.append(
             _result("policy", kind, level, judgement.sentence, cells.get(judgement.cell, whole), identity)
         )
+    for number, each in enumerate((outcome.changed or ()) if outcome is not None else ()):
+        kind, level = ("fail", "error") if each.worse else ("informational", "none")
+        results.append(_result("baseline", kind, level, each.words, whole, str(number)))
     used = list(dict.fromkeys(result["ruleId"] for result in results))
     for result in results:
         result["ruleIndex"] = used.index(result["ruleId"])
@@ -141,9 +150,9 @@ def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | No
     return json.dumps(plain_tree(log), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _answer(record: RunRecord, policy: Policy | None) -> dict[str, Any]:
+def _answer(record: RunRecord, policy: Policy | None, outcome: Outcome | None) -> dict[str, Any]:
     """The answer, as every other format gives it: an error where it is no and somebody asked by a policy."""
-    found = answer(record, policy)
+    found = answer(record, policy, judgements=None if outcome is None else outcome.judgements)
     kind = {"yes": "pass", "no": "fail", "not yet": "open"}[found.answer]
     level = "none" if kind != "fail" else "warning" if policy is None else "error"
     place = errors_place(record)

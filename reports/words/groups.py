@@ -132,3 +132,26 @@ def over_seeds(cells: Iterable[CellRecord], read: Callable[[CellRecord], float |
     if min(values) == max(values):
         return Metric(value=values[0], n=len(values))
     return Metric(value=mean, low=min(values), high=max(values), n=len(values))
+
+
+_PARTS = {
+    "method": "the method",
+    "transcript": "keeping what was sent",
+    "utility": "measuring accuracy",
+    "accounting": "adding up the releases",
+    "view": "what the adversary sees",
+    "noise": "measuring the noise",
+    "worker": "the process of this cell",
+}
+"""Parts of a cell that are neither an attack nor an audit."""
+
+
+def part_in_words(stage: str) -> str:
+    """The part of a cell that failed, by the name that its error gives it.
+
+    Example:
+        >>> part_in_words("message:message_algebra"), part_in_words("gallery"), part_in_words("method")
+        ('the audit message of message algebra', 'gallery', 'the method')
+    """
+    audit, colon, attack = stage.replace("_", " ").partition(":")
+    return f"the audit {audit} of {attack}" if colon else _PARTS.get(stage, audit)

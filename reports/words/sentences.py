@@ -58,6 +58,13 @@ _FAULTS = {
 }
 """Faults of a message that give something away, by their mechanism."""
 
+BRIEF_FAULTS = {
+    "redundant_field": "noise that averages away",
+    "missing_noise": "declared noise is absent",
+    "unprotected_field": "a field without noise",
+}
+"""The same in a few words: what such a field gives away, nobody has counted."""
+
 _THINGS: dict[Thing, str] = {
     "record": "records",
     "person": "persons",
@@ -111,9 +118,9 @@ def sentence(clause: str) -> str:
 
 
 def capital(clause: str) -> str:
-    """A clause with a capital; a symbol stays as it is, for a capital epsilon is another one."""
-    first = clause[:1]
-    return (first.upper() if first.isascii() else first) + clause[1:]
+    """A clause with a capital; a symbol, or a name such as `my_method`, stays as it is: it would be another."""
+    first = "" if "_" in clause.partition(" ")[0] else clause[:1]
+    return (first.upper() if first.isascii() else first) + clause[len(first) :]
 
 
 def source_words(source: str | None) -> str:

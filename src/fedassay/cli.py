@@ -41,6 +41,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _TRACEBACK = "FEDASSAY_TRACEBACK"
 """Environment variable that lets errors that nobody foresaw through, with their traceback."""
 _LISTED = ("methods", "attacks", "audits", "datasets", "backbones", "configs")
+_DIFFERENCES = 5
+"""Differences from a baseline that `check` has room for on one screen."""
 _FORMATS = ("html", "md", "json", "csv", "sarif", "junit", "evidence")
 
 
@@ -402,6 +404,7 @@ def compare(runs: tuple[Path, ...], output: Path | None, redact: bool, quiet: bo
     from fedassay.records.record import load_record
     from fedassay.records.redacted import redact as redacted
     from fedassay.reports.document.compare import as_dict, write_comparison
+    from fedassay.reports.gate.baseline import difference_lines, differences
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
@@ -418,6 +421,9 @@ def compare(runs: tuple[Path, ...], output: Path | None, redact: bool, quiet: bo
         written = {} if place is None else {"written": str(place)}
         say_json(json.dumps({**written, **as_dict(records)}, indent=1))
     elif place is not None:
+        if not quiet:
+            changed = differences(records[-1][1], records[0][1])
+            say_lines("\n".join(difference_lines(changed, _DIFFERENCES, "on the page")), err=is_stream(place))
         _written(place, quiet, as_json)
     return 0
 
@@ -479,7 +485,7 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
     "--policy",
     required=True,
     type=click.Path(path_type=Path),
-    help="Policy: strict, research or messages, which ship, or a file (docs/policy.md).",
+    help="Policy: strict, research, messages or demonstration, which ship, or a file (docs/policy.md).",
 )
 @click.option(
     "--baseline", type=click.Path(path_type=Path), help="An earlier run: exit 1 where anything became worse."
@@ -513,29 +519,30 @@ def check(
     from fedassay.console import policy_file, print_answer
     from fedassay.records.record import load_record
     from fedassay.reports.answer.answer import answer as answer_to
-    from fedassay.reports.gate.baseline import differences
+    from fedassay.reports.decision.decision import asked_for
     from fedassay.reports.gate.check import check_run
     from fedassay.reports.gate.policy import load_policy
 
     _no_json_beside(as_json, sarif, junit)
     _not_the_record(run, sarif, junit)
     record, held = load_record(run), load_policy(policy_file(policy))
-    found = answer_to(record, held, method)
+    old = None if baseline is None else load_record(baseline)
     if method is not None:
-        held = held.put_to({cell.label for cell in record.cells if method in (cell.label, cell.method)})
-    outcome = check_run(run, held, key=key, unverified=unverified, sarif=sarif, junit=junit)
-    changed = [] if baseline is None else differences(record, load_record(baseline))
+        held = held.put_to(group.label for group in asked_for(record, method, None))
+    outcome = check_run(
+        run, held, key=key, unverified=unverified, baseline=old, method=method, sarif=sarif, junit=junit
+    )
+    found = answer_to(record, held, method, judgements=outcome.judgements)
     if as_json:
-        beside = {} if baseline is None else {"baseline": [{"worse": d.worse, "words": d.words} for d in changed]}
-        say_json(json.dumps({**outcome.as_dict(), "answer": found.as_dict(), **beside}, indent=1))
+        say_json(json.dumps({**outcome.as_dict(), "answer": found.as_dict()}, indent=1))
     elif not quiet:
         # A page that goes to standard output is all that stands there.
         aside = is_stream(sarif) or is_stream(junit)
-        say_lines(outcome.headline, err=aside)
-        print_answer(found, run, err=aside)
-        below = [*(each.line for each in changed), *(outcome.details() if verbose else ()), outcome.provenance]
+        say_lines("\n".join(outcome.first_lines(None if verbose else _DIFFERENCES)), err=aside)
+        print_answer(found, run, policy, err=aside)
+        below = [*(outcome.details() if verbose else ()), outcome.provenance]
         say_lines("\n".join(filter(None, below)), err=aside)
-    return 1 if any(each.worse for each in changed) else outcome.exit_code
+    return outcome.exit_code
 
 
 @cli.command("answer", short_help="Whether a method of RUN may be deployed, and why not.")
@@ -564,7 +571,7 @@ def answer_(
     elif quiet:
         say(found.headline)
     else:
-        print_answer(found, run)
+        print_answer(found, run, policy)
     return 0
 
 
@@ -591,7 +598,7 @@ def list_(what: str, name: str | None, quiet: bool, as_json: bool) -> int:
     from fedassay.console import component_keys, listing, print_keys, print_problems
 
     if name is not None:
-        print_keys(component_keys(what, name), quiet, as_json)
+        print_keys(component_keys(what, name), name, quiet, as_json)
         return 0
     rows = listing(what)
     print_problems()

@@ -85,8 +85,8 @@ def component_keys(what: str, name: str) -> list[Key]:
     return [*every_key(component(kind, name)), *(entry_keys() if kind == "method" else ())]
 
 
-def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
-    """What each key may be and does, its text indented below it; the names alone if `quiet`."""
+def print_keys(keys: list[Key], name: str, quiet: bool, as_json: bool) -> None:
+    """What each key of a component may be and does, its text indented below it; the names alone if `quiet`."""
     if as_json:
         rows = [{"key": key.name, "type": key.allowed, "default": key.default, "about": key.about} for key in keys]
         say_json(json.dumps(rows, indent=1))
@@ -94,6 +94,8 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
     if quiet:
         say_lines("\n".join(key.name for key in keys))
         return
+    if not keys:
+        say(f"{name} has no keys: a plan gives its name alone.")
     width = min(shutil.get_terminal_size().columns, 100)
     for key in keys:
         default = "must be given" if key.default is None else f"default {key.default}"
@@ -178,19 +180,21 @@ def time_of(plan: Path) -> str:
 def print_summary(record: RunRecord, folder: Path) -> None:
     """The answer of a run, what failed, and where the report is."""
     from fedassay.reports.answer.answer import answer
+    from fedassay.reports.words.groups import part_in_words
 
     found = answer(record)
     print_answer(found, folder)
     for error in record.errors:
-        say(Styled(f"error in {error.cell}, {error.stage}: {error.message}", "red"), err=True)
+        words = f"error in {error.cell}: {part_in_words(error.stage)} broke off: {error.message}"
+        say(Styled(words, "red"), err=True)
     say(f"Report: {folder / 'report.html'}")
 
 
-def print_answer(found: Answer, folder: Path, err: bool = False) -> None:
-    """An answer, its first line in the colour of the answer."""
+def print_answer(found: Answer, folder: Path, policy: Path | None = None, err: bool = False) -> None:
+    """An answer, its first line in the colour of the answer, and what comes next as it can be typed."""
     from fedassay.reports.answer.text import lines
 
-    for number, line in enumerate(lines(found, str(folder))):
+    for number, line in enumerate(lines(found, str(folder), str(policy or "POLICY"))):
         say(Styled(line, _COLOURS[found.answer], bold=True) if number == 0 else line, err=err)
 
 

@@ -6,6 +6,7 @@ import inspect
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
 import pytest
 
 from fedassay.audits.evidence import (
@@ -31,7 +32,7 @@ from fedassay.audits.memorization.judging import Memory
 from fedassay.audits.message.histogram_gain import Gain
 from fedassay.audits.message.truth import Recovery
 from fedassay.audits.reconstruction.judging import Closeness
-from fedassay.audits.trials import Paired
+from fedassay.audits.trials import Paired, Pairs
 from fedassay.audits.verdict import (
     MissingControlsError,
     admitted,
@@ -43,6 +44,7 @@ from fedassay.audits.verdict import (
 )
 from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl
 from fedassay.support.errors import Why
+from fedassay.support.seeds import Seeds
 
 SUBJECT = Subject("toy", "toy_attack", "raw", "all")
 CAUGHT = ControlResult("the records themselves", True, "p = 1e-9", 0.9, 30, "share", end_to_end=True)
@@ -136,6 +138,20 @@ def test_a_control_of_too_few_trials_says_nothing_of_the_attack() -> None:
         assert finding.obstacle is not None
         assert finding.obstacle.kind == kind
         assert words in finding.reason
+
+
+def test_pairs_of_a_few_targets_are_no_weak_attack() -> None:
+    """Of four targets that all leak p is 1/16: an audit of another package read "the attack is too weak here"."""
+
+    def judged(count: int, gain: float) -> Paired:
+        return Paired(Pairs(np.full(count, gain), np.zeros(count)), "gain", 5, Seeds(0))
+
+    for count, gain, kind in ((4, 0.3, "no_power"), (20, 0.0, "control_missed")):
+        control = judged(count, gain).control("the method's own release", end_to_end=True)
+        finding = assay(SUBJECT, Arms(QUIET, (control,), SILENT), Figures())
+        assert finding.obstacle is not None
+        assert finding.obstacle.kind == kind
+    assert judged(7, 0.3).control("own", end_to_end=True).caught
 
 
 def test_a_faint_control_is_no_obstacle_where_all_that_could_be_found_is_public() -> None:

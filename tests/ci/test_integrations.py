@@ -154,6 +154,15 @@ def test_the_action_verifies_a_finished_run(repository: Repository) -> None:
     assert (code, "report.html does not follow from the record" in said) == (1, True)
 
 
+def test_the_action_fails_where_something_became_worse(repository: Repository) -> None:
+    assert _run_action(repository, plan="plan.yaml", policy="kept.yaml", output="accepted")[0] == 0
+    weaker = _PLAN.replace("epsilon: 2,", "epsilon: 2.9,")
+    (repository.folder / "plan.yaml").write_text(weaker)
+    code, outputs, said = _run_action(repository, plan="plan.yaml", policy="kept.yaml", baseline="accepted")
+    assert (code, outputs["code"]) == (1, "1"), said
+    assert "✖ worse: fedcgs: ε went from 2 (one record added or removed) to 2.9" in said
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

@@ -16,20 +16,24 @@ from fedassay.attacks.gram.targets import class_targets
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
+from fedassay.audits.message.truth import comes_back, plain
 from fedassay.contracts.attack import Attack, AttackResult, Knowledge
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import no_questions, visible
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange import statistics
+from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Gram, Size, measure, obstacle
-from fedassay.exchange.release import Release
+from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.heads.linear import FeatureModel
 from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
+from fedassay.privacy.mechanisms import clip_features
 from fedassay.records.facts import Obstacle
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
@@ -654,3 +658,55 @@ def test_two_classes_have_a_control_of_label_histograms(make_task: MakeTask, mak
     finding = _assessed(replace(context, classes=2, **roles), LabelDistribution())["label_histograms"]
     assert finding.verdict in ("no_leak_found", "leak"), finding.reason
     assert controls_hold(finding)
+
+
+class _ClipsWhatItSays:
+    """FedCGS of clipped features, which sends five records beside its sums that it did not clip."""
+
+    facts = FedCGS.facts
+
+    def run(self, task: MethodInput) -> Outcome:
+        outcome = FedCGS().run(task)
+        held = {client.name: client.features[:5].astype(float) for client in task.clients}
+        added = {name: {"debug": MessageField(rows, "parameters", exact())} for name, rows in held.items()}
+        messages = tuple(
+            replace(each, fields={**each.fields, **added.get(each.sender, {})})
+            for each in outcome.transcript.messages
+        )
+        model = FeatureModel(outcome.model.head, transform=clip_features)  # type: ignore[union-attr]
+        return replace(outcome, transcript=replace(outcome.transcript, messages=messages), model=model)
+
+
+class _ReadsDebug:
+    """Takes the rows of the field for features."""
+
+    facts = MessageAlgebra.facts
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        del knowledge
+        held = [each for each in view.from_clients() if "debug" in each.fields]
+        found = [(row, each.sender) for each in held for row in each.fields["debug"].values]
+        if not found:
+            raise NotRunError("no message holds the field")
+        vectors, senders = np.array([row for row, _ in found], np.float32), tuple(name for _, name in found)
+        rows = np.arange(len(found))
+        return AttackResult(
+            "debug", vectors=(VectorSource("debug", vectors, np.full(len(rows), -1), senders, rows),)
+        )
+
+
+def test_features_that_the_method_says_it_clips_leak_as_they_are(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    """Held against clipped features alone they are far from every record, and the attack seems to be too weak."""
+    task = make_task(clients=3, records=60)
+    assert min(np.linalg.norm(client.features, axis=1).min() for client in task.clients) > 1.5
+    finding = assessed(make_context, task, _ClipsWhatItSays(), _ReadsDebug())["debug"]
+    assert finding.verdict == "leak", finding.reason
+    assert finding.harm is not None
+    assert (finding.harm.kind, finding.harm.count) == ("exact", 15)
+    assert finding.metrics["relative_error"].value == pytest.approx(0.0, abs=1e-6)
+    own = next(control for control in finding.all_controls if control.role == "end_to_end")
+    assert own.detected
+    # What is clipped is found as before, and what no record is stays what it was.
+    assert comes_back(clip_features(task.clients[0].features)[:1].astype(float), plain(task.clients[0])) is False

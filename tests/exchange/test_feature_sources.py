@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.exchange.feature_sources import VectorSource, concatenated, message_mixtures, sources
+from fedassay.exchange.feature_sources import VectorSource, concatenated, message_mixtures, no_vectors, sources
 from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
 from fedassay.exchange.release import exact
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.mixtures.packed import pack_lower
+from fedassay.support.errors import NotRunError
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((6, 3)).astype(np.float32)
@@ -117,3 +118,22 @@ def test_parts_stand_in_their_order() -> None:
     np.testing.assert_array_equal(found.labels, [0, 1, 2])
     np.testing.assert_array_equal(found.rows, [-1, 0, 1])
     np.testing.assert_array_equal(found.vectors, ROWS[[2, 0, 1]])
+
+
+def test_what_sends_no_vectors_is_told_from_what_sends_others() -> None:
+    """An attack on features does not apply to a decoder; features of other networks are untried."""
+
+    def why(*messages: Message) -> NotRunError:
+        seen = tuple(_sources(*messages).values())
+        return no_vectors(seen, 64, "features")
+
+    nothing = why(_message("client/0", {"parameters": np.ones(9)}))
+    assert nothing.why.kind == "nothing_to_read"
+    assert str(nothing) == "the view holds no vectors: features are needed"
+    other = why(_message("client/0", {"features": np.ones((3, 31))}))
+    assert other.why.kind != "nothing_to_read"
+    assert str(other) == "the vectors that are sent have width 31, and the backbone's features 64"
+    # Noise that leaves no count above one half hides the classes, and settles nothing.
+    hidden = why(_message("client/0", {"class_sums": np.ones((4, 64)), "class_counts": np.zeros(4)}))
+    assert hidden.why.kind != "nothing_to_read"
+    assert "that noise left" in str(hidden)

@@ -123,12 +123,15 @@ def test_a_bad_number_is_one_message(run, args: list[str], message: str) -> None
         ("{mechanism: gaussian}", "top level"),
         ("- {mechanism: laplace, scale: 1}", "'laplace'"),
         ("- {sigma: 1}", "mechanism"),
-        ("- {mechanism: gaussian, sigma: 0}", "0.gaussian.sigma: Input should be greater than 0"),
+        ("- {mechanism: gaussian, sigma: 0}", "0.gaussian.sigma: given 0; allowed: a number above 0"),
         ("- {mechanism: gaussian, sigma: .nan}", "0.gaussian.sigma"),
-        ("- {mechanism: gaussian, sigma: 1, noise: 2}", "0.gaussian.noise: Extra inputs are not permitted"),
+        ("- {mechanism: gaussian, sigma: 1, noise: 2}", "0.gaussian.noise: unknown key"),
         ("- {mechanism: pure, epsilon: -1}", "0.pure.epsilon"),
         ("- {mechanism: dp_sgd, noise_multiplier: 1, sampling_rate: 2, steps: 9}", "0.dp_sgd.sampling_rate"),
-        ("- {mechanism: dp_sgd, noise_multiplier: 1, sampling_rate: 0.1}", "0.dp_sgd.steps: Field required"),
+        (
+            "- {mechanism: dp_sgd, noise_multiplier: 1, sampling_rate: 0.1}",
+            "0.dp_sgd.steps: missing",
+        ),
         ("- [", "not valid YAML"),
     ],
 )

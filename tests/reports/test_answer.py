@@ -14,16 +14,24 @@ from planted import OLD
 
 import fedassay
 from fedassay.api.run import Run
-from fedassay.cli import cli
-from fedassay.console import next_plan
+from fedassay.console import next_plan, policy_file
 from fedassay.plan.changes import changed_plan
 from fedassay.records.facts import HARMS, Change, HarmKind
-from fedassay.records.record import CellRecord, Coverage, Finding, Limit, Metric, RunRecord, load_record
+from fedassay.records.record import (
+    CellRecord,
+    ErrorRecord,
+    Finding,
+    Limit,
+    Metric,
+    RunRecord,
+    load_record,
+)
 from fedassay.reports import render, write_report
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.answer.text import WIDTH, lines
-from fedassay.reports.gate.baseline import differences
-from fedassay.reports.gate.policy import Policy, load_policy
+from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.gate.judging import judged
+from fedassay.reports.gate.policy import Policy, Requires, load_policy
 from fedassay.reports.words.harms import leaks
 from fedassay.reports.words.sentences import harm_clause
 from fedassay.support.errors import PlanError
@@ -256,57 +264,36 @@ def test_changes_of_a_plan() -> None:
         changed_plan(plan, (Change(key="attacks.three.a", after=1.0),))
 
 
-def test_what_became_worse_since_a_baseline(build_cell: Any) -> None:
-    def run(epsilon: float, *findings: Finding, **given: Any) -> RunRecord:
-        cell = build_cell(None, "fedcgs", "fedcgs", epsilon, 0).model_copy(update={"findings": findings, **given})
-        return RunRecord(plan={}, environment={"fedassay": "1"}, cells=(cell,))
-
-    def said(new: RunRecord, old: RunRecord) -> list[tuple[bool, str]]:
-        return [(each.worse, each.words) for each in differences(new, old)]
-
-    assert said(run(2.0), run(2.0)) == []
-    assert said(run(5.0), run(2.0))[0] == (
-        True,
-        "fedcgs: ε went from 2 (one record added or removed) to 5 (one record added or removed).",
+def test_what_broke_off_or_is_not_vouched_for_is_no_yes(build_cell: Any, tmp_path: Path) -> None:
+    cell = build_cell(None, "fedcgs", "fedcgs", 2.0, 0).model_copy(update={"key": "fedcgs-eps2"})
+    whole = RunRecord(plan={"name": "n"}, environment={}, cells=(cell,))
+    policy = Policy(name="mine", maximum={"claimed": 30.0}, coverage="any")
+    assert answer(whole, policy).answer == "yes"
+    broken = whole.model_copy(
+        update={"errors": (ErrorRecord(cell="fedcgs-eps2", stage="my_audit:gallery", message="KeyError: 'a'"),)}
     )
-    assert said(run(2.0), run(5.0))[0] == (
-        False,
-        "fedcgs: ε went from 5 (one record added or removed) to 2 (one record added or removed).",
-    )
-    assert said(run(2.0, OLD["exact"]), run(2.0, OLD["counts"]))[0][0]
-    assert said(run(2.0, OLD["counts"]), run(2.0, OLD["exact"])) == []
-    lost, held = ((Coverage(attack="x_y", status=status),) for status in ("inconclusive", "conclusive"))
-    assert said(run(2.0, coverage=lost), run(2.0, coverage=held)) == [
-        (True, "fedcgs at ε = 2 (one record added or removed): x y said something before, not now.")
-    ]
-    newer = run(2.0).model_copy(update={"environment": {"fedassay": "2"}})
-    assert said(newer, run(2.0)) == [(False, "fedassay 1 made the earlier run, 2 this one.")]
+    found = answer(broken, policy)
+    assert found.answer == "not yet"
+    assert found.headline == "Not yet: the audit my audit of gallery broke off."
+    assert found.next.command == "fedassay run PLAN -o RUN --resume"
+    assert "fedcgs, ε = 2 (one record added or removed)" in list(judged(broken, policy).first_lines())[1]
+    # The same of what is asked of the run as a whole, which only `check` can look at.
+    asked = policy.model_copy(update={"requires": Requires(versions=("9.9",))})
+    assert answer(whole, asked).answer == "not yet"
+    made = whole.model_copy(update={"environment": {"fedassay": "1.0"}})
+    assert answer(made, asked).answer == "no"
+    unvouched = Judgement("verified", "", "undecided", "statement.json is not there")
+    assert answer(whole, policy, judgements=(*judged(whole, policy).judgements, unvouched)).answer == "not yet"
 
 
-def test_check_with_a_baseline_is_1_where_something_became_worse(build_cell: Any, tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    for name, epsilon in (("old", 1.0), ("new", 2.0)):
-        cell = build_cell(None, "fedcgs", "fedcgs", epsilon, 0)
-        RunRecord(plan={"name": "n"}, environment={}, cells=(cell,)).save(tmp_path / name)
-    (tmp_path / "p.yaml").write_text("name: p\nclaims: not_disproved\nmaximum: {accounted: 3}\n", encoding="utf-8")
-
-    def check(new: str, old: str) -> tuple[int, str]:
-        command = ["check", str(tmp_path / new), "--policy", str(tmp_path / "p.yaml")]
-        done = CliRunner().invoke(cli, [*command, "--baseline", str(tmp_path / old)], standalone_mode=False)
-        return done.return_value, done.output
-
-    code, said = check("new", "old")
-    assert (
-        "✖ worse: fedcgs: ε went from 1 (one record added or removed) to 2 (one record added or removed)." in said
-    )
-    assert code == 1
-    code, said = check("old", "new")
-    assert (
-        "– changed: fedcgs: ε went from 2 (one record added or removed) to 1 (one record added or removed)."
-        in said
-    )
-    assert code != 1
+def test_the_command_that_comes_next_names_the_policy_that_was_given(build_cell: Any, tmp_path: Path) -> None:
+    record = captured(build_cell, OLD["exact"])
+    policy = Policy(name="release", forbidden_verdicts=("leak",))
+    found = answer(record, policy)
+    assert found.next.command == "fedassay check RUN --policy POLICY --verbose"
+    said = list(lines(found, "runs/one", "ci/policy.yaml"))
+    assert said[-1] == "  fedassay check runs/one --policy ci/policy.yaml --verbose"
+    assert answer(record, load_policy(policy_file(Path("strict")))).next.command.count("--policy strict") == 1
 
 
 def test_the_answer_is_in_the_json_and_in_the_data_frame(build_cell: Any, tmp_path: Path) -> None:
@@ -322,8 +309,6 @@ def test_the_answer_is_in_the_json_and_in_the_data_frame(build_cell: Any, tmp_pa
 
 
 def test_a_policy_goes_by_its_name() -> None:
-    from fedassay.console import policy_file
-
     assert load_policy(policy_file(Path("strict"))).above_majority
     with pytest.raises(PlanError, match="no such file; these ship: strict, demonstration, research and messages"):
         policy_file(Path("lax"))

@@ -119,7 +119,7 @@ def test_sarif_has_a_result_for_every_verdict(record: RunRecord, results: list[d
     claims = [r for r in results if r["ruleId"] == "dp_claim"]
     assert len(claims) == len(record.cells)
     assert [r["message"]["text"] for r in results if r["ruleId"] == "run"] == [
-        "feddiff, ε = 1: method failed: out of memory at step 12"
+        "feddiff, ε = 1: the method broke off: out of memory at step 12"
     ]
 
 

@@ -22,9 +22,11 @@ from fedassay.records.record import (
     TapeAnswer,
     load_record,
 )
+from fedassay.reports.answer.answer import answer
+from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, fault_of
 from fedassay.reports.words.harms import harm_of, leaks, obstacle_of
-from fedassay.reports.words.sentences import harm_clause, missed_clause, open_clause, silent_clause
+from fedassay.reports.words.sentences import harm_clause, missed_clause, open_clause, sentence, silent_clause
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -251,3 +253,20 @@ def test_every_leak_on_record_has_a_harm_and_a_clause(name: str) -> None:
         words = harm_clause(leak)
         assert words
         assert len(words.split()) <= 30
+
+
+def test_a_field_without_noise_is_no_count_of_records(build_cell: Any) -> None:
+    """What such a field gives away nobody has counted: a checkpoint of five records was `record counts told`."""
+    harm = Harm(kind="counts", of="message", count=16, total=16, mechanism="unprotected_field")
+    found = Finding(audit="message", verdict="leak", reason="r", source="unprotected_field", harm=harm)
+    cell = build_cell(None, "fedcgs", "fedcgs", 2.0, 0).model_copy(update={"findings": (found,)})
+    record = RunRecord(plan={"name": "n"}, environment={}, cells=(cell,))
+    (row,) = answer(record, Policy(name="p", forbidden_verdicts=("leak",))).rows
+    assert row.brief == "a field without noise"
+    assert row.finding == "a field without noise stands beside noised ones"
+
+
+def test_a_name_with_an_underscore_keeps_its_letters() -> None:
+    assert sentence("mean_share claims ε = 2") == "mean_share claims ε = 2."
+    assert sentence("no leak was found") == "No leak was found."
+    assert sentence("ε adds up") == "ε adds up."

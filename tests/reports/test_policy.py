@@ -205,13 +205,13 @@ def test_equal_reasons_are_said_once() -> None:
 
 BAD = {
     "maximum: {psn: 1}": r"maximum: given the metric 'psn'; allowed: psnr, ssim",
-    "maximum: {ssim: high}": r"maximum\.ssim: Input should be a valid number",
+    "maximum: {ssim: high}": r"maximum\.ssim: given 'high'; allowed: a number",
     "maximum: {ssim: .nan}": r"finite number",
     "limits: {ssim: 1}": r"limits: unknown key; allowed: name, description, cells",
     "cells: {method: x}\nclaims: sound": r"cells\.method: unknown key; allowed: labels, epsilon",
     "must_conclude: [recon]": r"given the audit 'recon'; allowed: reconstruction",
     "forbidden_verdicts: [bad]": r"forbidden_verdicts\.0",
-    "claims: maybe": r"claims: Input should be 'sound', 'not_disproved' or 'any'",
+    "claims: maybe": r"claims: given 'maybe'; allowed: sound, not_disproved, any",
     "description: nothing": r"the policy has no rule",
 }
 

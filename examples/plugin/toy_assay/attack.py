@@ -14,7 +14,7 @@ from fedassay.contracts.facts import AttackFacts
 from fedassay.contracts.registry import register
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import View
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NothingToReadError
 from fedassay.support.types import Parameters
 
 
@@ -23,7 +23,9 @@ class ToyAlone(Parameters):
     """Takes the sum of a class of one record for that record's feature."""
 
     facts: ClassVar[AttackFacts] = AttackFacts(
-        gives=("vectors",), cost=lambda given, sizes, load: 0.1 * load.cells
+        gives=("vectors",),
+        reads=(("class_counts", "class_sums"),),
+        cost=lambda given, sizes, load: 0.1 * load.cells,
     )
 
     most: int = 1
@@ -33,7 +35,7 @@ class ToyAlone(Parameters):
         """Vectors named `toy_alone`.
 
         Raises:
-            NotRunError: No message holds counts and sums.
+            NothingToReadError: No message holds counts and sums.
         """
         vectors, labels, senders = [], [], []
         told = False
@@ -47,7 +49,7 @@ class ToyAlone(Parameters):
                 labels.append(int(row))
                 senders.append(message.sender)
         if not told:
-            raise NotRunError("no message holds counts and sums of classes")
+            raise NothingToReadError("no message holds counts and sums of classes")
         if not vectors:
             return AttackResult("toy_alone")
         source = VectorSource(

@@ -17,6 +17,7 @@ from fedassay.exchange.message import FieldKind
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
+from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Floats, Ints
 
 VECTORS: tuple[FieldKind | tuple[FieldKind, ...], ...] = (
@@ -95,6 +96,27 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
     if means is not None:
         found.append(_source("class_means", means, order, message.sender, None))
     return found
+
+
+def no_vectors(seen: Sequence[VectorSource], width: int, needed: str) -> NotRunError:
+    """Why an attack on features has nothing to work on: nothing of the kind is sent, or it is of another width.
+
+    Where nothing that holds vectors is sent the attack does not apply. Vectors of another width are features of
+    networks that the adversary does not hold, and noise may leave no class with records: that nothing was tried on
+    these is no answer.
+
+    Args:
+        seen: The sources of vectors.
+        width: Of the backbone's features.
+        needed: What holds vectors, in words.
+    """
+    if not seen:
+        return NothingToReadError(f"the view holds no vectors: {needed} are needed")
+    widths = sorted({source.vectors.shape[1] for source in seen if len(source.vectors)})
+    if not widths:
+        return NotRunError(f"the view holds no vectors that noise left: {needed} are needed")
+    other = ", ".join(map(str, widths))
+    return NotRunError(f"the vectors that are sent have width {other}, and the backbone's features {width}")
 
 
 def message_mixtures(message: Message) -> Mixtures | None:

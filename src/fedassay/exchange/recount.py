@@ -25,6 +25,7 @@ from fedassay.records.record import CellRecord, LedgerRow
 from fedassay.support import limits
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import DataError, FedassayError
+from fedassay.support.validation import explain
 
 _Role = Literal["client", "colluder", "server", "aggregate"]
 _ROLES: dict[str, _Role] = {SERVER: "server", AGGREGATE: "aggregate"}
@@ -122,8 +123,7 @@ def transcript_of(what: Released) -> Transcript:
                 messages += [Message(0, sender, SERVER, fields) for sender in senders] * message.count
         claim = NoClaim() if what.claim is None else PrivacyClaim.model_validate_json(json.dumps(what.claim))
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        raise DataError(f"the record says of a release what none can be: {problem['msg']}") from None
+        raise DataError(explain(error, None, "the record says of a release what none can be")) from None
     return Transcript("", 1, tuple(messages), claim, most_records=what.most_records)
 
 

@@ -30,6 +30,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json, read_regular
 from fedassay.support.text import cut, shown
 from fedassay.support.types import Frozen
+from fedassay.support.validation import explain
 
 __all__ = [
     "AGGREGATE",
@@ -196,11 +197,9 @@ def load_transcript(folder: Path) -> Transcript:
     try:
         manifest = _Manifest.model_validate_json(read_json(path, follow=False))
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        where = cut(".".join(str(part) for part in problem["loc"]), limits.NAME_LENGTH)
-        raise DataError(
-            f"{path}: {where or 'top level'}: {problem['msg']} ({error.error_count()} problem(s) in all)"
-        ) from None
+        count = error.error_count()
+        more = f" ({count} problems in all)" if count > 1 else ""
+        raise DataError(f"{explain(error, _Manifest, str(path))}{more}") from None
     _check_releases(path, manifest)
     files = _files(folder, manifest)
     messages, held = [], 0

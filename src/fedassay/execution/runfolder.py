@@ -86,8 +86,8 @@ def claim(
     held = [name for name in _OWN if manifest.holds(folder, name)]
     if held and not (resume or force):
         raise PlanError(
-            f"-o {folder}: it already holds {', '.join(held)}; allowed: another folder, --resume to go on "
-            f"with that run, or --force to replace it"
+            f"-o {folder}: it already holds {', '.join(held)}; allowed: another folder, --resume (resume=True) to "
+            f"go on with that run, or --force (force=True) to replace it"
         )
     if held and force and not resume and not manifest.is_run(folder):
         raise PlanError(

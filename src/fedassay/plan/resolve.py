@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -27,7 +28,6 @@ from fedassay.plan.schema import (
     Epsilon,
     Plan,
     Scenario,
-    explain,
     override,
     parse_plan,
     read_yaml,
@@ -39,6 +39,7 @@ from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind, entries
 from fedassay.support.text import shown
+from fedassay.support.validation import explain
 
 if TYPE_CHECKING:
     from fedassay.contracts.attack import Attack
@@ -146,7 +147,10 @@ def _known(kind: Kind, name: str, where: str) -> None:
         if is_torchvision_name(name):
             return
     if name not in known:
-        raise PlanError(f"{where}: given {shown(name)}; allowed: {', '.join(known)}")
+        own = "a component of your own is known once its package is installed, or a program has imported it"
+        mistyped = get_close_matches(name, known, n=1) if isinstance(name, str) else known
+        words = f"{where}: given {shown(name)}; allowed: {', '.join(known)}"
+        raise PlanError(words if mistyped else f"{words}; {own}")
 
 
 def _check_weights(plan: Plan, base: Path, where: str) -> None:

@@ -24,8 +24,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from fedassay.contracts.registry import ComponentKind, declared
-from fedassay.plan.schema import DELTA_WORDS, RESERVED, STANDARD, Plan, explain
+from fedassay.plan.schema import DELTA_WORDS, RESERVED, STANDARD, Plan
 from fedassay.support.errors import PlanError
+from fedassay.support.validation import explain
 
 RECORDS, PER_CLASS = 200, 10
 """Fewest records in the private role: altogether, and for each class."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedassay.backbones.preprocessing import Interpolation, Preprocessing
 from fedassay.data.evaluation import Evaluate
@@ -23,6 +22,7 @@ from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
 from fedassay.support.text import shown
 from fedassay.support.types import Extended, Parameters
+from fedassay.support.validation import explain
 
 if TYPE_CHECKING:
     from fedassay.contracts.attack import Attack
@@ -35,9 +35,6 @@ STANDARD = "standard"
 RESERVED = ("label", "epsilon", "delta", "adjacency", "unit", "max_records")
 DELTA_WORDS = ("plan", "per_class")
 """A `delta` of an entry that is a word says how the method chooses it, and is a parameter of the method."""
-
-# How pydantic names the branches of a union in the location of an error.
-_BRANCH = re.compile(r"(constrained-|tuple\[|list\[|dict\[|function-|literal\[|int$|float$|str$|bool$|none$)")
 
 Epsilon = Annotated[Extended, Field(gt=0)]
 Mean = Annotated[float, Field(allow_inf_nan=False)]
@@ -464,37 +461,3 @@ def parse_plan(content: Mapping[str, Any], where: str) -> Plan:
         return Plan.model_validate(content)
     except ValidationError as error:
         raise PlanError(explain(error, Plan, where)) from None
-
-
-def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    """One message for a validation error: where, what was given, what is allowed."""
-    # An unknown key is the likeliest typing mistake; a missing one is often its shadow. Of the branches
-    # of a union, the one that got past the type says more.
-    problems = sorted(
-        error.errors(), key=lambda item: (item["type"] != "extra_forbidden", item["type"].endswith("_type"))
-    )
-    problem = problems[0]
-    location = [part for part in problem["loc"] if not (isinstance(part, str) and _BRANCH.match(part))]
-    key = ".".join(str(part) for part in location)
-    if problem["type"] == "extra_forbidden":
-        allowed = _keys_at(model, location[:-1])
-        return f"{where}: {key}: unknown key; allowed: {', '.join(allowed)}"
-    if problem["type"] == "missing":
-        return f"{where}: {key}: missing; it must be given"
-    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    given = problem["input"]
-    if problem["type"] == "model_type" and all(isinstance(part, str) for part in location):
-        message = f"allowed: a section with keys {', '.join(_keys_at(model, location))}"
-    return f"{where}: {key or 'top level'}: given {shown(given)}; {message}"
-
-
-def _keys_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
-    current = model
-    for part in location:
-        annotation = current.model_fields[str(part)].annotation if str(part) in current.model_fields else None
-        options = [annotation, *get_args(annotation)]
-        nested = [item for item in options if isinstance(item, type) and issubclass(item, BaseModel)]
-        if not nested:
-            break
-        current = nested[0]
-    return [field.alias or name for name, field in current.model_fields.items()]

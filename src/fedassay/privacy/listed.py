@@ -12,6 +12,7 @@ from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
+from fedassay.support.validation import explain
 from fedassay.support.yaml_text import read_yaml
 
 
@@ -49,11 +50,8 @@ def read_events(file: Path, adjacency: Adjacency = "add_remove") -> list[Event]:
     try:
         releases = _Releases.validate_python(content)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "top level"
-        raise PlanError(
-            f"{file}: {where}: {problem['msg']}; allowed: a list of gaussian, dp_sgd and pure releases"
-        ) from None
+        words = explain(error, None, str(file))
+        raise PlanError(f"{words}; the file is a list of gaussian, dp_sgd and pure releases") from None
     if not releases:
         raise PlanError(f"{file}: the list is empty; at least one release is needed")
     count = sum(getattr(release, "count", 1) for release in releases)

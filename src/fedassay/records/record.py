@@ -18,6 +18,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json, shown_path
 from fedassay.support.text import plain_json, shown
 from fedassay.support.types import Extended, Finite, Frozen
+from fedassay.support.validation import explain
 
 SCHEMA = 3
 """Version of record.json; older versions still load, newer ones are refused."""
@@ -492,12 +493,10 @@ def load_record(run: Path) -> RunRecord:
     try:
         record = RunRecord.model_validate_json(content)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
         version = _version(content)
         if version is not None and version > SCHEMA:
             raise _newer(path, version) from None
-        raise DataError(f"{path}: {where or 'not a record'}: {problem['msg']}") from None
+        raise DataError(explain(error, RunRecord, str(path), whole="not a record")) from None
     if record.schema_ > SCHEMA:
         raise _newer(path, record.schema_)
     return record

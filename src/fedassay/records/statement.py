@@ -28,6 +28,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.reading import check_json, read_json, read_regular
 from fedassay.support.text import plain_json
 from fedassay.support.types import Frozen
+from fedassay.support.validation import explain
 from fedassay.support.version import __version__
 
 STATEMENT = "statement.json"
@@ -152,9 +153,7 @@ def _parsed(content: bytes, path: Path, about: About) -> Statement:
     try:
         statement = Statement.model_validate_json(content)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise DataError(f"{path}: {where or 'no in-toto statement'}: {problem['msg']}") from None
+        raise DataError(explain(error, Statement, str(path), whole="no in-toto statement")) from None
     if statement.predicate_type != f"urn:fedassay:{about}:1":
         allowed = f"allowed: urn:fedassay:{about}:1"
         raise DataError(f"{path}: predicateType: {statement.predicate_type} given; {allowed}")

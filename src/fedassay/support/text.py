@@ -75,18 +75,24 @@ def plain_json(document: str) -> str:
 
 
 def shown(value: object, most: int = 80) -> str:
-    """A value as an error shows it: its `repr`, cut where it is long.
+    """A value as an error shows it: as a plan would write it, cut where it is long.
 
     Args:
-        value: Anything; a container is named by its type.
+        value: Anything; of a container it is said which kind it is.
         most: Characters that are shown.
 
     Example:
         >>> shown("x" * 500, most=5)
         "'xxxx... (502 characters)"
+        >>> [shown(value) for value in (None, True, {"a": 1}, [1, 2])]
+        ['null', 'true', 'a mapping', 'a list']
     """
-    if isinstance(value, dict | list | tuple | set):
-        return f"a {type(value).__name__}"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple | set):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
     if isinstance(value, int) and value.bit_length() > 4 * most:
         return f"a number of {value.bit_length():,} bits"
     # The repr of a text is cut before it is made: that of 50 MB takes a second.

@@ -99,9 +99,18 @@ def parse_yaml(text: str, where: str) -> Any:
         _check_cost(text, where)
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise PlanError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+        raise PlanError(f"{where}: not valid YAML: {_problem(error)}") from None
     except (ValueError, OverflowError) as error:  # a code point that does not exist; texts that are not Unicode
         raise PlanError(f"{where}: not valid YAML: {error}") from None
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """What is wrong, and in which line and column, without the names that the parser has for its own parts."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    mark = error.problem_mark
+    hint = "; a blank must follow each colon" if "':'" in (error.problem or "") else ""
+    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}{hint}"
 
 
 def _check_cost(text: str, where: str) -> None:
