@@ -178,8 +178,7 @@ class Membership(Parameters):
                     continue
                 try:
                     with knowledge.progress.step(f"{kind} shadows") as advance:
-                        halved = kind != _KINDS[test]
-                        shadows = game.shadows(kind, self.shadows, advance, halved=halved)
+                        shadows = game.shadows(kind, self.shadows, advance)
                 except NotRunError as error:
                     notes.append(f"{test}: {error}")
                     continue

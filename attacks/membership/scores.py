@@ -55,14 +55,15 @@ def lira_online(target: Matrix, shadows: Matrix, included: NDArray[np.bool_]) ->
 
 
 def lira_offline(target: Matrix, shadows: Matrix, included: NDArray[np.bool_] | None = None) -> Matrix:
-    """How far a candidate's signal lies above those of releases that never held it, in standard deviations.
+    """How far a candidate's signal lies above those of releases without it, in standard deviations.
 
-    One-sided, as "in" is not modelled: the mean over the signals of (x - mean) / s, with s pooled over the
-    candidates, or the candidate's own from enough shadows.
+    One-sided: the mean over the signals of (x - mean) / s, with s pooled over the candidates. Of shadows that
+    hold a candidate what being in does to all candidates on average is taken off, so that its mean rests on all
+    shadows. Where enough are without it, its mean and s are its own, of those alone.
 
     Args:
         target: Shape (n, k).
-        shadows: Shape (S, n, k).
+        shadows: Shape (S, n, k), S at least 2.
         included: Whether each candidate was in each shadow, shape (S, n); None: in none.
 
     Returns:
@@ -72,18 +73,18 @@ def lira_offline(target: Matrix, shadows: Matrix, included: NDArray[np.bool_] | 
     if included is not None:
         # Candidates are compared with different shadows: what one does to all signals alike must not tell them.
         shadows = shadows - shadows.mean(axis=1, keepdims=True) + shadows.mean(axis=(0, 1))
-    outside = outside[..., None]
     counts = outside.sum(axis=0)
-    freedom = np.maximum(counts - 1, 0)
-    mean = np.where(outside, shadows, 0.0).sum(axis=0) / np.maximum(counts, 1)
-    squares = (np.where(outside, shadows - mean, 0.0) ** 2).sum(axis=0)
-    if counts.min() < _EACH:
-        variance = np.broadcast_to(squares.sum(axis=0) / max(int(freedom.sum()), 1), squares.shape)
+    if counts.min() >= _EACH:
+        mean = np.where(outside[..., None], shadows, 0.0).sum(axis=0) / counts[:, None]
+        squares = np.where(outside[..., None], shadows - mean, 0.0) ** 2
+        variance = squares.sum(axis=0) / (counts[:, None] - 1)
     else:
-        variance = squares / freedom
+        alike = shadows - ~outside[..., None] * _shift(shadows, outside)
+        mean = alike.mean(axis=0)
+        variance = np.broadcast_to(alike.var(axis=0, ddof=1).mean(axis=0), mean.shape)
     floor = _SHRINKAGE * variance.mean(axis=0) + 1e-12
     scores = ((target - mean) / np.sqrt(variance + floor)).mean(axis=1)
-    return np.where(freedom[:, 0] > 0, scores, np.nan)
+    return np.where(counts >= 2, scores, np.nan)
 
 
 def rmia(
@@ -128,6 +129,13 @@ def _log_prior(shadows: Matrix, offline_scale: float | None) -> Matrix:
     if offline_scale is None:
         return np.asarray(mean)
     return np.asarray(np.log(((1 + offline_scale) * np.exp(mean) + 1 - offline_scale) / 2))
+
+
+def _shift(shadows: Matrix, outside: NDArray[np.bool_]) -> Matrix:
+    """What being in adds to signals (S, n, k), the same for all candidates: least squares, shape (k,)."""
+    inside = outside.mean(axis=0) - outside
+    weight = float((inside**2).sum())
+    return np.asarray(np.einsum("sn,snk->k", inside, shadows) / (weight or 1.0))
 
 
 def _pooled(rest: Matrix, counts: NDArray[np.int64]) -> Matrix:

@@ -5,7 +5,8 @@
 - observed: a lower bound from an attack on neighbouring data sets.
 
 Besides, whether what left is what was declared is asked of the run itself, with its tape: no claim is sound
-without that (`fedassay.audits.claim.tape`). Steps of DP-SGD were measured as they were taken
+without that (`fedassay.audits.claim.tape`). Where releases refute what the ledger does not support either, the run
+is not replayed: only whether the noise was added is asked. Steps of DP-SGD were measured as they were taken
 (`fedassay.audits.claim.training`).
 
 Two ways to observe. `mechanism`: the noised statistics that the method names are released 10^5 times on
@@ -33,7 +34,7 @@ from pydantic import Field
 from fedassay.audits.claim.bounds import Estimator, Observation, ObservedControl, observe_mechanism
 from fedassay.audits.claim.detection_limit import claim_limit
 from fedassay.audits.claim.facts import DP_CLAIM
-from fedassay.audits.claim.judging import ground_of
+from fedassay.audits.claim.judging import ground_of, refuted
 from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words, whose, worst_of
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
@@ -99,7 +100,8 @@ class DpClaimAudit(Parameters):
         except NotRunError as error:
             why = str(error)
         training = training_facts(context.tape, context.outcome.transcript)
-        asked = ask(claim, accounted, context, self.replays)
+        fallen = refuted(claim, accounted, observation, context.num_tests)
+        asked = ask(claim, accounted, context, self.replays, refuted=fallen)
         return [
             conclude_claim(
                 Subject("dp_claim", source=None if observation is None else observation.about),

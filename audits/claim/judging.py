@@ -74,6 +74,17 @@ def ground_of(
     return RunsVerdict(verdict, reason, ledger, *controls_of(observation))
 
 
+def refuted(claim: PrivacyClaim, accounted: Accounted, observation: Observation | None, tests: int) -> bool:
+    """Whether measured runs refute, with controls that hold, what the ledger does not support either.
+
+    Nothing else can save such a claim, and why it falls is known. Where the ledger is content with it, what is not
+    as declared is still to be found.
+    """
+    if observation is None or not observation.positive.above or observation.negative.above:
+        return False
+    return exceeds_claim(accounted, claim) and _observed(claim, accounted, observation, "", tests)[0] == "unsound"
+
+
 def disproved(found: str, claim: PrivacyClaim, accounted: Accounted, ledger: str) -> str:
     """What refutes a claim; the ledger, which adds up what is declared, has a word only where that is too much."""
     return f"{found}; {ledger}" if exceeds_claim(accounted, claim) else found

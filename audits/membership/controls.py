@@ -36,6 +36,9 @@ WORDS = {
     "model": "classifiers that memorized the same clients' images under random labels",
     "generator": "diffusion models that memorized the same clients' images",
 }
+CONTROL_SHADOWS = 4
+"""Shadow releases of a control, the fewest that tests take, unless so many are asked for that attacks estimate more
+from them: what leaks on purpose is told by few."""
 _SURE = 10.0
 """Logit of a memorized label."""
 _RIDGE = 1e-6
@@ -142,6 +145,7 @@ def leaking(source: str, context: AttackedContext) -> tuple[View, MembershipGame
         sizes=sizes,
         simulate=simulate,
         seeds=game.seeds.child("control", source),
+        most=CONTROL_SHADOWS,
         kept={},
     )
     return build(clients), control

@@ -5,7 +5,10 @@ strangers of the run are ranks drawn evenly. Of the members a share is told as t
 rest as the negative control's; only members are replaced, for strangers are in no release. The verdict's own
 test is asked, at its own corrected level (`fedassay.audits.stats.detection`).
 
-The share speaks of a few members who are told for sure: a true-positive rate at a low false-positive rate.
+The share is stated as a true-positive rate at a low false-positive rate, that of as many members who are told for
+sure: nobody stands higher, so these are found where members are who are told as the control's are. The control's
+own rate would be smaller, but then a control that tells its members less well would give the smaller limit: the
+area under its curve shows them all the same, and would not show as high a rate of members who are told for sure.
 Beside it stands the smallest leak that touches every member alike, as an AUC.
 """
 
@@ -71,12 +74,11 @@ def detectable(size: Size, negative: Told, positives: tuple[Told, ...], rng: np.
             "would decide"
         )
     metric, rate = _rate(min(size.outside, *(len(outside) for outside, _ in positives)))
-    certain = float(np.mean(leaking > 1 - rate))
     shift = None if size.beyond is not None else _shift(finder, silent, rng)
     what = "chance allows" if size.beyond is None else f"{size.beyond.words} allows"
     return Limit(
         metric=metric,
-        value=rate + found.share * max(0.0, certain - rate),
+        value=rate + found.share * (1 - rate),
         n=size.inside,
         shift=shift,
         shift_metric="" if shift is None else "auc",

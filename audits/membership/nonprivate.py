@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.membership.controls import label_by_image
+from fedassay.audits.membership.controls import CONTROL_SHADOWS, label_by_image
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
@@ -54,9 +54,6 @@ LOOKS = 2
 """How often a control may be judged, at an equal share of its level each: of the first members, and of all."""
 _LABELS = 20
 """Labels at most: more clients cost less than more labels."""
-_SHADOWS = 4
-"""Shadow releases are this few, the fewest that tests take, unless so many are asked for that attacks estimate
-more from them: every one is a run of the method until it holds its records by heart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +225,7 @@ def _run(
         None if people is None else label_by_image(people, context.classes),
         simulate,
         seeds.child("shadows"),
-        most=_SHADOWS,
+        most=CONTROL_SHADOWS,
     )
     with context.io.progress.step("control: the method without privacy"):
         view = simulate(clients, seeds.child("run"))

@@ -127,7 +127,11 @@ def refuted_by_guesses(
         return float(clopper_pearson(found, guesses, confidence=confidence, side="lower").low)
 
     lowest, highest = math.floor(math.log(_LEAST, _RATIO)), math.ceil(math.log(declared.noise_multiplier, _RATIO))
-    above = _last_power(lambda power: epsilon(power) > claimed, lowest, highest)
+    # What is declared comes to about the claim: the place is near the top, and every accounting takes a while.
+    start, stride = highest, 1
+    while start > lowest and epsilon(start) <= claimed:
+        start, stride = max(lowest, start - stride), 2 * stride
+    above = _last_power(lambda power: epsilon(power) > claimed, start, highest)
     if above is None:
         return None
     needed = share(above)

@@ -20,10 +20,10 @@ TOLD = 5.0
 """Standard deviations by which the positive control's members score higher."""
 
 
-def limit_for(size: Size, control: int = 400) -> Limit:
+def limit_for(size: Size, control: int = 400, told: float = TOLD) -> Limit:
     rng = np.random.default_rng(0)
     negative = (rng.normal(size=control), rng.normal(size=control))
-    positive = (rng.normal(size=control), rng.normal(TOLD, size=control))
+    positive = (rng.normal(size=control), rng.normal(told, size=control))
     found = detectable(size, negative, (positive,), rng)
     assert isinstance(found, Limit), found
     return found
@@ -52,6 +52,22 @@ def test_members_told_at_the_limit_are_found(members: int, non_members: int) -> 
     assert 0 < share < 1
     assert found(share) >= 0.9
     assert found(share / 3) < 0.6
+
+
+@pytest.mark.parametrize("members", [60, 200])
+def test_a_control_that_is_told_less_well_gives_no_smaller_limit(members: int) -> None:
+    size = Size(members, members, TESTS)
+    weak, strong = limit_for(size, told=1.5), limit_for(size)
+    assert weak.value > strong.value
+
+    # Nor would one at the weak limit, of members who are told for sure, be missed.
+    rng = np.random.default_rng(5)
+    hits = 0
+    for _ in range(RUNS):
+        outside, inside = rng.normal(size=members), rng.normal(size=members)
+        inside[: round(share_of(weak) * members)] += TOLD
+        hits += above_chance_p(outside, inside, rng, TESTS) <= 0.05 / TESTS
+    assert hits / RUNS >= 0.95
 
 
 def test_a_shift_of_all_members_at_the_limit_is_found() -> None:

@@ -70,7 +70,7 @@ def test_a_release_that_says_nothing_is_rejected_as_often_as_the_level_says() ->
 
 
 @pytest.mark.parametrize("test", ["lira_offline", "rmia"])
-def test_half_of_the_online_shadows_tell_nearly_what_as_many_others_do(test: str) -> None:
+def test_online_shadows_tell_what_as_many_others_do(test: str) -> None:
     found = {}
     for shared in (True, False):
         areas = []
@@ -80,5 +80,4 @@ def test_half_of_the_online_shadows_tell_nearly_what_as_many_others_do(test: str
             assert value is not None
             areas.append(value)
         found[shared] = float(np.mean(areas))
-    # 8 releases tell a difficulty with a variance of 1 / 8, 16 with 1 / 16: 3 % of the distance.
-    assert 0.65 < found[True] > found[False] - 0.015
+    assert 0.65 < found[True] > found[False] - 0.005

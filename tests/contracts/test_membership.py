@@ -123,14 +123,10 @@ def test_shadows_are_made_once_and_are_the_same_for_the_same_seed(make_task: Mak
         np.testing.assert_array_equal(one.included["client/1"], other.included["client/1"])
 
 
-def test_a_control_makes_few_shadows_and_twice_as_many_where_half_of_them_count(make_task: MakeTask) -> None:
+def test_a_control_makes_few_shadows_unless_many_are_asked_for(make_task: MakeTask) -> None:
     game = replace(game_of(make_task(clients=2, records=60), Kept()), most=4)
-
-    def made(count: int, *, halved: bool) -> int:
-        return len(game.shadows("online", count, lambda done, total: None, halved=halved))
-
-    assert [made(count, halved=False) for count in (16, 6, 32)] == [4, 4, 32]
-    assert [made(count, halved=True) for count in (16, 6, 32)] == [8, 6, 32]
+    made = [len(game.shadows("online", count, lambda done, total: None)) for count in (16, 3, 32)]
+    assert made == [4, 3, 32]
 
 
 def test_what_a_game_lacks_is_said(make_task: MakeTask) -> None:

@@ -26,6 +26,11 @@ from fedassay.support.errors import NotRunError
 _MANY = 400
 """From so many tests in a run on, cells that send alike share the answers about replays."""
 
+_REPLAYED: tuple[Question, ...] = ("sensitivity", "rest")
+"""Questions that the method is run again for."""
+
+_REFUTED = "releases refute the claim, and the ledger does not support it: the run was not replayed"
+
 
 class Open(NamedTuple):
     """What a claim is while a question has no answer, and why it has none."""
@@ -81,7 +86,12 @@ def _words(answers: Sequence[Answer]) -> str:
 
 
 def ask(
-    claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int | None = None
+    claim: PrivacyClaim,
+    accounted: Accounted,
+    context: AuditContext,
+    replays: int | None = None,
+    *,
+    refuted: bool = False,
 ) -> TapeAnswers:
     """Ask the three questions of a cell, once for all of its audits.
 
@@ -90,7 +100,13 @@ def ask(
         accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
         context: Of the run, with its tape.
         replays: On neighbouring records, at most; None: `REPLAYS`, or `OF_TRAININGS` where trainings are private.
+        refuted: Whether the claim is refuted without replays: what takes these is not asked then.
     """
+    if refuted:
+        # Another audit may ask for all answers, and who asks first must decide nothing: these are not kept.
+        cells = coverage(context.outcome.transcript, context.tape)
+        noise = _safely("noise", lambda: noise_answer(context, cells))
+        return TapeAnswers((noise, *(Answer(question, "not_asked", _REFUTED) for question in _REPLAYED)))
     shared, key = context.io.cache, name_of(context.io.prefix[0], claim, replays)
     kept = shared.get(key)
     if not isinstance(kept, TapeAnswers):

@@ -94,8 +94,8 @@ class MembershipGame:
         population: The adversary's own records, or None.
         simulate: Runs the method on records of every client (in the order of `sizes`) and gives the view.
         seeds: Of the shadows.
-        most: Shadows of a kind at most where fewer than `MANY` are asked for, as in controls, or twice as many
-            where half of them count; None: as many as are asked for.
+        most: Shadows of a kind at most where fewer than `MANY` are asked for, as in controls; None: as many as are
+            asked for.
         kept: Shadows made so far.
         gallery: Every client's records among the strangers that no client holds, in random order: what an attacker
             may have collected. None: the candidates of all questions.
@@ -115,16 +115,8 @@ class MembershipGame:
     spread: float = 0.0
     why: str = ""
 
-    def shadows(
-        self, kind: Kind, count: int, advance: Callable[[int, int], None], *, halved: bool = False
-    ) -> tuple[Shadow, ...]:
+    def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
         """The first `count` shadows of a kind, made when they are first asked for.
-
-        Args:
-            kind: Whether candidates are in.
-            count: At most so many.
-            advance: Told of each that is made.
-            halved: Whether those alone count that are without a candidate, half of the `online` ones.
 
         Raises:
             NotRunError: `offline`, and the adversary has no records; or the method fails on such records.
@@ -132,7 +124,7 @@ class MembershipGame:
         if kind == "offline" and (self.population is None or not len(self.population)):
             raise NotRunError("the adversary has no records of its own to make offline shadow releases of")
         if self.most is not None and count < MANY:
-            count = min(count, self.most * (2 if halved else 1))
+            count = min(count, self.most)
         for number in range(count):
             if (kind, number) not in self.kept:
                 advance(number, count)

@@ -403,18 +403,28 @@ def test_what_a_shadow_does_to_all_signals_tells_no_candidate() -> None:
     np.testing.assert_allclose(found, found[0], atol=1e-9)
 
 
-def test_lira_offline_compares_with_what_is_without_the_candidate() -> None:
-    target, shadows, included, _ = shadow_signals(30, 12, 1.0)
+@pytest.mark.parametrize("count", [12, 80])
+def test_lira_offline_compares_with_what_a_candidate_has_where_it_is_out(count: int) -> None:
+    target, shadows, included, _ = shadow_signals(30, count, 1.0)
     shadows -= shadows.mean(axis=1, keepdims=True)
-    included[:, 0] = True
+    outside = [shadows[~included[:, i], i, 0] for i in range(30)]
+    spread = np.array([each.std(ddof=1) for each in outside])
+    if count < 64:
+        # One number for what being in does, and one mean a candidate: least squares over all signals.
+        design = np.concatenate([np.tile(np.eye(30), (count, 1)), included.reshape(-1, 1)], axis=1)
+        added = np.linalg.lstsq(design, shadows.reshape(-1), rcond=None)[0][-1]
+        outside = [shadows[:, i, 0] - added * included[:, i] for i in range(30)]
+        spread[:] = np.sqrt(np.mean([each.var(ddof=1) for each in outside]))
+    naive = [(target[i, 0] - each.mean()) / spread[i] for i, each in enumerate(outside)]
+    np.testing.assert_allclose(lira_offline(target, shadows, included), naive, rtol=2e-3)
+
+
+def test_lira_offline_says_nothing_of_who_is_in_every_shadow() -> None:
+    target, shadows, included, _ = shadow_signals(30, 12, 1.0)
+    included[:, 0], included[1:, 1] = True, True
     found = lira_offline(target, shadows, included)
-    assert np.isnan(found[0])
-    assert not np.isnan(found[1:]).any()
-    outside = [shadows[~included[:, i], i, 0] for i in range(1, 30)]
-    squares = sum(float(((each - each.mean()) ** 2).sum()) for each in outside)
-    spread = np.sqrt(squares / sum(len(each) - 1 for each in outside))
-    naive = [(target[i, 0] - each.mean()) / spread for i, each in enumerate(outside, 1)]
-    np.testing.assert_allclose(found[1:], naive, rtol=1e-3)
+    assert np.isnan(found[:2]).all()
+    assert not np.isnan(found[2:]).any()
 
 
 def test_generators_that_cannot_score_records_are_left_out(make_task: MakeTask) -> None:

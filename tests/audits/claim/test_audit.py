@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,6 +139,28 @@ def test_an_attack_that_exceeds_the_claim_beats_the_ledger(judge: Callable[..., 
     assert found.verdict == "unsound", found.reason
     assert "confidence 1 - 0.05/400, above the claimed 1" in found.reason
     assert "adds up to 10" in found.reason
+
+
+@pytest.mark.parametrize(("claimed", "verdict"), [(1.0, "sound"), (0.1, "unsound")])
+def test_a_claim_that_releases_refute_is_not_replayed(
+    make_task: MakeTask, make_context: MakeContext, claimed: float, verdict: str
+) -> None:
+    context, asked = make_context(make_task(epsilon=1.0), FedCGS()), []
+    transcript = context.outcome.transcript
+    assert isinstance(transcript.claim, PrivacyClaim)
+    stated = replace(transcript, claim=transcript.claim.model_copy(update={"epsilon": claimed}))
+
+    def counted(*given: object) -> object:
+        asked.append(given)
+        return context.redraw(*given)  # type: ignore[arg-type]
+
+    again = replace(context, outcome=replace(context.outcome, transcript=stated), redraw=counted)
+    (found,) = DpClaimAudit(mechanism_trials=20_000).assess(None, again)
+    assert found.verdict == verdict, found.reason
+    assert bool(asked) == (verdict == "sound")
+    statuses = {answer.question: answer.status for answer in found.tape}
+    left = "passed" if verdict == "sound" else "not_asked"
+    assert statuses == {"noise": "passed", "sensitivity": left, "rest": left}
 
 
 def test_an_estimate_that_assumes_a_law_needs_a_margin(judge: Callable[..., Finding]) -> None:
