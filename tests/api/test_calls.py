@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -148,8 +149,8 @@ for line in listed.splitlines():
 def test_no_process_outlives_a_run_and_its_folder_can_be_used_again(tmp_path: Path) -> None:
     """The process that a claim's questions are forked from held the folder's lock, and a copy of all data."""
     private = {**PLAN, "privacy": {"epsilon": 2}, "audits": ["dp_claim"], "attacks": []}
-    command = [sys.executable, "-c", _TWICE.format(plan=private), str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = forked.python("-c", _TWICE.format(plan=private), tmp_path / "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:-1] == ["sound", "sound"]
 
 

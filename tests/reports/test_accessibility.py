@@ -7,15 +7,19 @@ FEDASSAY_AXE names, such as a newer `axe.min.js` of the npm package axe-core.
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import json
 import os
+import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+import fedassay.reports.document.html
 from fedassay.records.record import RunRecord, load_record
 from fedassay.reports import write_report
 from fedassay.reports.document.compare import write_comparison
@@ -23,12 +27,23 @@ from fedassay.reports.document.compare import write_comparison
 OLD = Path(__file__).parents[1] / "records" / "schema1" / "run"
 KINDS = ("report", "compare", "old", "thin")
 FOLDS = "document.querySelectorAll('details').forEach(fold => { fold.open = true; })"
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 RULES = """
-axe.run(document, {
-  runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
-  resultTypes: ["violations"],
-}).then(found => found.violations.map(each => [each.id, each.help, each.nodes.map(n => n.html.slice(0, 160))]))
+(() => {
+  const tags = TAGS;
+  const colours = axe.getRules(tags)
+    .filter(rule => rule.tags.includes("cat.color") && !rule.tags.includes("experimental"))
+    .map(rule => rule.ruleId);
+  const rules = {
+    all: {runOnly: tags},
+    structure: {runOnly: tags, rules: Object.fromEntries(colours.map(id => [id, {enabled: false}]))},
+    colours: {runOnly: {type: "rule", values: colours}},
+  };
+  return axe.run(document, {...rules.CHOSEN, resultTypes: ["violations"]})
+    .then(found => found.violations.map(each => [each.id, each.help, each.nodes.map(n => n.html.slice(0, 160))]));
+})()
 """
+STYLE = Path(inspect.getfile(fedassay.reports.document.html)).with_name("templates") / "style.css"
 
 
 def driver() -> ModuleType:
@@ -76,22 +91,45 @@ def pages(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactory
     }
 
 
-def complaints(browser: Any) -> list[list[Any]]:
+def complaints(browser: Any, rules: Literal["all", "structure", "colours"] = "all") -> list[list[Any]]:
     """What axe-core has against the page that is open."""
     file = axe()
     assert file is not None
     # As a result the whole library would come back.
     browser.evaluate(file.read_text(encoding="utf-8") + "\n;0")
-    return browser.evaluate(RULES)
+    found: list[list[Any]] = browser.evaluate(RULES.replace("TAGS", json.dumps(TAGS)).replace("CHOSEN", rules))
+    return found
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], kind: str, dark: bool) -> None:
-    browser.open(pages[kind], dark=dark)
-    assert complaints(browser) == []
+def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], kind: str) -> None:
+    """Colours, which take most of the time, are looked at where all of them are seen."""
+    browser.open(pages[kind])
+    assert complaints(browser, "structure") == []
     browser.evaluate(FOLDS)
     assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_axe_finds_nothing_in_the_dark(browser: Any, pages: dict[str, Path], kind: str) -> None:
+    browser.open(pages[kind], dark=True)
+    browser.evaluate(FOLDS)
+    assert complaints(browser, "colours") == []
+
+
+def test_a_theme_changes_colours_alone_and_a_fold_no_colour() -> None:
+    screen, _, _ = STYLE.read_text(encoding="utf-8").partition("@media print")
+    blocks = re.findall(r"([^{}]+)\{([^{}]*)\}", screen)
+    dark = [held for selector, held in blocks if "data-theme" in selector]
+    assert len(dark) == 2
+    assert all(name.startswith("--") or name == "color-scheme" for held in dark for name in _properties(held))
+    folds = [held for selector, held in blocks if "[open]" in selector]
+    assert folds
+    assert {name for held in folds for name in _properties(held)} == {"margin-bottom"}
+
+
+def _properties(block: str) -> list[str]:
+    return [part.partition(":")[0].strip() for part in block.split(";") if part.strip()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,7 +144,13 @@ def test_axe_is_listening(browser: Any, pages: dict[str, Path]) -> None:
     browser.evaluate("document.documentElement.removeAttribute('lang')")
     browser.evaluate("document.images[0].removeAttribute('alt')")
     browser.evaluate("document.querySelector('.box').removeAttribute('tabindex')")
-    assert {"html-has-lang", "image-alt"} <= {each[0] for each in complaints(browser)}
+    assert {"html-has-lang", "image-alt"} <= {each[0] for each in complaints(browser, "structure")}
+    browser.open(pages["thin"])
+    browser.evaluate("document.documentElement.removeAttribute('lang')")
+    browser.evaluate("document.querySelector('h1').style.color = '#ddd'")
+    assert {each[0] for each in complaints(browser)} == {"html-has-lang", "color-contrast"}
+    assert {each[0] for each in complaints(browser, "structure")} == {"html-has-lang"}
+    assert {each[0] for each in complaints(browser, "colours")} == {"color-contrast"}
 
 
 def test_every_fold_opens_from_the_keyboard(browser: Any, pages: dict[str, Path]) -> None:

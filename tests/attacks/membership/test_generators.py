@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fedassay.attacks.membership.scores import lira_online
 from fedassay.attacks.membership.signals import generator_signals
 from fedassay.audits.stats.roc import auc
 from fedassay.contracts.attack import AttackResult, Knowledge
-from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
+from fedassay.contracts.membership import Kind, MembershipGame, Shadow, is_member, make_game, visible
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.models import ScoringGenerator
@@ -145,12 +146,63 @@ def test_draws_take_away_the_noise_of_a_column(make_task: MakeTask) -> None:
     assert found[16] > found[1] + 0.1
 
 
-def test_an_over_trained_generator_is_told_better_than_by_a_noise_a_level(make_task: MakeTask) -> None:
-    """At equal shadow releases; what was asked before is losses of one noise at three levels, as a vector."""
-    task = make_task(clients=1, records=100)
+class Asked(NamedTuple):
+    """Who is in a generator was asked.
+
+    Attributes:
+        task: Its data.
+        run: From records of every client and seeds to what a run sends.
+        sent: What was asked about.
+        result: Of the attack.
+        truth: Which candidates are members.
+        game: With its shadows.
+    """
+
+    task: MethodInput
+    run: Callable[[Sequence[Records], Seeds], View]
+    sent: View
+    result: AttackResult
+    truth: NDArray[np.bool_]
+    game: MembershipGame
+
+    def again(
+        self, sent: View, *tests: str, shadows: dict[tuple[Kind, int], Shadow] | None = None
+    ) -> AttackResult:
+        """The attack on something else that was sent, by the same shadows, or by others."""
+        game = self.game if shadows is None else replace(self.game, kept=shadows)
+        known = Knowledge(self.task.public, 10, self.task.backbone, True, Seeds(0), "cpu", SILENT, game=game)
+        return Membership(shadows=8, tests=tests).run(sent, known)
+
+
+def _over_trained(make_task: MakeTask, method: Method, records: int) -> Asked:
+    task = make_task(clients=1, records=records)
+    run, sent = _run(method, task), []
+
+    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
+        found = run(clients, seeds)
+        if clients is task.clients:
+            sent.append(found)
+        return found
+
+    result, truth, game = _asked(task, simulate, Membership(shadows=8))
+    return Asked(task, run, sent[0], result, truth, game)
+
+
+@pytest.fixture(scope="module")
+def denoiser(make_task: MakeTask) -> Asked:
     method = FedDiff.model_validate({"epochs": 50, "steps": 1, "classifier": {"epochs": 1}})
-    attack = Membership(shadows=8, tests=("lira_online",))
-    result, truth, game = _asked(task, _run(method, task), attack)
+    return _over_trained(make_task, method, 100)
+
+
+@pytest.fixture(scope="module")
+def decoder(make_task: MakeTask) -> Asked:
+    method = FedCVAE.model_validate({"local_epochs": 150, "classifier": {"local_epochs": 1}})
+    return _over_trained(make_task, method, 80)
+
+
+def test_an_over_trained_generator_is_told_better_than_by_a_noise_a_level(denoiser: Asked) -> None:
+    """At equal shadow releases; what was asked before is losses of one noise at three levels, as a vector."""
+    game, truth = denoiser.game, denoiser.truth
     asked, noise = game.questions["client/0"], Seeds(0).child("levels", "client/0")
 
     def former(seen: View) -> Matrix:
@@ -160,55 +212,34 @@ def test_an_over_trained_generator_is_told_better_than_by_a_noise_a_level(make_t
 
     shadows = list(game.kept.values())
     included = np.stack([shadow.included["client/0"] for shadow in shadows])
-    target = former(_run(method, task)(task.clients, Seeds(1).child("target")))
-    before = lira_online(target, np.stack([former(shadow.view) for shadow in shadows]), included)
+    before = lira_online(former(denoiser.sent), np.stack([former(shadow.view) for shadow in shadows]), included)
     area = auc(before[~truth], before[truth]).value
     assert area is not None
-    assert _area(result.scores, truth, "lira_online") > max(0.8, area + 0.03)
+    assert _area(denoiser.result.scores, truth, "lira_online") > max(0.8, area + 0.03)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        FedDiff.model_validate({"epochs": 40, "steps": 1, "classifier": {"epochs": 1}}),
-        FedCVAE.model_validate({"local_epochs": 100, "classifier": {"local_epochs": 1}}),
-    ],
-)
-def test_who_is_in_no_generator_is_not_told(make_task: MakeTask, method: Method) -> None:
-    task = make_task(clients=1, records=60)
-    assert task.public is not None
-    held = task.public.take(np.arange(60), "client/0")
-    run, members = _run(method, task), task.clients
-
-    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return run((held,) if clients is members else clients, seeds)
-
-    result, truth, _ = _asked(task, simulate, Membership(shadows=8, tests=("loss", "lira_online")))
-    # 60 on either side: a standard deviation of .053.
-    assert abs(_area(result.scores, truth, "lira_online") - 0.5) < 0.16
-    assert abs(_area(result.scores, truth, "loss") - 0.5) < 0.16
+@pytest.mark.parametrize("kind", ["denoiser", "decoder"])
+def test_who_is_in_no_generator_is_not_told(kind: str, request: pytest.FixtureRequest) -> None:
+    told: Asked = request.getfixturevalue(kind)
+    assert told.task.public is not None
+    size = len(told.task.clients[0])
+    held = told.task.public.take(np.arange(size), "client/0")
+    result = told.again(told.run((held,), Seeds(1).child("target")), "loss", "lira_online")
+    # Three standard deviations of as many on either side.
+    for test in ("lira_online", "loss"):
+        assert abs(_area(result.scores, told.truth, test) - 0.5) < 3 / np.sqrt(6 * size)
 
 
-def test_decoders_are_told_by_the_search_for_their_latent_vectors(make_task: MakeTask) -> None:
-    task = make_task(clients=1, records=80)
-    method = FedCVAE.model_validate({"local_epochs": 150, "classifier": {"local_epochs": 1}})
-    run = _run(method, task)
-    sent: list[tuple[Sequence[Records], View]] = []
-
-    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        sent.append((clients, run(clients, seeds)))
-        return sent[-1][1]
-
-    result, truth, game = _asked(task, simulate, Membership(shadows=8))
+def test_decoders_are_told_by_the_search_for_their_latent_vectors(decoder: Asked) -> None:
+    result, truth = decoder.result, decoder.truth
     assert set(result.scores) == {f"generator/{test}" for test in ("loss", "lira_online", "lira_offline", "rmia")}
     assert _area(result.scores, truth, "lira_online") > 0.75
     assert _area(result.scores, truth, "rmia") > 0.6
     # With what was in which release mixed up, nothing is left of it.
     rng = np.random.default_rng(0)
-    for key, shadow in game.kept.items():
+    mixed = {}
+    for key, shadow in decoder.game.kept.items():
         wrong = {name: rng.permutation(included) for name, included in shadow.included.items()}
-        game.kept[key] = replace(shadow, included=wrong)
-    known = Knowledge(task.public, 10, task.backbone, True, Seeds(0), "cpu", SILENT, game=game)
-    (seen,) = [view for clients, view in sent if clients is task.clients]
-    broken = Membership(shadows=8, tests=("lira_online",)).run(seen, known)
+        mixed[key] = replace(shadow, included=wrong)
+    broken = decoder.again(decoder.sent, "lira_online", shadows=mixed)
     assert abs(_area(broken.scores, truth, "lira_online") - 0.5) < 0.15

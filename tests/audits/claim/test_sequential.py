@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
+from fedassay.audits.claim.tape.sensitivity import LEAST_REPLAYS
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput
 from fedassay.methods.fedcgs.method import FedCGS
@@ -22,7 +23,7 @@ def test_fedlogs_released_code_is_refuted_in_two_thousand_releases(
 ) -> None:
     task = make_task(epsilon=epsilon, adjacency="add_remove", clients=2, records=60)
     method = FedLog(rounds=10, local_epochs=1, width=6, mechanism="released_code")
-    audit = DpClaimAudit(sequential=True, mechanism_trials=10_000)
+    audit = DpClaimAudit(sequential=True, mechanism_trials=10_000, replays=LEAST_REPLAYS)
     (found,) = audit.assess(None, make_context(task, method, bounds=50))
     assert found.verdict == "unsound", found.reason
     assert "refuted after" in found.reason

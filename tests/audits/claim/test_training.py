@@ -33,11 +33,22 @@ from fedassay.support.seeds import Seeds
 MakeTask = Callable[..., MethodInput]
 MakeContext = Callable[..., AuditContext]
 
+FEW_STEPS = {"sampling_rate": 0.25}
 METHODS: dict[str, dict[str, Any]] = {
-    "fedavg": {"local_epochs": 2},
-    "ensemble": {},
-    "feddiff": {"epochs": 1, "steps": 2, "classifier": {"epochs": 1}, "dp_sgd": {"epochs": 1, "draws": 1}},
-    "fedcvae": {"local_epochs": 1, "hidden": 8},
+    "fedavg": {"local_epochs": 2, "dp_sgd": FEW_STEPS},
+    "ensemble": {"dp_sgd": {"epochs": 2, **FEW_STEPS}},
+    "feddiff": {
+        "epochs": 1,
+        "steps": 2,
+        "classifier": {"epochs": 1},
+        "dp_sgd": {"epochs": 1, "draws": 1, **FEW_STEPS},
+    },
+    "fedcvae": {
+        "local_epochs": 1,
+        "hidden": 8,
+        "dp_sgd": FEW_STEPS,
+        "classifier": {"local_epochs": 1, "dp_sgd": FEW_STEPS},
+    },
 }
 
 

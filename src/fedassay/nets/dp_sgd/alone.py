@@ -59,8 +59,10 @@ def each_alone(
         RuntimeError: Nor this one.
     """
     parameters = trained(network)
+    # In one row: an operation for each parameter and record would take longer than their gradients.
     clipped, plain = (
-        {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()} for _ in "12"
+        torch.zeros(sum(p.numel() for p in parameters.values()), dtype=torch.float64, device=inputs.device)
+        for _ in "12"
     )
     longest = 0.0
     for index, position in enumerate(streams.positions.tolist()):
@@ -69,14 +71,24 @@ def each_alone(
         with torch.enable_grad():
             loss = objective.total(network, rows)
             found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-        gradient = {name: each.double() for name, each in zip(parameters, found, strict=True) if each is not None}
-        length = length_of(gradient)
+        gradient = torch.cat(
+            [
+                (torch.zeros_like(parameter) if each is None else each).flatten()
+                for parameter, each in zip(parameters.values(), found, strict=True)
+            ]
+        ).double()
+        length = float(torch.linalg.vector_norm(gradient))
         scale = min(1.0, norm / length) if length else 1.0
         longest += scale * length
-        for name, each in gradient.items():
-            plain[name] += each
-            clipped[name] += scale * each
-    return Alone(clipped, plain, longest)
+        plain += gradient
+        clipped.add_(gradient, alpha=scale)
+    return Alone(_by_name(clipped, parameters), _by_name(plain, parameters), longest)
+
+
+def _by_name(row: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parts of a row, in the shapes of the parameters."""
+    parts = torch.split(row, [parameter.numel() for parameter in parameters.values()])
+    return {name: part.view_as(p) for (name, p), part in zip(parameters.items(), parts, strict=True)}
 
 
 def scaled_to(sums: Mapping[str, Tensor], norm: float) -> dict[str, Tensor]:
