@@ -34,7 +34,7 @@ from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
 from fedassay.reports.words.summary import distinct, silence, silent, silent_in
-from fedassay.reports.words.untested import not_fully_tested
+from fedassay.reports.words.untested import failed_attacks, not_fully_tested
 
 _MOST = 3
 """Sentences of an answer."""
@@ -57,6 +57,7 @@ class Answer:
         sentences: At most three, the worst harm first; and which declared kinds the arrays contradict.
         leak: The worst harm of what was asked for; None where none was found.
         untested: Attacks that apply and were not conclusive; empty where all were.
+        failed: Attacks that fail on it whatever its noise, and what speaks in their place; empty without any.
         missed: What the weakest audit without a leak may have missed; empty where something leaks.
         accuracy: Against no privacy and against the largest class; empty where none was measured.
         at_risk: How often the one most at risk is told; empty where no audit knows.
@@ -73,6 +74,7 @@ class Answer:
     sentences: tuple[str, ...]
     leak: Leak | None = field(repr=False)
     untested: str
+    failed: str
     missed: str
     accuracy: str
     at_risk: str
@@ -97,7 +99,15 @@ class Answer:
     def beside(self) -> tuple[str, ...]:
         """What stands below the sentences: what is open, the worth, the risk, whom it hides; nothing twice."""
         said = self.text.lower()
-        every = (self.untested, self.missed, self.accuracy, self.at_risk, sentence(self.hides), self.bares)
+        every = (
+            self.untested,
+            self.failed,
+            self.missed,
+            self.accuracy,
+            self.at_risk,
+            sentence(self.hides),
+            self.bares,
+        )
         return tuple(words for words in every if words and words.rstrip(".").lower() not in said)
 
     @property
@@ -133,6 +143,7 @@ class Answer:
             "sentences": list(self.sentences),
             "harm": harm,
             "untested": self.untested,
+            "failed": self.failed,
             "missed": self.missed,
             "accuracy": self.accuracy,
             "at_risk": self.at_risk,
@@ -197,6 +208,7 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         sentences=(*said, *doubts(record)),
         leak=next(iter(leaks(cells)), None),
         untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
+        failed=failed_attacks([cell for option in about for cell in option.group.cells]),
         missed=" ".join(filter(None, (_missed(decision, each) for each in about))),
         accuracy=_accuracy(subject),
         at_risk=_at_risk([cell for option in about for cell in option.group.cells] or cells),

@@ -73,7 +73,13 @@ class Rule:
         return next((state for state in ("broken", "undecided", "pass") if state in states), self.alone)
 
 
-ALWAYS = (Rule("an audit reached a verdict", "anything concluded"), Rule("no part of the run failed", "run"))
+ALWAYS = (
+    Rule("an audit reached a verdict", "anything concluded"),
+    Rule("no part of the run failed", "run"),
+    Rule("every method that the policy names was run", "cells"),
+    Rule("somebody vouches for the record", "verified"),
+    Rule("nothing is worse than in the baseline", "baseline"),
+)
 """What is asked of every run under any policy."""
 
 

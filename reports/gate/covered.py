@@ -8,7 +8,7 @@ from fedassay.contracts.registry import attack_facts, audit_facts
 from fedassay.records.record import CellRecord, Coverage, Finding
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import EPSILON_LIMIT
-from fedassay.reports.words.allowed import known, settled
+from fedassay.reports.words.allowed import failed, known, settled
 from fedassay.reports.words.harms import BY_CLAIM, obstacle_of
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.sentences import missed_clause, open_clause
@@ -86,7 +86,13 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
             yield Judgement(rule, name, "pass", f"{row.attack} was conclusive", about="coverage")
             continue
         if row not in open_:
-            words = f"{row.attack} had too few records or runs to conclude, and the claim bounds what it looks for"
+            weak = any(failed(cell, finding) for finding in unclear(cell, row))
+            why = (
+                "fails on this release even without noise, another attack looked for the same harm"
+                if weak
+                else "had too few records or runs to conclude"
+            )
+            words = f"{row.attack} {why}, and the claim bounds what it looks for"
             yield Judgement(rule, name, "pass", words, about="coverage")
             continue
         would = f"; what would decide: {row.would_decide}" if row.would_decide else ""

@@ -3,8 +3,9 @@
 An audit that found nothing says how small a leak it would have found; with few records that is a large one. The
 noise bounds the same leak from the other side: between neighbours no test has more power than the accounted
 guarantee allows, whatever the attack. That bound is drawn only from a claim that is sound, only for records
-or persons that its unit covers, and stands in for no attack that failed on the method's own messages without
-privacy.
+or persons that its unit covers. It stands in for no attack that failed on the method's own messages without
+privacy, unless another one, that works there, looked for the same harm and found nothing: a claim is never all
+that speaks.
 
 Sources: Dong, Roth and Su, "Gaussian Differential Privacy" (2022), eq. 6; Kairouz, Oh and Viswanath, "The
 Composition Theorem for Differential Privacy" (2015), section 2; Hayes, Mahloujifar and Balle (2023).
@@ -54,7 +55,8 @@ def settled(cell: CellRecord, finding: Finding) -> bool:
     """Whether a finding is inconclusive for want of numbers alone, of what the claim bounds anyway.
 
     A control that was missed is want of numbers where the attack worked on all of the method's own messages
-    without privacy, by this selection of the pictures that it made of a source or by another.
+    without privacy, by this selection of the pictures that it made of a source or by another. Where it did not,
+    another attack that did has looked for the same harm.
     """
     obstacle = obstacle_of(finding)
     if finding.verdict != "inconclusive" or obstacle is None or obstacle.role == "clients":
@@ -65,8 +67,24 @@ def settled(cell: CellRecord, finding: Finding) -> bool:
         if (each.audit, each.attack, each.source) == (finding.audit, finding.attack, finding.source)
         if each.selection == finding.selection or kind_sought(each) == "pictures"
     ]
-    few = obstacle.kind == "control_missed" and any(map(worked, same))
+    few = obstacle.kind == "control_missed" and (any(map(worked, same)) or _looked_for_elsewhere(cell, finding))
     return (few or obstacle.kind in _WANT_OF_NUMBERS) and allowed(cell, finding) is not None
+
+
+def failed(cell: CellRecord, finding: Finding) -> bool:
+    """Whether a finding is settled though its attack failed on the method's own messages without privacy."""
+    obstacle = obstacle_of(finding)
+    missed = obstacle is not None and obstacle.kind == "control_missed" and not worked(finding)
+    return missed and settled(cell, finding)
+
+
+def _looked_for_elsewhere(cell: CellRecord, finding: Finding) -> bool:
+    """Whether another attack, which works on the release without privacy, looked for the same harm in silence."""
+    return any(
+        other.verdict == "no_leak_found" and kind_sought(other) == kind_sought(finding) and worked(other)
+        for other in cell.findings
+        if other.attack not in (None, finding.attack)
+    )
 
 
 def known(cell: CellRecord, finding: Finding) -> Finding:

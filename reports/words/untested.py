@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedassay.records.record import CellRecord, Coverage, Finding
-from fedassay.reports.words.allowed import settled
+from fedassay.reports.words.allowed import failed, settled
+from fedassay.reports.words.sentences import capital, listed
 
 _WORDS = ("inconclusive", "not judged", "not run")
 """What may have become of an attack that applies, the worst last."""
@@ -55,3 +56,19 @@ def not_fully_tested(cells: Iterable[CellRecord]) -> str:
         if words in found.values()
     ]
     return f"not fully tested: {'; '.join(parts)}" if parts else ""
+
+
+def failed_attacks(cells: Iterable[CellRecord]) -> str:
+    """Which attacks fail on this release whatever its noise, and what speaks in their place; empty without any."""
+    names = dict.fromkeys(
+        (finding.attack or finding.audit).replace("_", " ")
+        for cell in cells
+        for finding in cell.findings
+        if failed(cell, finding)
+    )
+    if not names:
+        return ""
+    return (
+        f"{capital(listed(names))} failed even on messages that leak on purpose: other attacks looked for the "
+        "same, and the claim bounds it."
+    )

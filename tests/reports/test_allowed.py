@@ -191,3 +191,31 @@ def test_the_next_step_is_an_epsilon_at_which_the_claim_settles_it(build_cell: A
     assert kept <= 0.25 < broken
     open_ = cell_of(build_cell, silent(), unclear("control_missed"), mu=0.72)
     assert not decide(RunRecord(plan={}, environment={}, cells=(open_,)), STRICT).steps
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"all_controls": (OWN,)}, True),
+        ({"all_controls": (OWN, MISSED)}, False),
+        ({"all_controls": ()}, False),
+        ({"all_controls": (OWN,), "attack": "feature_diffusion"}, False),
+        ({"all_controls": (OWN,), "audit": "message", "metrics": {"rules_met": Metric(value=0.0, n=1)}}, False),
+        ({"all_controls": (OWN,), "verdict": "inconclusive"}, False),
+    ],
+    ids=["works", "misses one", "was not tried", "is the same", "looks for something else", "says nothing"],
+)
+def test_an_attack_that_fails_on_a_release_is_stood_in_for_by_one_that_works(
+    build_cell: Any, other: dict[str, Any], expected: bool
+) -> None:
+    """A hospital was told for ever that a generator of images is too weak, beside an inversion that works."""
+    weak = unclear("control_missed", audit="reconstruction", attack="feature_diffusion", all_controls=(MISSED,))
+    found = silent("inversion").model_copy(update={"attack": "feature_inversion", **other})
+    cell = cell_of(build_cell, weak, found)
+    assert settled(cell, weak) is expected
+    record = RunRecord(plan={}, environment={}, cells=(cell,))
+    said = answer(record, Policy(name="p", coverage="complete"))
+    told = "Feature diffusion failed even on messages that leak on purpose: other attacks looked for the same"
+    assert (told in " ".join(said.beside)) is expected
+    refuted = cell.model_copy(update={"privacy": cell.privacy.model_copy(update={"verdict": "unsound"})})
+    assert not settled(refuted, weak)
