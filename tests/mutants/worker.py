@@ -20,25 +20,18 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = (
-    "PIL.ImageOps",
+    "PIL.Image",
     "click",
     "dp_accounting.pld.privacy_loss_distribution",
     "jinja2",
     "jsonschema",
     "numpy",
-    # The package itself imports what it names of it when that is asked for.
-    "pydantic.fields",
-    "pydantic.json_schema",
-    "pydantic.main",
-    "pydantic.type_adapter",
-    "pydantic.types",
-    "safetensors.numpy",
+    "pydantic",
     "safetensors.torch",
     "scipy.optimize",
     "scipy.spatial.distance",
     "scipy.stats",
     "sklearn.datasets",
-    "sklearn.discriminant_analysis",
     "sklearn.utils",
     "torch",
     # Torch's optimisers import it at their first step.
