@@ -179,6 +179,12 @@ def _new_process() -> None:
     forget_runs()
 
 
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
+    """And what tests share, which is made before: a private run in it would start an interpreter, for seconds."""
+    if fixturedef.scope != "function":
+        forget_runs()
+
+
 @pytest.fixture(scope="session")
 def make_context() -> MakeContext:
     """Makes an audit's context: from a method that is run, or from an `outcome`."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedassay.cli import cli
+from fedassay.execution.apart import forget_runs
 from fedassay.records.record import CellRecord, RunRecord, load_record
 
 PLAN = """
@@ -36,6 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("claims")
     (folder / "plan.yaml").write_text(PLAN)
     for name in ("first", "second"):
+        forget_runs()
         code: Any = cli.main(
             ["run", str(folder / "plan.yaml"), "-o", str(folder / name), "--quiet"], standalone_mode=False
         )

@@ -24,7 +24,7 @@ from fedassay.support.progress import SILENT
 
 PLAN: dict[str, Any] = {
     "name": "known",
-    "data": {"name": "digits", "limit": 800, "split": {"private": 0.3, "attacker": 0.3, "test": 0.2}},
+    "data": {"name": "digits", "limit": 400, "split": {"private": 0.3, "attacker": 0.3, "test": 0.2}},
     "clients": {"count": 2, "partition": "iid"},
     "backbone": {"name": "pixels"},
     "methods": [{"fedcgs": {"secure_aggregation": "all"}}],

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 
 import fedassay
 from fedassay.cli import cli
+from fedassay.execution.apart import forget_runs
 from fedassay.records.record import load_record
 from fedassay.records.signature import fingerprint
 from fedassay.records.statement import ENVELOPE, STATEMENT, bound
@@ -103,6 +104,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Signed:
     run = fedassay.run(PLAN, home / "run", progress=False).folder
     # Of other data, and so of another plan.
     other = {**PLAN, "data": {**PLAN["data"], "limit": 280}, "privacy": {"epsilon": 1.0}}
+    forget_runs()
     fedassay.run(other, home / "other", progress=False)
     older = Path(shutil.copytree(run, home / "older"))
     _edit(older, lambda record: record["environment"].update(finished="2020-01-01T00:00:00+00:00"))
