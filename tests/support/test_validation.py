@@ -16,12 +16,13 @@ from pydantic import ValidationError
 
 import fedassay
 from fedassay.contracts.registry import ComponentKind, component
+from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import load_transcript
 from fedassay.plan.schema import parse_plan
 from fedassay.privacy.listed import read_events
 from fedassay.records.record import load_record
 from fedassay.reports.gate.policy import parse_policy
-from fedassay.support.errors import FedassayError
+from fedassay.support.errors import FedassayError, unexpected
 from fedassay.support.registry import entries
 from fedassay.support.text import shown
 from fedassay.support.validation import explain
@@ -193,3 +194,13 @@ def test_what_was_given_is_shown_as_a_plan_writes_it() -> None:
         "'a'",
         "1.5",
     ]
+
+
+def test_a_release_that_cannot_be_is_explained_to_whoever_declares_it() -> None:
+    """A method's own code raises it, so that it stands in the record as an error of the cell."""
+    try:
+        Release(mechanism="gauss")  # type: ignore[arg-type]
+    except ValidationError as error:
+        said = unexpected(error)
+    allowed = "exact, public, derived, gaussian, pure, dp_sgd"
+    assert re.match(rf"Release: mechanism: given 'gauss'; allowed: {allowed} \(test_validation\.py:\d+\)$", said)

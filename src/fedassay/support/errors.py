@@ -135,8 +135,17 @@ def is_of_a_library(error: BaseException) -> bool:
 
 def unexpected(error: BaseException) -> str:
     """What an error says that nobody raised on purpose: its type, its message, and the line of the code."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+    from pydantic import ValidationError
+
+    from fedassay.support.validation import explain
+
+    # Where a model refuses what it is given, the line that gave it is the one to look at.
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((frame for frame in reversed(frames) if "pydantic" not in Path(frame.filename).parts), frames[-1])
+    name = type(error).__name__
+    # A method that declares a release that cannot be is told what can be, as a plan would be.
+    words = explain(error, None, error.title) if isinstance(error, ValidationError) else f"{name}: {error}"
+    return f"{words} ({Path(last.filename).name}:{last.lineno})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
