@@ -37,8 +37,8 @@ WORDS = {
     "generator": "diffusion models that memorized the same clients' images",
 }
 CONTROL_SHADOWS = 4
-"""Shadow releases of a control, the fewest that tests take, unless so many are asked for that attacks estimate more
-from them: what leaks on purpose is told by few."""
+"""Shadow releases of a control, the fewest that tests take, unless so many are asked for that attacks estimate
+more from them: what leaks on purpose is told by few."""
 _SURE = 10.0
 """Logit of a memorized label."""
 _RIDGE = 1e-6
