@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedassay.contracts.registry import audit_facts, claim_audit
 from fedassay.plan.rates import in_words
-from fedassay.records.record import RunRecord
+from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.captured import is_captured
 from fedassay.reports.answer.rows import worst_fault, worst_leak
 from fedassay.reports.decision.decision import Decision, Option
@@ -96,9 +97,17 @@ def _mended(subject: Option) -> str:
     facts = audit_facts(audit) if audit else None
     if facts is None or facts.rule is None:
         return ""
-    exact = list(dict.fromkeys(name for cell in subject.group.cells for name in cell.privacy.exact_fields))
+    exact = list(dict.fromkeys(name for cell in subject.group.cells for name in _exact(cell)))
     sent = f" Sent without noise: {listed(exact)}." if leak is not None and exact else ""
     return facts.rule.help + sent
+
+
+def _exact(cell: CellRecord) -> Iterator[str]:
+    """The fields that are sent without noise, each with what it is where its name does not say so."""
+    kinds = {row.field: row.kind.replace("_", " ") for row in cell.ledger}
+    for name in cell.privacy.exact_fields:
+        kind = kinds.get(name, "")
+        yield name if kind in ("", "other", name.replace("_", " ")) else f"{name} ({kind})"
 
 
 def _captured_again(subject: Option) -> NextStep | None:

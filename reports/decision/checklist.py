@@ -28,12 +28,14 @@ class Line:
     Attributes:
         rule: What it asks.
         states: One a method; None where the rule does not apply.
-        more: Why it is broken or open, where there is one method; else what is measured.
+        about: What is measured; may be empty.
+        why: Why it is broken or open, where there is one method; else empty.
     """
 
     rule: str
     states: tuple[State | None, ...]
-    more: str
+    about: str
+    why: str
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ def checklist(decision: Decision) -> Checklist:
 def _line(rule: Rule, decision: Decision, shown: list[Option]) -> Line:
     every = [(*option.judgements, *decision.of_run) for option in shown]
     states = tuple(map(rule.state, every))
-    more = rule.about.rstrip(".")
+    why = ""
     if len(shown) == 1 and states[0] in ("broken", "undecided"):
-        more = next(each.short for each in every[0] if rule.has(each) and each.state == states[0])
-    return Line(rule.words, states, more)
+        why = next(each.short for each in every[0] if rule.has(each) and each.state == states[0])
+    return Line(rule.words, states, rule.about, why)

@@ -40,7 +40,7 @@ _FORBIDDEN: dict[Verdict, str] = {
 
 _COVERAGE = {
     "complete": "every attack that applies was conclusive, or the claim bounds what it looked for",
-    "attacked": "an attack was run wherever one applies",
+    "attacked": "at least one attack was run where any applies",
 }
 
 

@@ -77,23 +77,32 @@ def _answer(record: RunRecord, found: Answer) -> str:
 
 def _policy(found: Answer) -> str:
     """The policy rule by rule, folded."""
-    rules = rule_table(found.decision)
+    rules = rule_table(found.decision, short=True)
     title = f"The policy {escaped(found.policy)}, rule by rule"
     return f"<details><summary>{title}</summary>\n\n{rules}\n\n</details>" if rules else ""
 
 
-def rule_table(decision: Decision) -> str:
-    """What each rule of a policy makes of the methods, as a table; empty where it judges nothing of the run."""
+def rule_table(decision: Decision, short: bool = False) -> str:
+    """What each rule of a policy makes of the methods, as a table; empty where it judges nothing of the run.
+
+    Args:
+        decision: What a policy makes of a run.
+        short: Characters for words, and rules that every method keeps on one line.
+    """
     listed = checklist(decision)
     if not listed.lines:
         return ""
+    open_ = [line for line in listed.lines if not short or set(line.states) != {"pass"}]
     lines = [
         f"| What it asks | {' | '.join(map(escaped, listed.names))} |",
         "|---" * (1 + len(listed.names)) + "|",
     ]
-    for line in listed.lines:
-        rule = f"{line.rule}: {line.more}" if line.more and len(listed.names) == 1 else line.rule
-        lines.append(f"| {escaped(sentence(rule))} | {' | '.join(line.marks)} |")
+    for line in open_:
+        rule = f"{line.rule}: {line.why}" if line.why else line.rule
+        marks = [mark[:1] for mark in line.marks] if short else line.marks
+        lines.append(f"| {escaped(sentence(rule))} | {' | '.join(marks)} |")
+    if kept := len(listed.lines) - len(open_):
+        lines.append(f"\n✔ kept by all: {kept} rules. ✖ broken, ? open.")
     return "\n".join(lines)
 
 

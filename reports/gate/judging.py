@@ -20,7 +20,7 @@ from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.gate.required import required
 from fedassay.reports.gate.usefulness import above_majority
 from fedassay.reports.words.allowed import settled
-from fedassay.reports.words.claims import claim_clause, claims, fields_in_words, refuted
+from fedassay.reports.words.claims import claim_clause, claims, fault_of, fields_in_words, refuted
 from fedassay.reports.words.groups import cell_name, part_in_words, several_deltas, several_seeds
 from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, EPSILONS, PRIVACY, UTILITY, title, utility
@@ -188,6 +188,9 @@ def _exact(cell: CellRecord, name: str) -> Judgement:
         return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly", brief)
     if not cell.ledger:
         return Judgement("exact_fields", name, "undecided", "the record holds no ledger")
+    fault = fault_of(cell)
+    if fault is not None and fault.refuted and fault.kind in ("noise", "rest", "exact"):
+        return Judgement("exact_fields", name, "undecided", claim_clause(cell))
     return Judgement("exact_fields", name, "pass", "no field leaves exactly")
 
 
@@ -244,6 +247,9 @@ def _bounded(
 ) -> Judgement:
     """Put a bound to every place of a cell that holds the metric; the worst state counts."""
     rule = f"{side} {metric}"
+    if metric == "accounted" and refuted(cell):
+        # What the ledger adds up to rests on the claim that is disproved.
+        return Judgement(rule, name, "broken", claim_clause(cell), "", "privacy", metric)
     about: Literal["privacy", "use"] = "use" if metric in UTILITY else "privacy"
     brief = claim_clause(cell) if metric in PRIVACY and (refuted(cell) or not claims(cell)) else ""
     measured, doubts = _measured(cell, metric)

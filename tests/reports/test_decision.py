@@ -390,10 +390,10 @@ def test_every_rule_of_a_shipped_policy_is_judged_and_said_once(policy: str) -> 
 
 def test_what_is_broken_or_open_says_why_where_there_is_one_method() -> None:
     lines = checklist(decided(cell("worse", 8.0, accuracy=0.4), policy=RULES)).lines
-    assert all(line.more for line in lines if line.states[0] in ("broken", "undecided"))
+    assert all(line.why for line in lines if line.states[0] in ("broken", "undecided"))
     broken = next(line for line in lines if line.rule.startswith("accuracy at least"))
     assert broken.marks == ("✖ broken",)
-    assert "0.4" in broken.more
+    assert "0.4" in broken.why
 
 
 def test_a_policy_that_judges_nothing_of_a_run_has_no_lines() -> None:

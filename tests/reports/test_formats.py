@@ -207,7 +207,7 @@ def test_markdown_is_one_table_of_verdicts_and_one_of_numbers(run: Path, record:
     text = render(run, record, "md")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     # The decision has a row a method, verdicts and numbers one a method and epsilon.
-    assert len(rows) == (2 + 7) + (2 + 14) + 2 * (2 + 12)
+    assert len(rows) == (2 + 7) + (2 + 13) + 2 * (2 + 12)
     assert (
         "| ▲ **Claim exceeded** | fedlog | 1 (one record added or removed) | Claims ε = 1 (one record added or "
         "removed), but clients send the fields counts and statistics without noise" in text

@@ -385,7 +385,7 @@ def test_what_bounds_nothing_is_no_rule(key: str, name: str, bound: Any) -> None
     ("rules", "said"),
     [
         ({"coverage": "complete"}, "every attack that applies was conclusive"),
-        ({"coverage": "attacked", "claims": "sound"}, "an attack was run wherever one applies"),
+        ({"coverage": "attacked", "claims": "sound"}, "at least one attack was run where any applies"),
         (
             {"limit_of_detection": {"membership": 0.25, "epsilon": 6.0}},
             "membership, where it finds nothing, may have missed at most 25 %, or ε = 6",

@@ -180,7 +180,7 @@ def _described(row: Walls, deltas: bool) -> str:
 
 def _label(group: Group, deltas: bool, say: Callable[[Epsilon], str] = lambda asked: short(asked.bare)) -> str:
     """A row's name; its panel says what its epsilon is of."""
-    words = f"{group.label}, ε = {say(group.asked)}"
+    words = f"{group.label}, ε = {say(group.asked)}" if group.asked.finite else f"{group.label}, no noise"
     return f"{words}, δ = {short(group.asked.delta)}" if deltas else words
 
 
