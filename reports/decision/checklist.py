@@ -48,11 +48,13 @@ class Checklist:
     """A policy, rule by rule.
 
     Attributes:
-        names: The methods, each at the epsilon that is best under the policy.
+        labels: The method entries.
+        names: The same, each at the epsilon that is best under the policy.
         lines: The rules that apply to any of them.
         further: Methods that it has no room for.
     """
 
+    labels: tuple[str, ...]
     names: tuple[str, ...]
     lines: tuple[Line, ...]
     further: int
@@ -64,6 +66,7 @@ def checklist(decision: Decision) -> Checklist:
     shown = judged[:_COLUMNS]
     lines = (_line(rule, decision, shown) for rule in (*decision.rules, *ALWAYS)) if shown else ()
     return Checklist(
+        labels=tuple(option.group.label for option in shown),
         names=tuple(who(option.group) for option in shown),
         lines=tuple(line for line in lines if any(line.states)),
         further=len(judged) - len(shown),

@@ -118,8 +118,7 @@ def in_words(policy: Policy) -> tuple[Rule, ...]:
     or_epsilon = "" if bound is None else f", or ε = {short(bound)}{of}"
     rules += [
         Rule(
-            f"{name.replace('_', ' ')}, where it finds nothing, may have missed at most {short(100 * share)} %"
-            f"{or_epsilon}",
+            f"{name.replace('_', ' ')} may have missed at most {short(100 * share)} %{or_epsilon}",
             f"limit_of_detection {name}",
         )
         for name, share in policy.limit_of_detection.items()

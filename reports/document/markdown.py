@@ -87,14 +87,14 @@ def rule_table(decision: Decision, short: bool = False) -> str:
 
     Args:
         decision: What a policy makes of a run.
-        short: Characters for words, and rules that every method keeps on one line.
+        short: Labels and characters for words, and rules that every method keeps on one line.
     """
     listed = checklist(decision)
     if not listed.lines:
         return ""
     open_ = [line for line in listed.lines if not short or set(line.states) != {"pass"}]
     lines = [
-        f"| What it asks | {' | '.join(map(escaped, listed.names))} |",
+        f"| What it asks | {' | '.join(map(escaped, listed.labels if short else listed.names))} |",
         "|---" * (1 + len(listed.names)) + "|",
     ]
     for line in open_:
@@ -102,7 +102,7 @@ def rule_table(decision: Decision, short: bool = False) -> str:
         marks = [mark[:1] for mark in line.marks] if short else line.marks
         lines.append(f"| {escaped(sentence(rule))} | {' | '.join(marks)} |")
     if kept := len(listed.lines) - len(open_):
-        lines.append(f"\n✔ kept by all: {kept} rules. ✖ broken, ? open.")
+        lines.append(f"\n✔ kept by all: {kept} rules.")
     return "\n".join(lines)
 
 

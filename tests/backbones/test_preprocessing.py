@@ -147,7 +147,7 @@ def test_a_plan_is_refused_before_anything_is_built() -> None:
     with pytest.raises(PlanError, match=r"backbone\.mean: 2 numbers given; resnet50 takes"):
         resolve(parse_plan(content, "plan"), Path(), "plan")
     content["backbone"] |= {"mean": 0.5, "std": [0.5, 0.0, 1.0]}
-    with pytest.raises(PlanError, match=r"backbone\.std.*greater than 0"):
+    with pytest.raises(PlanError, match=r"backbone\.std.*above 0"):
         parse_plan(content, "plan")
     content["backbone"] |= {"std": 0.5, "weights": "imagenet_v3"}
     with pytest.raises(PlanError, match=r"'imagenet_v3' given; resnet50 takes imagenet, random, imagenet_v1"):
