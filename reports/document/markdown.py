@@ -94,7 +94,7 @@ def rule_table(decision: Decision, short: bool = False) -> str:
         return ""
     open_ = [line for line in listed.lines if not short or set(line.states) != {"pass"}]
     lines = [
-        f"| What it asks | {' | '.join(map(escaped, listed.labels if short else listed.names))} |",
+        f"| Rule | {' | '.join(map(escaped, listed.labels if short else listed.names))} |",
         "|---" * (1 + len(listed.names)) + "|",
     ]
     for line in open_:

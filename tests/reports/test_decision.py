@@ -416,7 +416,8 @@ def test_markdown_lists_the_policy_rule_by_rule() -> None:
     record = RunRecord(plan={"name": "x"}, environment={}, cells=(cell("worse", 8.0, accuracy=0.4),))
     words = markdown(record, RULES)
     assert "rule by rule" in words
-    assert "✖ broken" in words
+    assert "0.75: Accuracy 0.4" in words
+    assert "| ✖ |" in words
     assert answer(record, RULES).policy in words
 
 
