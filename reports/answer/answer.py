@@ -394,6 +394,9 @@ def _elsewhere(options: Sequence[Option], everything: Sequence[Option]) -> Itera
     for kind in dict.fromkeys(leak.harm.kind for leak, _ in pairs):
         alike = [(leak, option) for leak, option in pairs if leak.harm.kind == kind]
         leak, option = next((pair for pair in alike if pair[1] not in named), alike[0])
+        if option not in named:
+            # Whose harm of this kind is not its worst is named by that.
+            leak = worst_leak(option) or leak
         yield f"{_place(option, everything)}, {harm_clause(leak)}."
         fault = worst_fault(option)
         if option not in named and fault is not None and fault.refuted:

@@ -65,10 +65,6 @@ def main() -> None:
     except click.ClickException as error:
         say_problem(error)
         sys.exit(2)
-    except BrokenPipeError:
-        # Whoever read our output has had enough; Python would complain once more on closing it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except BaseException as error:
         # Panics of libraries in Rust are none of Exception.
         if not (isinstance(error, Exception) or is_of_a_library(error)) or os.environ.get(_TRACEBACK):

@@ -347,6 +347,8 @@ def test_what_a_decision_rests_on_names_public_data_and_the_noise() -> None:
     )
 
 
+NO_CLAIM = CellPrivacy(claimed=None, accounted=math.inf, verdict="not_run", reason="no claim")
+
 RULES = Policy(
     name="held",
     claims="sound",
@@ -432,7 +434,7 @@ def test_nobody_is_told_to_deploy_what_leaks(name: str, lead: str) -> None:
         "raw",
         math.inf,
         findings=(leaking,),
-        privacy=CellPrivacy(claimed=None, accounted=math.inf, verdict="not_run", reason="no claim"),
+        privacy=NO_CLAIM,
     )
     shipped = Path(str(resources.files("fedassay"))) / "configs" / "policies" / "research.yaml"
     policy = (
@@ -443,3 +445,15 @@ def test_nobody_is_told_to_deploy_what_leaks(name: str, lead: str) -> None:
     assert said.headline.startswith(lead)
     assert "may be deployed" not in said.text
     assert "3 of 9 records" in said.text
+
+
+def test_a_release_that_is_named_beside_others_is_named_by_its_worst_harm() -> None:
+    def leaky(label: str, exact: int) -> CellRecord:
+        harms = (Harm(kind="exact", of="record", count=exact, total=9), Harm(kind="members", of="record"))
+        found = tuple(Finding(audit="message", verdict="leak", reason="r", harm=harm) for harm in harms)
+        return cell(label, math.inf, findings=found, privacy=NO_CLAIM)
+
+    said = answered(leaky("first", 8), leaky("second", 5), policy=POLICY)
+    assert said.answer == "no"
+    assert any("first" in words and "8 of 9 records" in words for words in said.sentences)
+    assert any("second" in words and "5 of 9 records" in words for words in said.sentences)

@@ -7,6 +7,8 @@ input is one message on standard error and nothing else.
 from __future__ import annotations
 
 import math
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,6 +86,27 @@ def test_check_answers_on_standard_output(
     assert (done.code, done.err) == (code, "")
     assert says in done.out
     assert "fedassay:" not in done.out
+
+
+@pytest.mark.parametrize(("ssim", "code"), [(0.4, 0), (0.6, 1), (math.nan, 2)])
+def test_a_reader_that_has_had_enough_decides_nothing(
+    assay: Callable[[float], Path], tmp_path: Path, ssim: float, code: int
+) -> None:
+    """`fedassay check RUN | head` called a run broken of which nothing could be decided."""
+    read, write = os.pipe()
+    os.close(read)
+    command = ["-c", "from fedassay.cli import main; main()", "check", str(assay(ssim)), "--unverified"]
+    try:
+        done = subprocess.run(
+            [sys.executable, *command, "--policy", "policy.yaml"],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 def test_verify_tells_an_altered_run_by_1(command: Command, assay: Callable[[float], Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import math
+import os
 import re
 import sys
 import traceback
@@ -32,19 +33,30 @@ class Styled:
     bold: bool = False
 
 
+def _echo(words: str | bytes, err: bool = False, end: bool = True) -> None:
+    """Write to a stream; where its reader has had enough, as `head` has, the command goes on and says no more.
+
+    Else what a pipe reads would decide the exit code that a gate asks for.
+    """
+    try:
+        click.echo(words, nl=end, err=err)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if err else sys.stdout).fileno())
+
+
 def say(*parts: str | Styled, err: bool = False) -> None:
     """Print one line, made of pieces."""
-    click.echo(_no_command("".join(_shown(part) for part in parts)), err=err)
+    _echo(_no_command("".join(_shown(part) for part in parts)), err)
 
 
 def say_lines(words: str, err: bool = False) -> None:
     """Print text whose line ends are ours."""
-    click.echo(_no_command(plain_lines(words)), err=err)
+    _echo(_no_command(plain_lines(words)), err)
 
 
 def say_json(document: str) -> None:
     """Print a JSON document."""
-    click.echo(plain_json(document).removesuffix("\n"))
+    _echo(plain_json(document).removesuffix("\n"))
 
 
 def say_problem(error: click.ClickException) -> None:
@@ -68,7 +80,7 @@ def is_stream(output: Path | None) -> bool:
 
 def stream_page(text: str) -> None:
     """Write a page to standard output as UTF-8, whatever the terminal's encoding is."""
-    click.echo(text.encode("utf-8"), nl=False)
+    _echo(text.encode("utf-8"), end=False)
 
 
 class Output(click.Path):
