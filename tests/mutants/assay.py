@@ -8,8 +8,9 @@
         [--generated runs/methods.jsonl runs/attacks.jsonl] > docs/assay.md
 
 Without a result, the page says of each figure that it was not measured. Nothing on it is written by hand. With
-`--kept PAGE --sweep runs/specificity.json` only the sweep is measured again: all other figures are those of that
-page, with the revisions that stand there.
+`--kept PAGE --sweep runs/specificity.json` only the sweep is measured again, and with `--kept PAGE` beside both
+results all but the faults by a generator: all other figures are those of that page, with the revisions that stand
+there.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.support.environment import describe
 
 UNMEASURED = "not measured"
+DRAWN = "Generated faults: "
 TITLE = "# How good is this assay?"
 HEAD = (
     TITLE,
@@ -172,10 +174,11 @@ def page(
         sweep: The result of `specificity.py`, or None.
         versions: Of what the figures were measured with; empty: not measured.
         drawn: Rows of `generated/generate.py`, of methods and of attacks.
-        kept: A page whose figures stand in place of those that neither mutants nor drawn faults give; empty: none.
+        kept: A page whose figures stand in place of those that mutants or drawn faults do not give; empty: none.
     """
+    whole = kept and not mutants
     parts = [*HEAD, situations(), *SENSITIVITY]
-    parts += [_between(kept, SENSITIVITY[-1], FAULTS[0])] if kept else [_sensitivity(mutants)]
+    parts += [_between(kept, SENSITIVITY[-1], FAULTS[0])] if whole else [_sensitivity(mutants)]
     parts += [FAULTS[0], _between(kept, FAULTS[0], SPECIFICITY[0])] if kept else faults(drawn)
     parts += [*SPECIFICITY, _specificity(_honest(mutants, kept), sweep)]
     if alarms := (sweep or {"alarms": []})["alarms"]:
@@ -184,13 +187,14 @@ def page(
             for each in alarms
         ]
         parts += [_table(("false alarm on", "method, epsilon, delta, seed", "says"), rows)]
-    of_plans = _between(kept, OF_PLANS, OF_SWEEP) if kept else _limits(_limits_of_plans(mutants))
+    of_plans = _between(kept, OF_PLANS, OF_SWEEP) if whole else _limits(_limits_of_plans(mutants))
     parts += [*LIMITS, OF_PLANS, of_plans, OF_SWEEP, _limits((sweep or {"limits": []})["limits"])]
     parts += ["## Measured with", versions or UNMEASURED]
     if sweep:
         parts.append(f"Sweep of honest methods (data and seed of each run): {', '.join(sweep['runs'])}.")
     if kept:
-        parts.append(_said_of(_between(kept, "## Measured with", "    python ")))
+        said = _between(kept, "## Measured with", "    python ")
+        parts.append(_said_of(said) if whole else said[said.index(DRAWN) :])
     parts += [__doc__.split("\n\n")[1]]
     return "\n\n".join(parts) + "\n"
 
@@ -297,7 +301,7 @@ def _bounded(count: int, judged: int) -> str:
 
 def _honest(mutants: Sequence[dict[str, Any]], kept: str) -> tuple[str, ...]:
     """The row of honest variations."""
-    if kept:
+    if kept and not mutants:
         row = next(line for line in kept.splitlines() if line.startswith(f"| {HONEST} |"))
         return tuple(cell.strip() for cell in row.strip("|").split("|"))
     honest = [item for item in mutants if item["kind"] == "honest"]
@@ -401,9 +405,9 @@ def main() -> int:
     )
     measured = _versions(revision) if mutants or sweep else ""
     if given.drawn_with:
-        measured += f"\n\nGenerated faults: {given.drawn_with}."
-    if given.kept and (mutants or drawn or not sweep):
-        parser.error("--kept takes a --sweep, and neither mutants nor --generated")
+        measured += f"\n\n{DRAWN}{given.drawn_with}."
+    if given.kept and (drawn or not sweep):
+        parser.error("--kept takes a sweep, and no --generated")
     kept = given.kept.read_text(encoding="utf-8") if given.kept else ""
     sys.stdout.write(page(mutants or [], sweep, measured, drawn, kept))
     return 0

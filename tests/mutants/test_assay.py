@@ -155,6 +155,19 @@ def test_only_the_sweep_is_measured_again() -> None:
             assert line in kept
 
 
+def test_all_but_the_faults_by_a_generator_are_measured_again() -> None:
+    drawn = [_drawn("leaks", "fedcgs", 1, outcome="found", verdict="unsound")]
+    first = page([_row("leaky", "missed")], None, "revision 1\n\nGenerated faults: revision 0.", drawn)
+    sweep = {"audits": {}, "alarms": [], "limits": [], "runs": ["a 1"]}
+    made = page([_row("leaky", "found")], sweep, "revision 2", kept=first)
+    assert "| **methods that leak** | all | 1 | 1 | 0 of 1 (at most 95 %) | 0 |" in made
+    for line in faults(drawn):
+        assert line in made
+    assert "revision 2" in made
+    assert "revision 1" not in made
+    assert made.count("Generated faults: revision 0.") == 1
+
+
 def test_how_much_stays_conclusive() -> None:
     old = {"cell": "c", "audit": "message", "attack": "a", "source": "raw", "selection": "all"}
     now = [Said("c", "message", "a", "raw", "all", "inconclusive", "too few")]
