@@ -252,6 +252,7 @@ def markdown(found: Pages) -> str:
         "Every answer names the places in record.json that it is made of (JSON pointers), or is left to a person.",
         "## What was tested",
         _table(found.tested),
+        escaped(found.release.answer.failed),
         f"## Policy {escaped(found.release.policy.name)}",
         rule_table(found.release.answer.decision) or "It does not judge this release.",
         f"## Risk\n\n{escaped(SCALE)}",
@@ -259,7 +260,7 @@ def markdown(found: Pages) -> str:
     ]
     for source in found.sources:
         parts += [f"## {escaped(source.name)}", f"Read: `{source.read}`", _table(source.lines)]
-    return plain_lines("\n\n".join(parts) + "\n")
+    return plain_lines("\n\n".join(filter(None, parts)) + "\n")
 
 
 def _table(lines: tuple[Line, ...]) -> str:

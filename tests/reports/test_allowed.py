@@ -13,6 +13,9 @@ from fedassay.records.facts import ControlFact, Obstacle, ObstacleKind
 from fedassay.records.record import CellRecord, Coverage, Finding, Limit, Metric, RunRecord, Verdict
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.decision.decision import decide
+from fedassay.reports.evidence.page import markdown as evidence
+from fedassay.reports.evidence.page import pages
+from fedassay.reports.evidence.release import release_of
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.allowed import allowed, known, settled
@@ -217,5 +220,6 @@ def test_an_attack_that_fails_on_a_release_is_stood_in_for_by_one_that_works(
     said = answer(record, Policy(name="p", coverage="complete"))
     told = "Feature diffusion failed even on messages that leak on purpose: other attacks looked for the same"
     assert (told in " ".join(said.beside)) is expected
+    assert (told in evidence(pages(release_of(record, Policy(name="p", coverage="complete"))))) is expected
     refuted = cell.model_copy(update={"privacy": cell.privacy.model_copy(update={"verdict": "unsound"})})
     assert not settled(refuted, weak)
