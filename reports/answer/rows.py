@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.records.facts import HarmKind
-from fedassay.records.record import CellRecord
 from fedassay.reports.decision.decision import Option, points
 from fedassay.reports.decision.words import standing_in_words
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.usefulness import majority
-from fedassay.reports.words.claims import ClaimFault, claims, fault_clause, fault_of, refuted
+from fedassay.reports.words.claims import ClaimFault, above_claim, claims, fault_clause, fault_of, refuted
 from fedassay.reports.words.groups import Group, over_seeds
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import title
@@ -20,7 +19,7 @@ from fedassay.reports.words.numbers import DASH, beside, interval, short, signif
 from fedassay.reports.words.sentences import BRIEF_FAULTS, harm_clause
 from fedassay.reports.words.summary import silence, silent
 from fedassay.reports.words.verdicts import Tone
-from fedassay.support.epsilon import Epsilon, exceeds, largest
+from fedassay.support.epsilon import Epsilon, largest
 
 Word = Literal["yes", "no", "not yet"]
 
@@ -134,7 +133,7 @@ def row_of(option: Option) -> AnswerRow:
         claimed=_largest(group, [cell.claimed for cell in cells]) if holds or fallen else "none",
         accounted=DOES_NOT_HOLD if fallen else _largest(group, [cell.accounted for cell in cells]),
         observed=_largest(group, [cell.observed for cell in cells]),
-        by_chance=holds and any(_above_claim(cell) for cell in cells),
+        by_chance=holds and any(above_claim(cell) for cell in cells),
         accuracy=DASH
         if option.accuracy.value is None
         else f"{significant(option.accuracy.value)} {interval(option.accuracy, count=False)}".strip(),
@@ -143,16 +142,6 @@ def row_of(option: Option) -> AnswerRow:
         cost=points(option.cost) if group.asked.finite else "",
         sends=DASH if option.bytes_up is None else size(option.bytes_up),
         hides=standing_in_words(*option.standing) if holds else "",
-    )
-
-
-def _above_claim(cell: CellRecord) -> bool:
-    observed, claimed = cell.observed, cell.claimed
-    return (
-        observed is not None
-        and claimed is not None
-        and observed.kind == claimed.kind
-        and exceeds(observed, claimed)
     )
 
 

@@ -162,6 +162,14 @@ def fault_clause(fault: ClaimFault) -> str:
     return f"{claim}, but that is {'disproved' if fault.refuted else 'not supported'}"
 
 
+def above_claim(cell: CellRecord) -> bool:
+    """Whether what an attack shows is above the claim, as one bound at 95 % in 20 is where noise is tight."""
+    observed, claimed = cell.observed, cell.claimed
+    if observed is None or claimed is None or observed.kind != claimed.kind:
+        return False
+    return exceeds(observed, claimed)
+
+
 def claim_clause(cell: CellRecord) -> str:
     """What a cell claims, and what became of it."""
     fault, privacy = fault_of(cell), cell.privacy
@@ -172,7 +180,8 @@ def claim_clause(cell: CellRecord) -> str:
     claimed = f"ε = {with_kind(cell.claimed)}"
     if privacy.verdict == "sound":
         shown = "" if cell.observed is None else beside(cell.observed, cell.claimed)
-        attacked = f"; an attack shows at least {shown}" if shown else ""
+        chance = ", which chance allows" if above_claim(cell) else ""
+        attacked = f"; an attack shows at least {shown}{chance}" if shown else ""
         return f"the claim of {claimed} was not refuted{attacked}"
     if privacy.verdict == "inconclusive" and noise_not_measured(cell):
         return f"claims {claimed}, but whether its noise is in the messages was not measured"

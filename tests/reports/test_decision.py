@@ -26,12 +26,14 @@ from fedassay.records.record import (
     Verdict,
 )
 from fedassay.reports.answer.answer import Answer, answer
+from fedassay.reports.answer.text import lines
 from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.decision.decision import Decision, decide
 from fedassay.reports.decision.words import ALWAYS, grounds, in_words
 from fedassay.reports.document.markdown import markdown
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy, load_policy
+from fedassay.reports.words.claims import claim_clause
 
 POLICY = Policy(name="test", claims="sound", forbidden_verdicts=("leak",), cells={"epsilon": "finite"})
 
@@ -457,3 +459,17 @@ def test_a_release_that_is_named_beside_others_is_named_by_its_worst_harm() -> N
     assert said.answer == "no"
     assert any("first" in words and "8 of 9 records" in words for words in said.sentences)
     assert any("second" in words and "5 of 9 records" in words for words in said.sentences)
+
+
+def test_a_bound_above_a_claim_that_holds_is_said_to_be_within_chance() -> None:
+    above, below = (
+        cell(
+            "m", 2.0, privacy=CellPrivacy(claimed=2.0, accounted=2.0, observed=shown, verdict="sound", reason="r")
+        )
+        for shown in (2.01, 1.9)
+    )
+    assert claim_clause(above).endswith("an attack shows at least 2.01, which chance allows")
+    assert "chance" not in claim_clause(below)
+    assert "within chance" in answered(above, policy=POLICY).notes
+    assert "chance" not in answered(below, policy=POLICY).notes
+    assert "which chance allows" in " ".join(" ".join(lines(answered(above, policy=POLICY))).split())
