@@ -138,7 +138,8 @@ class Pages:
         words = "The tests that were made found no harm."
         if not unsaid:
             return words
-        return f"{words} {unsaid} of the {len(self.tested)} harms above were not tested, or not decided."
+        were = "was" if unsaid == 1 else "were"
+        return f"{words} {unsaid} of the {len(self.tested)} harms above {were} not tested, or not decided."
 
     @property
     def sought(self) -> dict[HarmKind, str]:
