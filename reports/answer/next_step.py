@@ -11,7 +11,7 @@ from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.captured import is_captured
 from fedassay.reports.answer.rows import worst_fault, worst_leak
 from fedassay.reports.decision.decision import Decision, Option
-from fedassay.reports.decision.standard import ships
+from fedassay.reports.decision.standard import check_command
 from fedassay.reports.decision.steps import Step
 from fedassay.reports.gate.judging import BROKE_OFF
 from fedassay.reports.words.claims import Fault, noise_not_measured
@@ -58,8 +58,7 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> 
     if passing and subject is None:
         what = "Choose by what must be protected, and read the answer to one of them alone."
         return NextStep(what, f"fedassay answer RUN --method {max(passing, key=_accuracy).group.label}")
-    named = decision.policy if ships(decision.policy) else "POLICY"
-    every = f"fedassay check RUN --policy {named} --verbose"
+    every = check_command(decision.policy)
     if any(
         each.rule == BROKE_OFF and each.state != "pass"
         for option in decision.options

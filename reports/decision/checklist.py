@@ -16,9 +16,9 @@ MARKS: dict[State | None, tuple[str, str]] = {
     "pass": ("✔", "kept"),
     "broken": ("✖", "broken"),
     "undecided": ("?", "open"),
-    None: ("", "does not apply"),
+    None: ("–", ""),
 }
-"""How each state is shown: a character, a word."""
+"""How each state is shown: a character, a word; a dash where a rule does not apply."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Line:
     states: tuple[State | None, ...]
     about: str
     why: str
+
+    @property
+    def characters(self) -> tuple[str, ...]:
+        """One a method."""
+        return tuple(MARKS[state][0] for state in self.states)
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ def standard_policy(record: RunRecord) -> Policy:
     return load_policy(_shipped(standard_name(record)))
 
 
-def ships(name: str) -> bool:
-    """Whether a policy of this name ships, so that a command can name it by that word."""
-    return _shipped(name).is_file()
+def check_command(policy: str) -> str:
+    """The command that shows every rule of a policy; RUN is the run folder, POLICY a file of one's own."""
+    return f"fedassay check RUN --policy {policy if _shipped(policy).is_file() else 'POLICY'} --verbose"
 
 
 def _shipped(name: str) -> Path:

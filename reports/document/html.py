@@ -15,6 +15,7 @@ from fedassay.records.record import RunRecord
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.answer.rows import MARKS
 from fedassay.reports.decision.checklist import checklist
+from fedassay.reports.decision.standard import check_command
 from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.content import contents, section_five
@@ -85,6 +86,7 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         answer=found,
         policy=checklist(found.decision),
         capital=capital,
+        check_command=check_command,
         picture=headline_picture(run, record),
         claims=epsilons(record, [option.group for option in found.decision.options][:_ROWS], "claims"),
         grounds=grounds(record),

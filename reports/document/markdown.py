@@ -99,10 +99,10 @@ def rule_table(decision: Decision, short: bool = False) -> str:
     ]
     for line in open_:
         rule = f"{line.rule}: {line.why}" if line.why else line.rule
-        marks = [mark[:1] for mark in line.marks] if short else line.marks
+        marks = line.characters if short else line.marks
         lines.append(f"| {escaped(sentence(rule))} | {' | '.join(marks)} |")
     if kept := len(listed.lines) - len(open_):
-        lines.append(f"\n✔ kept by all: {kept} rules.")
+        lines.append(f"\n✔ kept by all: {kept} rule{'s' * (kept != 1)}.")
     return "\n".join(lines)
 
 

@@ -30,7 +30,7 @@ from fedassay.reports.answer.text import lines
 from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.decision.decision import Decision, decide
 from fedassay.reports.decision.words import ALWAYS, grounds, in_words
-from fedassay.reports.document.markdown import markdown
+from fedassay.reports.document.markdown import markdown, rule_table
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy, load_policy
 from fedassay.reports.words.claims import claim_clause
@@ -473,3 +473,13 @@ def test_a_bound_above_a_claim_that_holds_is_said_to_be_within_chance() -> None:
     assert "within chance" in answered(above, policy=POLICY).notes
     assert "chance" not in answered(below, policy=POLICY).notes
     assert "which chance allows" in " ".join(" ".join(lines(answered(above, policy=POLICY))).split())
+
+
+def test_a_rule_that_does_not_apply_to_a_method_has_a_dash_beside_one_that_it_does() -> None:
+    # Of the second nothing was concluded; of the first nothing says so.
+    silent = Finding(audit="message", verdict="inconclusive", reason="r")
+    privacy = CellPrivacy(claimed=2.0, accounted=2.0, verdict="inconclusive", reason="r")
+    cells = (cell("first", 2.0), cell("second", 2.0, findings=(silent,), privacy=privacy))
+    table = rule_table(decided(*cells, policy=RULES), short=True)
+    (row,) = [line for line in table.splitlines() if line.startswith("| An audit reached a verdict")]
+    assert row == "| An audit reached a verdict. | – | ? |"

@@ -69,6 +69,12 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
     )
 
 
+def published_size(name: str) -> DataSize | None:
+    """The size of a data set that is known by name; None of the user's own."""
+    known = size_of("dataset", name) if name in entries("dataset") else None
+    return known if isinstance(known, DataSize) else None
+
+
 def outline(request: DataRequest) -> Outline | None:
     """What headers tell of the user's own images, after `size` and `limit`; None for any other data set.
 
@@ -134,8 +140,8 @@ def _check_limit(plan: Plan) -> None:
     Raises:
         PlanError: A client would be left without records.
     """
-    known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
-    if not isinstance(known, DataSize) or plan.data.limit is None:
+    known = published_size(plan.data.name)
+    if known is None or plan.data.limit is None:
         return
     share = shares_of(plan.data, test_set=known.test > 0).get("private", 0.0)
     whole = known.test if plan.data.roles == "official" else known.records
@@ -156,8 +162,8 @@ def _check_features(plan: Plan, base: Path, seeds: Seeds) -> None:
         DataError: Rows that are not the data set's.
     """
     request, other = request_of(plan.data, base, seeds), plan.data.attacker_from
-    known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
-    if request.features is not None and isinstance(known, DataSize):
+    known = published_size(plan.data.name)
+    if request.features is not None and known is not None:
         check_features(_features(request), plan.data.name, known.records, known.test or None)
     if other is None:
         return

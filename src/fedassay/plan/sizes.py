@@ -10,7 +10,15 @@ from fedassay.backbones.torchvision_models import MEASURED
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.feature_archive import width_of
 from fedassay.data.loading import DataSize
-from fedassay.plan.own_images import RoleSizes, data_seeds, outline, outline_of, request_of, role_sizes
+from fedassay.plan.own_images import (
+    RoleSizes,
+    data_seeds,
+    outline,
+    outline_of,
+    published_size,
+    request_of,
+    role_sizes,
+)
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import FedassayError
 from fedassay.support.paths import find
@@ -22,8 +30,8 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
 
     Of the user's own images names, labels and headers are read.
     """
-    known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
-    if isinstance(known, DataSize):
+    known = published_size(plan.data.name)
+    if known is not None:
         known = _of_classes(known, plan.data.classes)
         image, classes = known.image, known.classes
         if plan.data.size is not None:
@@ -61,8 +69,8 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
 
 def training_records(plan: Plan, base: Path) -> tuple[int, int] | str:
     """Training images of a plan's data set without its limit, and their classes; or why they are not known."""
-    known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
-    if isinstance(known, DataSize):
+    known = published_size(plan.data.name)
+    if known is not None:
         known = _of_classes(known, plan.data.classes)
         return known.records, known.classes
     whole = plan.data.model_copy(update={"limit": None})
