@@ -42,3 +42,16 @@ def test_of_two_groups(n: int, m: int, share: float, tests: int) -> None:
         answers.append(decide.rejects(first, second))
     assert any(answers)
     assert not all(answers)
+
+
+def test_of_two_groups_whose_arrangements_are_nearly_all_below_nothing() -> None:
+    """One score far out is in the smaller group in 10 of 310 arrangements: only these have a gap above 0."""
+    rng, answers = np.random.default_rng(3), []
+    decide = GapDecision(10, 300, 0.1, 1, seed=5)
+    for outer in (False, True):
+        first, second = rng.normal(size=10) - 2, rng.normal(size=300)
+        (first if outer else second)[0] = 1e6
+        whole = gap(first, second, Seeds(5).numpy("arrangements"), share=0.1, tests=1)
+        assert decide.rejects(first, second) == (whole.p <= 0.05)
+        answers.append(decide.rejects(first, second))
+    assert answers == [False, True]

@@ -77,6 +77,14 @@ def test_few_entries_are_what_arithmetic_says_whatever_number_came_before() -> N
         assert log10_p_of_noise(np.array([0.01, 0.011])) == pytest.approx(np.log10(2 * 0.011**2))
 
 
+@pytest.mark.parametrize("n", [31, 32])
+def test_of_few_entries_every_rank_is_asked(n: int) -> None:
+    """The first k entries at 1/100, the others at 1: the k-th is the one that shows it."""
+    for k in range(1, n + 1):
+        found = log10_p_of_noise(np.concatenate([np.full(k, 0.01), np.ones(n - k)]))
+        assert found == pytest.approx(min(0.0, math.log10(n * betainc(k, n - k + 1, 0.01))))
+
+
 def test_no_entries_say_nothing() -> None:
     assert log10_p_of_noise(np.zeros(0)) == 0.0
     assert log10_p_of_noise(np.ones(50)) == 0.0

@@ -92,6 +92,13 @@ def test_the_interval_of_a_rate_counts_the_threshold_s_own_error(n, fpr, rounded
     assert np.mean(covered) >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 1000)
 
 
+def test_the_interval_of_a_rate_is_narrow_where_scores_are_many():
+    zero, one = samples(1, 4000, 4000, 1.0)
+    rate = tpr_at_fpr(zero, one, 0.1)
+    assert rate.high - rate.low < 0.12
+    assert rate.low > 0.05
+
+
 def test_a_false_positive_rate_that_cannot_be_resolved_is_absent_not_zero():
     rate = tpr_at_fpr(*samples(0, 500, 200), 0.001)
     assert rate.value is None

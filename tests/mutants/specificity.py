@@ -1,6 +1,6 @@
 """Count false alarms on honest methods at finite epsilon.
 
-    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10] [--seeds 3]
+    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10 FILE.npz] [--seeds 3]
 
 Runs private methods as they ship, with every attack and audit that applies, and counts their findings. The methods
 are intact, so a false alarm is
@@ -71,21 +71,24 @@ DATA: dict[str, dict[str, Any]] = {
         "backbone": {"name": "pixels", "input_size": 8},
     },
 }
+FILE = ".npz"
+"""Ending of files of one's own (x_train, y_train, x_test, y_test), which are read as the public sets are."""
 EPSILONS = (1.0, 2.0)
 ALARMS = ("leak", "unsound", "unsupported")
 
 
 def plan_of(name: str, seed: int) -> dict[str, Any]:
-    """The plan of one data set at one seed."""
-    chosen = DATA[name]
+    """The plan of one data set, or of a file, at one seed."""
+    own = name.endswith(FILE)
+    data = {"name": "npz", "path": str(Path(name).resolve()), "limit": 1500} if own else DATA[name]["data"]
     split = {"private": 0.2, "attacker": 0.2, "public": 0.05}
-    official = name in ("fashion_mnist", "cifar10")
+    official = own or name in ("fashion_mnist", "cifar10")
     return {
-        "name": f"specificity-{name}",
+        "name": f"specificity-{Path(name).stem}",
         "seeds": [seed],
-        "data": {**chosen["data"], "split": split if official else {**split, "test": 0.2}},
+        "data": {**data, "split": split if official else {**split, "test": 0.2}},
         "clients": {"count": 4, "partition": "iid"},
-        "backbone": chosen["backbone"],
+        "backbone": {"name": "pixels", "input_size": 8} if own else DATA[name]["backbone"],
         "privacy": {"epsilon": list(EPSILONS), "delta": 1e-5},
         # Three and a generator a run, in turn: what a run takes grows with the square of its findings.
         "methods": [
@@ -178,12 +181,14 @@ def main() -> int:
     """Run the sweep, write and print the counts; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", type=Path, help="A JSON file for the counts.")
-    parser.add_argument("--data", nargs="+", choices=sorted(DATA), default=["digits"])
+    parser.add_argument("--data", nargs="+", default=["digits"], help=f"{', '.join(sorted(DATA))}, or FILE{FILE}.")
     parser.add_argument("--seeds", type=int, default=3, help="How many.")
     parser.add_argument("--first-seed", type=int, default=0, help="Seeds not used before start here.")
     parser.add_argument("--keep", type=Path, help="A folder for the runs; one that is there is not run again.")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"), help="Two records of one plan.")
     given = parser.parse_args()
+    if unknown := [name for name in given.data if name not in DATA and not name.endswith(FILE)]:
+        parser.error(f"--data {unknown[0]}: not known; allowed: {', '.join(sorted(DATA))}, or a FILE{FILE}")
     if given.result is not None:
         # Where it goes is seen to before the hours that it takes.
         given.result.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +200,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in given.data:
             for seed in range(given.first_seed, given.first_seed + given.seeds):
-                runs.append(_run(plan_of(name, seed), (given.keep or Path(folder)) / f"{name}-{seed}"))
+                runs.append(_run(plan_of(name, seed), (given.keep or Path(folder)) / f"{Path(name).stem}-{seed}"))
                 print(f"{name}, seed {seed}: {summary(runs)['total']}", file=sys.stderr, flush=True)
     found = {**summary(runs), "seconds": round(time.monotonic() - start, 1), "data": given.data}
     given.result.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
