@@ -1,8 +1,8 @@
 """Single records out of sums of features, where the server has sent a backbone that keeps records apart.
 
-The backbone (`fedassay.nets.cells`) gives every record 1 and some coordinates in one of K cells, and 0 elsewhere.
-In a class sum the first number of a cell counts its records. Where it is 1, the cell's numbers are the features of
-one record.
+The backbone (`fedassay.nets.cells`), or the body that FedLog's clients start from, gives every record 1 and some
+coordinates in one of K cells, and 0 elsewhere. In a class sum the first number of a cell counts its records. Where
+it is 1, the cell's numbers are the features of one record.
 
 Where a second moment B is sent beside the sums, cells of two come apart as well. The records that are known are
 taken off the block of such a cell, which leaves x x' + y y', and the sum of the cell is s = x + y. With r = x - y,
@@ -86,7 +86,7 @@ class TrappedSums(Parameters):
                 "the backbone keeps no records apart: only a malicious server's does (threat.server)"
             )
         layout, width = backbone.module.layout, backbone.width
-        found: list[_Record] = []
+        held: dict[tuple[str, int, bytes], _Record] = {}
         read = noised = 0
         for message in view.from_clients():
             sums = _sums(message, view.classes, width)
@@ -96,10 +96,13 @@ class TrappedSums(Parameters):
                 noised += 1
                 continue
             read += 1
-            found += _records(sums, layout, message.sender)
+            for record in _records(sums, layout, message.sender):
+                # A sender whose features stay as they are tells the same in every round.
+                held.setdefault((record.sender, record.label, record.features.tobytes()), record)
         if not read:
             why = f"the sums of {noised} messages are noised" if noised else "no message holds sums of features"
             raise NothingToReadError(f"nothing to read in cells: {why}")
+        found = list(held.values())
         source = VectorSource(
             NAME,
             np.array([each.features for each in found], np.float32).reshape(-1, width),

@@ -5,8 +5,9 @@
 
 Parts: `gradients` (records that come back exactly from one gradient of FedSGD, per client and of ten under secure
 aggregation, against the batch), `map` (a gallery that lacks members, against Fed3R with random features),
-`backbone` (records that come back from sums of features under a backbone of cells), `received` (what `fedassay
-audit --received` says of honest layers and maps, and of traps) and `networks` (the same of backbones).
+`backbone` (records that come back from sums of features under a backbone of cells), `body` (the same of FedLog's
+sums, under a body of cells that its clients start from and train), `received` (what `fedassay audit --received`
+says of honest layers and maps, and of traps) and `networks` (the same of backbones).
 Every row has its honest control: the same attack, or test, on the honest broadcast. Rows are kept in --rows.
 """
 
@@ -50,6 +51,7 @@ from fedassay.execution.trapped import records_of_a_class
 from fedassay.methods.closed_forms.fed3r import Fed3R
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedsgd.method import FedSGD
 from fedassay.methods.shared.local_networks import to_inputs
 from fedassay.nets.bodies import BodySpec, build_body
@@ -63,6 +65,8 @@ from fedassay.support.seeds import Seeds
 CLASSES = 10
 FEATURES = 512
 """Of backbones: as many as those of SqueezeNet or ResNet-18 have."""
+WIDTH = 65
+"""Of FedLog's bodies: 64 features and the constant, in 8 cells of 8 numbers."""
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
@@ -182,47 +186,92 @@ def backbones(pool: Pool, draws: int) -> Iterator[Job]:
                     )
 
 
+def bodies(pool: Pool, draws: int) -> Iterator[Job]:
+    """Records out of FedLog's T of three rounds of ten clients, whose bodies start as cells and are trained."""
+    for view, members, epsilon in (
+        ("per_client", 300, np.inf),
+        ("per_client", 1000, np.inf),
+        ("aggregate", 300, np.inf),
+        ("aggregate", 1000, np.inf),
+        ("per_client", 1000, 8.0),
+    ):
+        for server in ("malicious", "honest"):
+            for draw in range(draws):
+                yield Job(
+                    {"view": view, "members": members, "epsilon": str(epsilon), "server": server, "draw": draw},
+                    partial(_body, pool, view, members, epsilon, server == "malicious", draw),
+                )
+
+
 def _backbone(
     pool: Pool, name: str, view: str, members: int, epsilon: float, malicious: bool, draw: int
 ) -> dict[str, Any]:
-    private, own, test = pool.drawn(draw, members, 400, 300)
-    parts = np.array_split(private, 10)
-    each = [pool.records("r", rows) for rows in ([private] if view == "aggregate" else parts)]
-    cells = cells_for(
-        pool.images[own],
-        pool.labels[own],
-        FEATURES,
-        records_of_a_class(each, CLASSES, together=False),
-        Seeds(draw),
-    )
+    drawn = pool.drawn(draw, members, 400, 300)
+    cells = _cells(pool, view, drawn, FEATURES, draw)
     # The honest backbone has as many features: random ones with a rectifier.
     network = cells if malicious else _honest(pool, draw)
-    backbone = renewed(pool.backbone, network, "", "")
-    backbone = replace(backbone, width=FEATURES)
     method: Method = FedCGS(ridge=1e-3) if name == "fedcgs" else FedNCM()
-    clients = tuple(
-        replace(pool.records(f"client/{i}", rows), extract=backbone.extract) for i, rows in enumerate(parts)
-    )
-    tests = replace(pool.records("test", test), extract=backbone.extract)
+    task = _under(pool, network, FEATURES, drawn, draw, epsilon)
+    return _read(pool, method, task, cells, view, drawn[1], images=malicious)
+
+
+def _body(pool: Pool, view: str, members: int, epsilon: float, malicious: bool, draw: int) -> dict[str, Any]:
+    drawn = pool.drawn(draw, members, 400, 300)
+    cells = _cells(pool, view, drawn, WIDTH - 1, draw)
+    method = FedLog.model_validate({"bodies": "mlp_deep", "width": WIDTH, "rounds": 3, "activation": "relu"})
+    task = _under(pool, cells, WIDTH - 1, drawn, draw, epsilon)
+    task = replace(task, adversary=pool.records("attacker", drawn[1]) if malicious else None)
+    return _read(pool, method, task, cells, view, drawn[1], images=malicious)
+
+
+def _cells(pool: Pool, view: str, drawn: list[Rows], width: int, draw: int) -> Cells:
+    """What the server chooses by its own images, told how many records of a class a sum is over in the mean."""
+    private, own, _ = drawn
+    parts = [private] if view == "aggregate" else np.array_split(private, 10)
+    records = records_of_a_class([pool.records("r", rows) for rows in parts], CLASSES, together=False)
+    return cells_for(pool.images[own], pool.labels[own], width, records, Seeds(draw))
+
+
+def _under(
+    pool: Pool, network: nn.Module, width: int, drawn: list[Rows], draw: int, epsilon: float
+) -> MethodInput:
+    """The task of ten clients whose records have the features of a network."""
+    private, own, test = drawn
+    backbone = replace(renewed(pool.backbone, network, "", ""), width=width)
+
+    def under(name: str, rows: Rows) -> Records:
+        return replace(pool.records(name, rows), extract=backbone.extract)
+
+    clients = tuple(under(f"client/{i}", rows) for i, rows in enumerate(np.array_split(private, 10)))
     privacy = PrivacyTarget(epsilon=epsilon, delta=1e-5, adjacency="add_remove")
-    task = MethodInput(clients, tests, None, CLASSES, backbone, privacy, Seeds(draw), "cpu", SILENT)
+    public = under("public", own)
+    return MethodInput(
+        clients, under("test", test), public, CLASSES, backbone, privacy, Seeds(draw), "cpu", SILENT
+    )
+
+
+def _read(
+    pool: Pool, method: Method, task: MethodInput, cells: Cells, view: str, own: Rows, *, images: bool
+) -> dict[str, Any]:
+    """What is read of sums as if they were of cells; of honest ones, too."""
     outcome = method.run(task)
-    accuracy = None if outcome.model is None else float((outcome.model.predict(tests) == tests.labels).mean())
-    # Honest sums are read as if they were of cells, too.
-    known = Knowledge(None, CLASSES, replace(backbone, module=cells), False, Seeds(draw), "cpu", SILENT)
+    members, right = sum(len(client) for client in task.clients), None
+    if outcome.model is not None:
+        right = float((outcome.model.predict(task.test) == task.test.labels).mean())
+    known = Knowledge(None, CLASSES, replace(task.backbone, module=cells), False, task.seeds, "cpu", SILENT)
     try:
         result = TrappedSums().run(visible(outcome, ThreatModel.model_validate({"view": view})), known)
     except NotRunError:
-        return {"n": members, "named": 0, "wrongly_named": 0, "accuracy": accuracy}
+        return {"n": members, "named": 0, "wrongly_named": 0, "accuracy": right}
     (found,) = result.vectors
-    held = {client.name: client for client in clients} | {AGGREGATE: joined("all", clients)}
+    held = {client.name: client for client in task.clients} | {AGGREGATE: joined("all", task.clients)}
     nearest = []
     for vector, sender in zip(found.vectors, found.senders, strict=True):
         apart = np.linalg.norm(held[sender].features - vector, axis=1) / np.linalg.norm(vector)
         nearest.append((int(apart.argmin()), float(apart.min())))
     wrong = sum(error > 1e-3 for _, error in nearest)
-    figures = {"n": members, "named": len(nearest), "wrongly_named": wrong, "accuracy": accuracy}
-    return figures | (_as_images(pool, cells, found, nearest, held, own) if malicious and nearest else {})
+    figures = {"n": members, "named": len(nearest), "wrongly_named": wrong, "accuracy": right}
+    return figures | (_as_images(pool, cells, found, nearest, held, own) if images and nearest else {})
 
 
 def _as_images(
@@ -347,7 +396,14 @@ def _network(pool: Pool, kind: str, theirs: Rows, draw: int) -> nn.Module:
     return network
 
 
-PARTS = {"gradients": gradients, "map": maps, "backbone": backbones, "received": received, "networks": networks}
+PARTS = {
+    "gradients": gradients,
+    "map": maps,
+    "backbone": backbones,
+    "body": bodies,
+    "received": received,
+    "networks": networks,
+}
 
 
 def main() -> None:

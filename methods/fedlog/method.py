@@ -51,9 +51,17 @@ from fedassay.methods.fedlog.private import (
 )
 from fedassay.methods.fedlog.public_bodies import Networks, enters_through
 from fedassay.methods.fedlog.retraining import retraining
+from fedassay.methods.fedlog.shared_body import (
+    OnSharedBody,
+    cells_of,
+    check,
+    set_cells,
+    taught_nothing,
+    with_start,
+)
 from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
-from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, outputs, personalized
+from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, Scores, outputs, personalized
 from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.nets.bodies import BodySpec, read_bodies
 from fedassay.plan import rates as rate
@@ -122,7 +130,7 @@ class FedLog(Parameters):
         body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds, malicious="body")
 
     variant: Literal["plain", "c"] = "plain"
     rounds: int = Field(default=5, ge=1)
@@ -184,6 +192,8 @@ class FedLog(Parameters):
         shared = self._initial(task)
         begun: list[Shared] = []
         messages = [head_message(0, client, shared.head, first=True) for client in task.clients]
+        if cells_of(task) is not None:
+            messages = with_start(messages, bodies)
         notes: list[str] = []
         for number in rounds.numbers(self.rounds):
             begun.append(shared)
@@ -196,7 +206,7 @@ class FedLog(Parameters):
         used = [each for each in bodies.networks if len(each.labels)]
         return Outcome(
             Transcript("fedlog", task.classes, tuple(messages), *claimed(task.privacy, protected)),
-            MeanModel([body_scores(each, shared.head, self._clip(protected)) for each in used]),
+            self._model([body_scores(each, shared.head, self._clip(protected)) for each in used], protected, task),
             utility=utility,
             communication=closed_forms(self.rounds, len(task.clients), task.classes, self.width),
             mechanisms=experiments(
@@ -206,6 +216,13 @@ class FedLog(Parameters):
             notes=(*notes, *remarks),
             enters=None if from_public is None else self._enters(begun, bodies.of_client, protected, task),
         )
+
+    def _model(self, scores: Sequence[Scores], protected: Protection | None, task: MethodInput) -> MeanModel:
+        """What the clients could predict together."""
+        if cells_of(task) is None:
+            return MeanModel(scores)
+        clip = self._clip(protected)
+        return OnSharedBody(scores, None if clip is None else partial(np.clip, a_min=-clip, a_max=clip))
 
     def _measured(
         self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: MethodInput
@@ -218,6 +235,8 @@ class FedLog(Parameters):
 
     def _check(self, task: MethodInput) -> None:
         task.require_records("fedlog")
+        if task.adversary is not None:
+            check(self.initialization == "shared", self.variant == "plain" or self.rounds == 1)
         if task.privacy.private and self.body == "dp_sgd" and self.dropout:
             raise PlanError(
                 f"fedlog: dropout {self.dropout:g} with body dp_sgd, whose steps take every record by itself; "
@@ -259,7 +278,7 @@ class FedLog(Parameters):
         return protection(task.privacy, statistic, bodies)
 
     def _bodies(self, task: MethodInput, from_public: Records | None) -> Bodies:
-        return make_bodies(
+        bodies = make_bodies(
             task,
             self.bodies,
             seeds=self._known(task),
@@ -268,6 +287,9 @@ class FedLog(Parameters):
             alike=self.initialization == "shared",
             from_public=from_public,
         )
+        if (cells := cells_of(task)) is not None:
+            set_cells(bodies, cells)
+        return bodies
 
     def _clip(self, protected: Protection | None) -> float | None:
         return None if protected is None else self.clip
@@ -280,7 +302,8 @@ class FedLog(Parameters):
         """A random head, as a linear layer's: with eta = 0 the first round would teach the bodies nothing."""
         bound = self.width**-0.5
         eta = self._known(task).numpy("head").uniform(-bound, bound, (task.classes, self.width))
-        return Shared(eta.astype(np.float32))
+        shared = Shared(eta.astype(np.float32))
+        return shared if cells_of(task) is None else taught_nothing(shared)
 
     def _round(
         self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: MethodInput
@@ -385,6 +408,8 @@ class FedLog(Parameters):
                 f"{solved.steps} steps, above the tolerance of {self.tolerance:g}"
             )
         shared = Shared(solved.eta.astype(np.float32), *class_means(statistic, self._clip(protected)))
+        if cells_of(task) is not None and number + 1 < self.rounds:
+            shared = taught_nothing(shared)
         if self.variant == "plain":
             return shared, [head_message(number, client, shared.head) for client in task.clients]
         return shared, [Message(number, SERVER, client.name, total) for client in task.clients]

@@ -80,14 +80,15 @@ class MethodFacts:
         units: The units of privacy that its private form can give.
         cost: Seconds at one cell; None: a dry run names it as not estimated.
         malicious: What a malicious server chooses: `broadcast`, what the method itself sends out
-            (`MethodInput.adversary`); `backbone`, whose features clients sum up; or nothing.
+            (`MethodInput.adversary`); `backbone`, whose features clients sum up; `body`, the start of the method's
+            own networks, of `width` - 1 features, which stands in the place of a backbone; or nothing.
     """
 
     private_form: bool = True
     adjacency: Adjacency = "add_remove"
     units: tuple[Unit, ...] = ("record",)
     cost: MethodCost | None = None
-    malicious: Literal["", "broadcast", "backbone"] = ""
+    malicious: Literal["", "broadcast", "backbone", "body"] = ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The records of a plan under a backbone that a malicious server has sent in the place of the public one."""
+"""The records of a plan under a backbone, or a body, that a malicious server has sent for an honest one."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ def with_trap(prepared: Prepared, method: Method, threat: ThreatModel, seeds: Se
     """
     facts: MethodFacts = method.facts
     own = prepared.attacker
-    if threat.server == "honest" or facts.malicious != "backbone" or own is None:
+    if threat.server == "honest" or facts.malicious not in ("backbone", "body") or own is None:
         return prepared
+    # A body has one feature fewer than the head's width, which counts its bias.
+    width = prepared.backbone.width if facts.malicious == "backbone" else getattr(method, "width", 0) - 1
     together = threat.view == "aggregate" or getattr(method, "secure_aggregation", "none") == "all"
     network = cells_for(
         own.images,
         own.labels,
-        prepared.backbone.width,
+        width,
         records_of_a_class(prepared.clients, prepared.classes, together=together),
         seeds,
     )

@@ -118,6 +118,39 @@ class Cells(nn.Sequential):
         _write(second, np.diag([*(-1.0,) * steps, *(1.0,) * coordinates]), (np.ones(steps), np.zeros(coordinates)))
         _write(third, last, (shift,))
 
+    def write_into(self, body: nn.Module) -> None:
+        """Make a body of three linear layers compute the same; units that are left over stay at 0.
+
+        Args:
+            body: From images in [-1, 1] as its first linear layer takes them, flat and channel by channel, with
+                rectifiers between and behind; changed in place.
+
+        Raises:
+            PlanError: It has other layers, or too few units.
+        """
+        leaves = [each for each in body.modules() if not list(each.children())]
+        layers = [each for each in leaves if isinstance(each, nn.Linear)]
+        own = [each for each in self if isinstance(each, nn.Linear)]
+        fits = len(layers) == 3 and layers[0].in_features == own[0].in_features
+        if not fits or layers[-1].out_features != own[-1].out_features or not isinstance(leaves[-1], nn.ReLU):
+            raise PlanError(
+                f"cells for {own[-1].out_features} features are made of three linear layers from pixels, each "
+                "with a rectifier behind it, and a body has others"
+            )
+        if layers[0].out_features < own[0].out_features or layers[1].out_features < own[1].out_features:
+            raise PlanError(
+                f"cells take {own[0].out_features} hidden units, and a body has {layers[0].out_features}"
+            )
+        with torch.no_grad():
+            for place, (layer, held) in enumerate(zip(layers, own, strict=True)):
+                layer.weight.zero_()
+                layer.bias.zero_()
+                rows, columns = held.weight.shape
+                # From [-1, 1] to [0, 1].
+                scale, shift = (0.5, held.weight.double().sum(dim=1) / 2) if place == 0 else (1.0, 0.0)
+                layer.weight[:rows, :columns] = held.weight * scale
+                layer.bias[:rows] = (held.bias.double() + shift).to(layer.bias)
+
     def images(self, features: Floats, middle: Matrix, shape: tuple[int, int, int]) -> Images:
         """The images that single records' features (n, d) stand for: their coordinates, and a mean for the rest.
 
