@@ -103,6 +103,19 @@ def test_a_backbone_of_cells_gives_records_away_in_sums(tmp_path: Path) -> None:
         assert 0.25 < share * 719 / (expected * 80) < 0.6
 
 
+def test_a_shared_body_of_cells_gives_records_away_in_fedlog_s_sums(tmp_path: Path) -> None:
+    """Every client's messages of both rounds, before and after training, are of the same features."""
+    methods = [{"fedlog": {"bodies": "mlp_deep", "width": 65, "rounds": 2, "local_epochs": 2}}]
+    plan = parse_plan({**SUMS, "methods": methods, "threat": {"server": "malicious"}}, "plan")
+    record = run_scenario(resolve(plan, tmp_path, "plan"), tmp_path, RunOptions(device="cpu", quiet=True))[1]
+    assert not record.errors
+    (leak,) = record.cells[0].findings
+    assert (leak.source, leak.verdict) == ("trapped_sums", "leak")
+    share = leak.metrics["fraction_recovered"].value
+    assert share is not None
+    assert 0.25 < share * 719 / 320 < 0.6
+
+
 def test_an_honest_server_has_no_cells_to_read(tmp_path: Path) -> None:
     plan = parse_plan({**SUMS, "methods": [{"fedcgs": {}}]}, "plan")
     record = run_scenario(resolve(plan, tmp_path, "plan"), tmp_path, RunOptions(device="cpu", quiet=True))[1]
