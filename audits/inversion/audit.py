@@ -35,7 +35,7 @@ from fedassay.audits.evidence import (
 )
 from fedassay.audits.features import encoder, nearest_feature
 from fedassay.audits.inversion.detection_limit import SHIFTS, InvertedRuns, silent_trials
-from fedassay.audits.inversion.facts import INVERSION
+from fedassay.audits.inversion.facts import CONTROLS, INVERSION
 from fedassay.audits.inversion.pictures import figure
 from fedassay.audits.inversion.truth import (
     ImageMatch,
@@ -194,7 +194,7 @@ class InversionAudit(Parameters):
         if setting.raw is None:
             # A client as large as the audited ones may lead to a single image.
             records = max(records, _CLIENTS * max(len(client) for client in context.clients))
-        return nonprivate_images(context, source.name, records, least=8)
+        return nonprivate_images(context, source.name, records, least=CONTROLS)
 
     def _figures(
         self,

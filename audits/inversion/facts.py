@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from fedassay.audits.foreseen import few_controls, few_images, joined_words
 from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import FEATURE_COSINE, IDENTIFIED, IMAGES
 from fedassay.plan import rates as rate
+
+CONTROLS = 8
+"""Fewest control records that a control of inverted images is made of."""
 
 INVERSION = AuditFacts(
     judges=("inversions",),
@@ -50,4 +54,7 @@ INVERSION = AuditFacts(
     threats=("model_inversion",),
     tests_per_cell=6,
     cost=lambda given, sizes, load: 2 * rate.AUDIT * load.cells,
+    foresee=lambda given, planned: joined_words(
+        (few_images(planned, "max_vectors"), few_controls(planned, CONTROLS))
+    ),
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fedassay.audits.foreseen import few_controls, few_releases, joined_words
 from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import ACCOUNTED, CLAIMED, OBSERVED
-from fedassay.contracts.sizes import Load, Sizes
+from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.plan import rates as rate
 
 _CONTROL = 5.0
@@ -23,6 +24,17 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 def _of_clients(given: Given) -> int:
     """Findings on whole clients."""
     return len(set(given["client_tests"])) if given["clients"] else 0
+
+
+def _foreseen(given: Given, planned: Planned) -> str:
+    from fedassay.audits.membership.nonprivate import fewest_controls
+
+    return joined_words(
+        (
+            few_controls(planned, fewest_controls(planned.sizes.classes)),
+            few_releases(planned, "releases", given["releases"]),
+        )
+    )
 
 
 MEMBERSHIP = AuditFacts(
@@ -144,4 +156,5 @@ MEMBERSHIP = AuditFacts(
     tests_per_cell=13,
     more_tests=lambda given: int(given["records"] > 0) + _of_clients(given),
     cost=_seconds,
+    foresee=_foreseen,
 )

@@ -292,12 +292,11 @@ def _clients(labels: int, records: int) -> list[int]:
     Raises:
         NotRunError: They are too few.
     """
-    needed = 0
     for members in (_MEMBERS, _MEMBERS // 2):
-        sizes = [size for size in SIZES for _ in range(math.ceil(members / (size * labels)))]
-        needed = _needed(sizes, labels)
-        if needed <= records:
+        sizes = _as_many(members, labels)
+        if _needed(sizes, labels) <= records:
             return sizes
+    needed = fewest_controls(labels)
     raise NotRunError(
         f"the method's own run on records that it is known to give away needs {needed} control records, and there "
         f"are {records}: {needed - records} more in data.split.control would decide",
@@ -305,6 +304,17 @@ def _clients(labels: int, records: int) -> list[int]:
         held=records,
         needed=needed,
     )
+
+
+def fewest_controls(labels: int) -> int:
+    """Control records below which the method's own run can give nothing away to a test of membership."""
+    labels = min(labels, _LABELS)
+    return _needed(_as_many(_MEMBERS // 2, labels), labels)
+
+
+def _as_many(members: int, labels: int) -> list[int]:
+    """Sizes of clients with about so many records together, of each size that there is."""
+    return [size for size in SIZES for _ in range(math.ceil(members / (size * labels)))]
 
 
 def _needed(sizes: Sequence[int], labels: int) -> int:

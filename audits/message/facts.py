@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedassay.audits.foreseen import few_controls
 from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import IDENTIFIED, TOTAL_VARIATION
 from fedassay.plan import rates as rate
@@ -97,4 +98,5 @@ MESSAGE = AuditFacts(
     threats=("data_reconstruction",),
     tests_per_cell=6,
     cost=lambda given, sizes, load: rate.AUDIT * load.cells,
+    foresee=lambda given, planned: few_controls(planned, 1),
 )

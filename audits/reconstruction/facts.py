@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedassay.audits.foreseen import few_controls, few_images, joined_words
 from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import FEATURE_COSINE, HELDOUT_GAP, IDENTIFIED, IMAGES
 from fedassay.contracts.sizes import Load, Sizes
@@ -36,4 +37,7 @@ RECONSTRUCTION = AuditFacts(
     threats=("data_reconstruction",),
     tests_per_cell=6,
     cost=_seconds,
+    foresee=lambda given, planned: joined_words(
+        (few_images(planned, "max_vectors"), few_controls(planned, given["at_least"]))
+    ),
 )

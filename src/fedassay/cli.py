@@ -188,6 +188,7 @@ def run(
         return 0
     from fedassay.console import print_summary
     from fedassay.execution.runner import RunOptions, run_scenario
+    from fedassay.plan.estimate import foreseen
 
     options = RunOptions(
         device=device,
@@ -199,7 +200,7 @@ def run(
         quiet=quiet,
         command=_command(),
     )
-    for warning in () if quiet else scenario.warnings:
+    for warning in () if quiet else (*foreseen(scenario), *scenario.warnings):
         say(f"warning: {warning}", err=True)
     folder, record = run_scenario(scenario, output, options)
     if as_json:

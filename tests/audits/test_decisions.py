@@ -55,3 +55,14 @@ def test_of_two_groups_whose_arrangements_are_nearly_all_below_nothing() -> None
         assert decide.rejects(first, second) == (whole.p <= 0.05)
         answers.append(decide.rejects(first, second))
     assert answers == [False, True]
+
+
+@pytest.mark.parametrize("seed", [3, 9, 17])
+def test_arrangements_that_meet_the_bar_are_counted_at_any_scale(seed: int) -> None:
+    """Six values far from 0, of which many arrangements give both groups the same sum, against a plain count."""
+    both = np.random.default_rng(seed).integers(0, 6, 80) * 1e6 / 3 + 1e7
+    decide, bar, plain = GapDecision(40, 40, 0.5, 1, seed=5), -1e-6, 0
+    for inside in decide._members.T:
+        first, second = (np.sort(side)[-20:] for side in (both[inside], both[~inside]))
+        plain += first.mean() - second.mean() >= bar
+    assert decide._reached(both, decide._members, bar) == plain

@@ -175,6 +175,14 @@ def test_tighter_than_guesses_of_equal_weight(confidence: float) -> None:
     assert np.mean(weighted) > (1.02 if confidence == 0.95 else 1.0) * np.mean(equal)
 
 
+def test_thousands_of_guesses_are_counted_one_by_one() -> None:
+    """All 6,002 of weight 1 are right: one of them more or less moves the bound."""
+    scores, included = np.arange(7000.0), np.arange(7000) >= 3500
+    bound = one_run_weighted_bound(scores, included, pairs=[3001], delta=DELTA)
+    assert bound.epsilon == weighted_bound([6002], 6002, 7000, DELTA, 0.05)
+    assert bound.epsilon != weighted_bound([6000], 6000, 7000, DELTA, 0.05)
+
+
 def test_a_bound_is_the_last_epsilon_that_is_rejected() -> None:
     for counts, right in (([824], 813), ([400, 200, 100], 1050), ([2000], 2000)):
         for level in (0.05, 0.001):

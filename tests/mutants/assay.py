@@ -179,7 +179,7 @@ def page(
     whole = kept and not mutants
     parts = [*HEAD, situations(), *SENSITIVITY]
     parts += [_between(kept, SENSITIVITY[-1], FAULTS[0])] if whole else [_sensitivity(mutants)]
-    parts += [FAULTS[0], _between(kept, FAULTS[0], SPECIFICITY[0])] if kept else faults(drawn)
+    parts += [FAULTS[0], _between(kept, FAULTS[0], NOTICED[0]), *noticed()] if kept else faults(drawn)
     parts += [*SPECIFICITY, _specificity(_honest(mutants, kept), sweep)]
     if alarms := (sweep or {"alarms": []})["alarms"]:
         rows = [

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fedassay.contracts.sizes import Load, Sizes
+from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.support.adjacency import Adjacency, Unit
 
 if TYPE_CHECKING:
@@ -180,6 +180,10 @@ def _none(_given: Given) -> int:
     return 0
 
 
+def _nothing(_given: Given, _planned: Planned) -> str:
+    return ""
+
+
 Threat = Literal[
     "membership_inference", "attribute_inference", "model_inversion", "data_reconstruction", "regurgitation"
 ]
@@ -200,6 +204,7 @@ class AuditFacts:
         tests_per_cell: One-sided tests in a cell, for each entry of an attack that it judges.
         more_tests: Tests in a cell that its parameters ask for beside those.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
+        foresee: What its silence will not decide in a plan, whatever is found, and what would; empty: nothing.
     """
 
     judges: tuple[ResultKind, ...] = ()
@@ -211,6 +216,7 @@ class AuditFacts:
     tests_per_cell: int = 1
     more_tests: Callable[[Given], int] = _none
     cost: Cost | None = None
+    foresee: Callable[[Given, Planned], str] = _nothing
 
     def judge(self, attack: AttackFacts) -> bool:
         """Whether it judges what the attack gives."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -52,3 +54,20 @@ class Load:
     cells: int
     seconds: float
     private: float
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan says, before it runs, of how much its tests can decide.
+
+    Attributes:
+        sizes: Of its work.
+        tests: One-sided tests in the whole run, which its levels are corrected for.
+        claims: Each finite epsilon with its delta, the smallest first.
+        attacks: Those that the audit judges, by name, with their parameters.
+    """
+
+    sizes: Sizes
+    tests: int
+    claims: tuple[tuple[float, float], ...]
+    attacks: tuple[tuple[str, Mapping[str, Any]], ...]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedassay.contracts.sizes import Load, Sizes
+from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.plan import rates as rate
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.plan.sizes import sizes_of
+from fedassay.plan.wiring import bounds_in, judged_by
 from fedassay.plan.work import body, extraction, memory
 
 
@@ -68,7 +69,27 @@ def _estimate(scenario: Scenario) -> Estimate:
             remarks.append(f"not estimated: {name}")
         else:
             total += seeds * cost(params, sizes, load)
-    return Estimate(cells, total, memory(sizes, _parameters(scenario, sizes)), (*remarks, *scenario.warnings))
+    remarks += [*_foreseen(scenario, sizes), *scenario.warnings]
+    return Estimate(cells, total, memory(sizes, _parameters(scenario, sizes)), tuple(remarks))
+
+
+def foreseen(scenario: Scenario) -> tuple[str, ...]:
+    """Which audits' silence will decide nothing, by the size of the plan alone, and what would decide."""
+    sizes = sizes_of(scenario.plan, scenario.base)
+    return () if isinstance(sizes, str) else _foreseen(scenario, sizes)
+
+
+def _foreseen(scenario: Scenario, sizes: Sizes) -> tuple[str, ...]:
+    claims = {(cell.privacy.epsilon, cell.privacy.delta) for cell in scenario.cells if cell.privacy.private}
+    found = []
+    for audit in scenario.audits:
+        judged = tuple((attack.name, attack.params) for attack in judged_by(audit, scenario.attacks))
+        if audit.build.facts.judges and not judged:
+            continue
+        planned = Planned(sizes, bounds_in(scenario), tuple(sorted(claims)), judged)
+        if words := audit.build.facts.foresee(audit.params, planned):
+            found.append(f"{audit.label}: its silence will decide nothing: {words}")
+    return tuple(found)
 
 
 def method_seconds(cell: Cell, sizes: Sizes) -> float | None:
