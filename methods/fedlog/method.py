@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
@@ -60,7 +59,6 @@ from fedassay.methods.fedlog.shared_body import (
     with_start,
 )
 from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining
-from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, Scores, outputs, personalized
 from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.nets.bodies import BodySpec, read_bodies
@@ -169,13 +167,6 @@ class FedLog(Parameters):
                     "that all bodies share"
                 )
         return self
-
-    def leakiest_form(self) -> FedLog:
-        """The same method, whose networks hold a few records by heart."""
-        epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
-        rate = max(self.learning_rate, OVERFITTING_RATE)
-        trains = {"local_epochs": epochs, "learning_rate": rate, "optimizer": None, "dropout": 0.0}
-        return self.model_copy(update=trains)
 
     def run(self, task: MethodInput) -> Outcome:
         """All rounds: head down, bodies trained, statistics up.

@@ -39,8 +39,8 @@ EXPOSES = [
 ]
 
 
-def test_those_that_train_say_how_they_give_records_away() -> None:
-    assert {"feddiff", "fedcvae", "fedavg", "fedlog", "fedproto", "ensemble", "dense", "ccvr", "fedpft"} <= {
+def test_those_that_send_what_they_train_say_how_it_gives_records_away() -> None:
+    assert {"feddiff", "fedcvae", "fedavg", "fedproto", "ensemble", "dense", "ccvr", "fedpft"} <= {
         str(param.values[0]) for param in EXPOSES
     }
 
