@@ -5,10 +5,10 @@
 
 A part appends one row a draw to `--rows`, and goes on where it was stopped; `table` sums the rows up.
 
-Parts: `methods` (every method, per client and aggregated, in every type), `large` (12,000 candidates),
-`coverage` (share of the members that the gallery holds), `likeness` (the gallery re-encoded, resized or cropped),
-`noise` (finite epsilon), `null` (messages of others), `colluding` (k of ten clients tell their parts) and
-`time` (seconds and memory against candidates).
+Parts: `methods` (every method, per client and aggregated, in every type), `components` (mixtures of K components),
+`large` (12,000 candidates), `coverage` (share of the members that the gallery holds), `likeness` (the gallery
+re-encoded, resized or cropped), `noise` (finite epsilon), `null` (messages of others), `colluding` (k of ten
+clients tell their parts) and `time` (seconds and memory against candidates).
 Features are those of SqueezeNet at 64 pixels; they are kept under --cache. Intervals at 95 % are over draws
 (Student's).
 """
@@ -237,6 +237,23 @@ def _one(
 def _peak() -> dict[str, float]:
     """The most memory that the process has had, in GiB."""
     return {"peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)}
+
+
+def components(pool: Pool, draws: int) -> Iterator[Job]:
+    """Mixtures of several components a class (FedPFT, K), of which the sums over components are read."""
+    for family, kind in (("diag", "float32"), ("diag", "float16"), ("spherical", "float16")):
+        for number in (1, 3, 10, 50):
+            method = FedPFT.model_validate({"components": number, "covariance": family, "transport": kind})
+            for draw in range(draws):
+                yield Job(
+                    {"family": family, "type": kind, "components": number, "members": pool.members, "draw": draw},
+                    partial(_of_components, pool, method, draw),
+                )
+
+
+def _of_components(pool: Pool, method: FedPFT, draw: int) -> dict[str, Any]:
+    members, others, own = drawn(pool, draw, (pool.members, pool.members, 1000))
+    return _one(pool, method, members, others, own, draw, clients=1, alone=True)
 
 
 def large(pool: Pool, draws: int) -> Iterator[Job]:
@@ -479,6 +496,7 @@ def exponents(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 PARTS = {
     "methods": methods,
+    "components": components,
     "large": large,
     "coverage": coverage,
     "likeness": likeness,

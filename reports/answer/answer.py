@@ -118,10 +118,10 @@ class Answer:
 
     @property
     def notes(self) -> str:
-        """What its table needs to be read: the kind of its epsilons, dashes, bounds above a claim that holds."""
+        """What its table needs to be read: what its epsilons bound, dashes, bounds above a claim that holds."""
         gaps = any(DASH in (row.observed, row.accounted, row.accuracy, row.sends) for row in self.rows)
         notes = (
-            f"ε: {self.kind}." if self.kind else "",
+            _explained(self.kind) if any(row.asked.finite for row in self.rows) else "",
             "–: not measured." if gaps else "",
             "An observed ε above a claim that holds is within chance."
             if any(r.by_chance for r in self.rows)
@@ -219,6 +219,12 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         sweeps=sweeps(decision),
         decision=decision,
     )
+
+
+def _explained(kind: str) -> str:
+    """What an epsilon says, of one kind or of those that stand in the rows."""
+    change = f"{kind}," if "," in kind else kind or "the change beside it"
+    return f"ε bounds how much {change} can alter what is sent: less is more private."
 
 
 def _hides(about: Sequence[Option]) -> Iterator[str]:

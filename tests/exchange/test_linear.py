@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
 
 from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.linear import linear_blocks
@@ -133,17 +137,66 @@ def test_mixtures_of_one_component_are_sums_of_a_class(family: str) -> None:
     assert second.free_ridge == (family == "full")
 
 
-def test_mixtures_of_several_components_are_no_sums() -> None:
-    rows = np.array([0, 0, 1, 2])
-    sent: dict[FieldKind, NDArray[np.floating]] = {
-        "mixture_means": MEANS[rows],
-        "mixture_covariances": VARIANCES[rows],
-        "class_counts": COUNTS[ORDER],
-        "component_counts": np.array([2.0, 1.0, 1.0]),
+FITTED = np.random.default_rng(2).standard_normal((90, WIDTH)) * (1, 2, 0.5, 3, 1) + 1
+OF_FITTED = np.repeat(ORDER, (20, 30, 40))
+"""Records that mixtures of several components are fitted to, and their classes."""
+
+
+def _mixed(family: str, components: tuple[int, ...], steps: int = 100) -> dict[FieldKind, NDArray[Any]]:
+    """What scikit-learn fits, as it would be sent."""
+    sent: dict[str, list[Matrix]] = {"mixture_means": [], "mixture_covariances": [], "mixture_weights": []}
+    for label, number in zip(ORDER, components, strict=True):
+        fit = GaussianMixture(number, covariance_type=family, max_iter=steps, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fit.fit(FITTED[label == OF_FITTED])
+        spread = np.asarray(fit.covariances_)
+        sent["mixture_means"].append(fit.means_)
+        sent["mixture_weights"].append(fit.weights_)
+        sent["mixture_covariances"].append(pack_lower(spread) if family == "full" else spread)
+    found: dict[FieldKind, NDArray[Any]] = {
+        kind: np.concatenate(parts) for kind, parts in cast("dict[FieldKind, list[Matrix]]", sent).items()
     }
-    assert _blocks(sent).keys() == {"class_counts"}
-    one = {kind: values[[0, 2, 3]] if kind.startswith("mixture") else values for kind, values in sent.items()}
-    assert "mixture_means" in _blocks({**one, "component_counts": np.ones(3)})
+    counts = np.array([(label == OF_FITTED).sum() for label in ORDER])
+    return found | {"component_counts": np.array(components), "class_counts": counts}
+
+
+def _truth(family: str) -> tuple[Matrix, Matrix]:
+    own = [FITTED[label == OF_FITTED] for label in range(CLASSES)]
+    second = {
+        "full": [rows.T @ rows for rows in own],
+        "diag": [(rows**2).sum(axis=0) for rows in own],
+        "spherical": [[(rows**2).sum()] for rows in own],
+    }[family]
+    return np.stack([rows.sum(axis=0) for rows in own]), np.array(second)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize(("components", "steps"), [((3, 1, 8), 100), ((2, 5, 2), 1)])
+@pytest.mark.parametrize("family", ["full", "diag", "spherical"])
+def test_mixtures_of_several_components_are_sums_taken_together(
+    family: str, components: tuple[int, ...], steps: int, kind: type[np.floating[Any]]
+) -> None:
+    """Fitted by another library, to the end or for one step, up to what is said to be rounded off."""
+    sent = _mixed(family, components, steps)
+    typed = {name: own.astype(kind) if name.startswith("mixture") else own for name, own in sent.items()}
+    found = _blocks(typed)
+    sums, second = _truth(family)
+    first, own = found["mixture_means"], found["mixture_covariances"]
+    assert own.of == {"full": "features", "diag": "squares", "spherical": "norms"}[family]
+    assert np.all(np.abs(first.total - sums) <= 4 * first.rounding[:, None] + 1e-12)
+    gap = own.total - second
+    if own.free_ridge:
+        gap = gap - np.eye(WIDTH) * np.trace(gap, axis1=1, axis2=2)[:, None, None] / WIDTH
+    assert np.all(np.abs(gap).reshape(CLASSES, -1) <= 4 * own.rounding[:, None] + 1e-4)
+    # What is said is not much more than what there is.
+    size = np.sqrt(np.mean(sums**2, axis=1))[ORDER]
+    assert np.all(first.rounding[ORDER] < max(4 * np.finfo(kind).eps, 1e-6) * size * 3)
+
+
+def test_noise_on_several_components_is_not_read() -> None:
+    noised = _message(_mixed("diag", (2, 2, 2)), {"mixture_means": _noised(0.1)})
+    assert {block.field for block in linear_blocks(noised, CLASSES)} == {"class_counts"}
 
 
 def test_mean_magnitudes_are_a_sum_over_all_records() -> None:

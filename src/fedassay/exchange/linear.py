@@ -1,14 +1,14 @@
 """How a record enters a message: the sums that a message holds, block by block.
 
-Sums, moments, class means beside counts, and mixtures of one component a class are linear in who is in: a block is
-T = sum_i w_i phi(x_i, y_i), w_i 1 for the sender's records and 0 for everybody else's. `linear_blocks` reads the
-blocks of a message from the kinds of its fields, so that messages of any origin have them; a method whose fields
-have no such kind declares its own by `fedassay.contracts.method.Outcome.enters`.
+Sums, moments, class means beside counts, and mixtures whose components are taken together are linear in who is in:
+a block is T = sum_i w_i phi(x_i, y_i), w_i 1 for the sender's records and 0 for everybody else's. `linear_blocks`
+reads the blocks of a message from the kinds of its fields, so that messages of any origin have them; a method
+whose fields have no such kind declares its own by `fedassay.contracts.method.Outcome.enters`.
 
 | fields | blocks |
 |---|---|
 | `class_counts` | ones, by class |
-| `class_sums`, or `class_means` or `mixture_means` (one component a class) beside counts | features, by class |
+| `class_sums`, or `class_means` or `mixture_means` (all of a class together) beside counts | features, by class |
 | `second_moment`, `regularised_gram`, `inverse_gram` | products x x^T, over all records |
 | `class_second_moments`, or class-wise covariances beside means and counts | products or squares, by class |
 | `ridge_weights` beside a regularised moment | features, by class |
@@ -31,10 +31,16 @@ from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.ridge import regularised, square
 from fedassay.exchange.spectra import halved
 from fedassay.exchange.statistics import field_of, noise_of, roundoff
-from fedassay.mixtures.packed import unpack_lower
+from fedassay.mixtures.packed import Mixtures, unpack_lower
 from fedassay.support.types import Floats, Ints
 
 Matrix = NDArray[np.float64]
+_Field = tuple[str, MessageField]
+
+_FITTED = 4 * 2.0**-24
+"""What the arithmetic of a fit in float32 leaves a sum over components off by, relatively: four roundings."""
+_FLOORED = 0.01
+"""Share of its class's variance below which a component's one variance may be a floor."""
 
 
 def linear_blocks(message: Message, classes: int, sizes: Ints | None = None) -> tuple[LinearBlock, ...]:
@@ -125,14 +131,22 @@ class _Reader:
         return [self._block(found[0], name, 2 if whole.ndim == 3 else 1, total, found[1], known)]
 
     def mixtures(self) -> list[LinearBlock]:
-        """Mean and covariance of one component a class, as sums of a class's records."""
+        """Means and covariances of mixtures, as sums of a class's records.
+
+        One component is its class's mean and covariance. Several are linear in who is in as well, taken together:
+        a step of maximisation ends every fit, after which sum_k pi_k mu_k is the mean of the class, and
+        sum_k pi_k (C_k + mu_k mu_k^T) its second moment but for floors, whatever the responsibilities were.
+        """
         means, known = field_of(self.message, "mixture_means"), self._known()
         mixed = message_mixtures(self.message)
         spread = field_of(self.message, "mixture_covariances")
-        if means is None or spread is None or mixed is None or known is None or len(mixed.components) == 0:
+        if means is None or spread is None or mixed is None or known is None:
             return []
-        if not (mixed.components == 1).all() or len(mixed.components) != len(self.order):
+        if len(mixed.components) != len(self.order) or not len(self.order):
             return []
+        if (mixed.components > 1).any():
+            # Noise on components adds up by their number, which no field says of both fields.
+            return [] if noise_of(means[1]) or noise_of(spread[1]) else self._together(means, spread, mixed, known)
         centres = means[1].values.astype(np.float64)
         first = self._block(means[0], "features", 1, self._spread(centres) * known[:, None], means[1], known)
         values = spread[1].values.astype(np.float64)
@@ -150,6 +164,50 @@ class _Reader:
         block = self._block(spread[0], "features", 2, whole * known[:, None, None], spread[1], known)
         # Covariances are fitted with something on their diagonal that the message does not name.
         return [first, replace(block, free_ridge=True)]
+
+    def _together(self, means: _Field, spread: _Field, mixed: Mixtures, known: Matrix) -> list[LinearBlock]:
+        """The components of each class, taken together: sums over its records, without noise."""
+        starts = np.concatenate([[0], np.cumsum(mixed.components)[:-1]])
+        group = np.repeat(np.arange(len(mixed.components)), mixed.components)
+        # As they were sent: what makes covariances definite again is no record's.
+        shares, centres, spreads = mixed.weights, mixed.means, spread[1].values.astype(np.float64)
+        of_weights, of_means, of_spread = (
+            _FITTED if found is None else max(_FITTED, roundoff(found[1].values))
+            for found in (field_of(self.message, "mixture_weights"), means, spread)
+        )
+
+        def block(
+            name: str, of: Of, power: Literal[1, 2], values: Matrix, error: Matrix, lost: Matrix | float = 0.0
+        ) -> LinearBlock:
+            """What components hold (S, ...), added up by class; off by `error` one by one, by `lost` all alike."""
+            side = shares.reshape(-1, *(1,) * (values.ndim - 1))
+            total = np.add.reduceat(side * values, starts)
+            apart = of_weights * _root_mean_square(values - total[group])
+            off = np.hypot(
+                np.sqrt(np.add.reduceat(shares**2 * (error**2 + apart**2), starts)),
+                np.add.reduceat(shares * lost, starts),
+            )
+            whole = known.reshape(-1, *(1,) * (values.ndim - 1)) * self._spread(total)
+            return LinearBlock(name, of, power, True, whole, np.zeros(self.classes), known * self._spread(off))
+
+        first = block(means[0], "features", 1, centres, of_means * _root_mean_square(centres))
+        if mixed.family == "spherical":
+            usual = np.add.reduceat(shares * spreads, starts)[group]
+            floored = spreads < _FLOORED * usual
+            values = np.where(floored, 0.5, 1.0) * spreads
+            lost = mixed.width * np.where(floored, spreads / np.sqrt(12), 0.0)
+            norms = mixed.width * values + (centres**2).sum(axis=1)
+            return [
+                first,
+                block(spread[0], "norms", 1, norms[:, None], max(of_spread, 2 * of_means) * norms, lost),
+            ]
+        if mixed.family == "diag":
+            values, lost = _above_floor(spreads, centres)
+            error = np.hypot(of_spread * _root_mean_square(values), 2 * of_means * _root_mean_square(centres**2))
+            return [first, block(spread[0], "squares", 1, values + centres**2, error, lost)]
+        products = unpack_lower(spreads) + centres[:, :, None] * centres[:, None, :]
+        own = block(spread[0], "features", 2, products, max(of_spread, 2 * of_means) * _root_mean_square(products))
+        return [first, replace(own, free_ridge=True)]
 
     def images(self) -> list[LinearBlock]:
         found, counts = field_of(self.message, "magnitude_mean"), self._known()
@@ -212,6 +270,11 @@ class _Reader:
         # A joint release over all classes noises the sums themselves, from which means are derived.
         lifted = scales * (factor if item.release.cells != ("all",) else 1.0)
         return LinearBlock(name, of, power, by_class, total, np.asarray(lifted), roundoff(item.values) * usual)
+
+
+def _root_mean_square(values: Matrix) -> Matrix:
+    """Of each row, over all that follows its first axis, shape (S,)."""
+    return np.asarray(np.sqrt(np.mean(values.reshape(len(values), -1) ** 2, axis=1)))
 
 
 def _above_floor(variances: Matrix, means: Matrix) -> tuple[Matrix, Matrix]:
