@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -12,14 +12,18 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.spectra import halved, magnitudes
+from fedassay.methods.fedpft.method import FedPFT
 from fedassay.mixtures.packed import pack_lower
+from fedassay.privacy.mechanisms import clip_features
 
 Matrix = NDArray[np.float64]
+MakeTask = Callable[..., MethodInput]
 CLASSES, WIDTH = 4, 5
 ORDER = np.array([3, 0, 1])
 """Classes that the sender has, in the order in which it sends them."""
@@ -194,9 +198,36 @@ def test_mixtures_of_several_components_are_sums_taken_together(
     assert np.all(first.rounding[ORDER] < max(4 * np.finfo(kind).eps, 1e-6) * size * 3)
 
 
-def test_noise_on_several_components_is_not_read() -> None:
-    noised = _message(_mixed("diag", (2, 2, 2)), {"mixture_means": _noised(0.1)})
-    assert {block.field for block in linear_blocks(noised, CLASSES)} == {"class_counts"}
+def test_noise_on_several_components_adds_up() -> None:
+    """A joint release noises the sums of each; others noise its mean, which counts by its share of the class."""
+    sent = _mixed("diag", (4, 1, 9))
+    joint, apart = (
+        {block.field: block for block in linear_blocks(_message(sent, {"mixture_means": release}), CLASSES)}[
+            "mixture_means"
+        ].noise
+        for release in (_noised(0.1), _noised(0.1, cells=("class/0",)))
+    )
+    np.testing.assert_allclose(joint[ORDER], 0.1 * np.sqrt([4, 1, 9]))
+    shares = np.split(sent["mixture_weights"], [4, 5])
+    counts = np.array([20, 30, 40])
+    np.testing.assert_allclose(
+        apart[ORDER], [0.1 * n * np.sqrt((own**2).sum()) for n, own in zip(counts, shares, strict=True)]
+    )
+
+
+@pytest.mark.parametrize(("components", "family"), [(3, "diag"), (5, "spherical")])
+def test_private_mixtures_are_off_by_what_is_said(components: int, family: str, make_task: MakeTask) -> None:
+    """DP-EM: sums over its components against those of clipped records, class by class."""
+    task = make_task(clients=1, records=600, epsilon=20.0)
+    method = FedPFT.model_validate({"components": components, "covariance": family, "counts": "noised"})
+    message = method.run(task).transcript.messages[0]
+    found = {block.field: block for block in linear_blocks(message, task.classes)}["means"]
+    client = task.clients[0]
+    clipped = clip_features(client.features.astype(np.float64))
+    sums = np.stack([clipped[client.labels == label].sum(axis=0) for label in range(task.classes)])
+    apart = np.sqrt(np.mean((found.total - sums) ** 2, axis=1)) / found.error
+    assert 0.8 < np.median(apart) < 1.2
+    assert np.max(apart) < 1.4
 
 
 def test_mean_magnitudes_are_a_sum_over_all_records() -> None:

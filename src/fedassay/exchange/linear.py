@@ -145,8 +145,7 @@ class _Reader:
         if len(mixed.components) != len(self.order) or not len(self.order):
             return []
         if (mixed.components > 1).any():
-            # Noise on components adds up by their number, which no field says of both fields.
-            return [] if noise_of(means[1]) or noise_of(spread[1]) else self._together(means, spread, mixed, known)
+            return self._together(means, spread, mixed, known)
         centres = means[1].values.astype(np.float64)
         first = self._block(means[0], "features", 1, self._spread(centres) * known[:, None], means[1], known)
         values = spread[1].values.astype(np.float64)
@@ -166,7 +165,10 @@ class _Reader:
         return [first, replace(block, free_ridge=True)]
 
     def _together(self, means: _Field, spread: _Field, mixed: Mixtures, known: Matrix) -> list[LinearBlock]:
-        """The components of each class, taken together: sums over its records, without noise."""
+        """The components of each class, taken together: sums over its records.
+
+        Noise was added to each component by itself, as DP-EM does in its last step.
+        """
         starts = np.concatenate([[0], np.cumsum(mixed.components)[:-1]])
         group = np.repeat(np.arange(len(mixed.components)), mixed.components)
         # As they were sent: what makes covariances definite again is no record's.
@@ -177,7 +179,7 @@ class _Reader:
         )
 
         def block(
-            name: str, of: Of, power: Literal[1, 2], values: Matrix, error: Matrix, lost: Matrix | float = 0.0
+            field: _Field, of: Of, power: Literal[1, 2], values: Matrix, error: Matrix, lost: Matrix | float = 0.0
         ) -> LinearBlock:
             """What components hold (S, ...), added up by class; off by `error` one by one, by `lost` all alike."""
             side = shares.reshape(-1, *(1,) * (values.ndim - 1))
@@ -188,9 +190,13 @@ class _Reader:
                 np.add.reduceat(shares * lost, starts),
             )
             whole = known.reshape(-1, *(1,) * (values.ndim - 1)) * self._spread(total)
-            return LinearBlock(name, of, power, True, whole, np.zeros(self.classes), known * self._spread(off))
+            # A joint release noises the sums of all components; others noise what is divided by their counts.
+            joint = field[1].release.cells == ("all",)
+            parts = mixed.components if joint else known[self.order] ** 2 * np.add.reduceat(shares**2, starts)
+            noise = self._spread(np.sqrt(parts)) * self._scales(field[1])
+            return LinearBlock(field[0], of, power, True, whole, noise, known * self._spread(off))
 
-        first = block(means[0], "features", 1, centres, of_means * _root_mean_square(centres))
+        first = block(means, "features", 1, centres, of_means * _root_mean_square(centres))
         if mixed.family == "spherical":
             usual = np.add.reduceat(shares * spreads, starts)[group]
             floored = spreads < _FLOORED * usual
@@ -199,14 +205,14 @@ class _Reader:
             norms = mixed.width * values + (centres**2).sum(axis=1)
             return [
                 first,
-                block(spread[0], "norms", 1, norms[:, None], max(of_spread, 2 * of_means) * norms, lost),
+                block(spread, "norms", 1, norms[:, None], max(of_spread, 2 * of_means) * norms, lost),
             ]
         if mixed.family == "diag":
             values, lost = _above_floor(spreads, centres)
             error = np.hypot(of_spread * _root_mean_square(values), 2 * of_means * _root_mean_square(centres**2))
-            return [first, block(spread[0], "squares", 1, values + centres**2, error, lost)]
+            return [first, block(spread, "squares", 1, values + centres**2, error, lost)]
         products = unpack_lower(spreads) + centres[:, :, None] * centres[:, None, :]
-        own = block(spread[0], "features", 2, products, max(of_spread, 2 * of_means) * _root_mean_square(products))
+        own = block(spread, "features", 2, products, max(of_spread, 2 * of_means) * _root_mean_square(products))
         return [first, replace(own, free_ridge=True)]
 
     def images(self) -> list[LinearBlock]:
@@ -248,6 +254,14 @@ class _Reader:
         whole[self.order] = values
         return whole
 
+    def _scales(self, item: MessageField) -> Matrix:
+        """Declared standard deviations of the noise on each class's part of a field, shape (C,)."""
+        scales = np.full(self.classes, noise_of(item))
+        declared = item.release.noise_scale if item.release.mechanism == "gaussian" else None
+        if declared is not None and len(declared) == len(self.order):
+            scales[self.order] = declared
+        return scales
+
     def _block(
         self,
         name: str,
@@ -261,10 +275,7 @@ class _Reader:
     ) -> LinearBlock:
         """A block whose entries are a field's, times a factor for each class."""
         size = self.classes if by_class else 1
-        scales = np.full(size, noise_of(item))
-        declared = item.release.noise_scale if item.release.mechanism == "gaussian" else None
-        if declared is not None and by_class and len(declared) == len(self.order):
-            scales[self.order] = declared
+        scales = self._scales(item) if by_class else np.full(size, noise_of(item))
         flat = total.reshape(size, -1)
         usual = np.sqrt(np.mean(flat**2, axis=1)) if flat.size else np.zeros(size)
         # A joint release over all classes noises the sums themselves, from which means are derived.
