@@ -11,7 +11,7 @@ random Fourier features it is none, and the records follow from the public map (
 It is the same with a regularised moment and ridge weights (AFL), with the inverse of that, with second moments of
 single classes (GH-OFL), through a public projection, with the sum over several clients under secure aggregation,
 with the difference of two messages of one sender (records that came or went between them), whatever the number
-that stayed; and, class by class, with means and full covariances (FedPFT with one component, CCVR).
+that stayed; and, class by class, with means and full covariances (CCVR, FedPFT with any number of components).
 
 Source: this project. Completely positive factorization by alternating projections is Groetzner and Duer 2020.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -128,13 +129,19 @@ def _class_moments(message: Message, order: Ints) -> Iterator[Target]:
 
 
 def class_targets(message: Message, order: Ints) -> Iterator[Target]:
-    """Means with full covariances: one Gram matrix a class, or a component of a whole number of records."""
+    """Means with full covariances: one Gram matrix a class, or a component of a whole number of records.
+
+    Components that share records are no sums of any, but all of a class together are those of its records
+    (`fedassay.exchange.linear`).
+    """
     means, covariances = message.of_kind("class_means"), message.of_kind("class_covariances")
-    counts = message.of_kind("class_counts")
+    counts, together = message.of_kind("class_counts"), []
     if means is None or covariances is None:
         means, covariances = message.of_kind("mixture_means"), message.of_kind("mixture_covariances")
         if counts is not None:
+            sizes, classes = counts, order
             counts, order = _by_component(message, counts, order)
+            together = list(_shared(message, sizes, classes, counts))
     if means is None or covariances is None or counts is None or covariances.ndim < 2:
         return
     noise = [
@@ -144,15 +151,16 @@ def class_targets(message: Message, order: Ints) -> Iterator[Target]:
     width = means.shape[1]
     if covariances.ndim == 2 and (width == 1 or covariances.shape[1] != width * (width + 1) // 2):
         return
-    for row, label in enumerate(order):
-        count = round(float(counts[row]))
-        if count < 1:
-            continue
-        mean, covariance = means[row].astype(np.float64), square(covariances[row])
+    whole = [
+        _Part(int(label), round(float(count)), mean.astype(np.float64), square(covariance))
+        for label, count, mean, covariance in zip(order, counts, means, covariances, strict=True)
+        if count >= 0.5
+    ]
+    for label, count, mean, sent in (*whole, *(() if any(noise) else together)):
         # Fewer records than features leave the covariance singular, but for a floor that the sender added.
-        spectrum = np.linalg.eigvalsh(covariance)
+        spectrum, covariance = np.linalg.eigvalsh(sent), sent
         if count <= width // 2:
-            covariance = covariance - float(np.median(spectrum[: width - count + 1])) * np.eye(width)
+            covariance = sent - float(np.median(spectrum[: width - count + 1])) * np.eye(width)
         unit, known = roundoff(covariances), (mean * count)[None]
         on_mean, on_spread = noise
         grams = [
@@ -160,13 +168,50 @@ def class_targets(message: Message, order: Ints) -> Iterator[Target]:
                 weight * covariance + count * np.outer(mean, mean),
                 known,
                 np.array([count]),
-                order[row : row + 1],
+                np.array([label]),
                 unit,
                 float(np.hypot(weight * on_spread, count * on_mean * np.linalg.norm(mean))),
             )
             for weight in ((count, count - 1) if count > 1 else (count,))
         ]
         yield Target(message.sender, f"round {message.round}, class {label}", tuple(grams), round=message.round)
+
+
+class _Part(NamedTuple):
+    """Mean and covariance, shapes (d,) and (d, d), of so many records of a class."""
+
+    label: int
+    records: int
+    mean: Matrix
+    covariance: Matrix
+
+
+def _shared(message: Message, counts: Matrix, order: Ints, own: Matrix) -> Iterator[_Part]:
+    """Classes of which components share records, each as the mean and covariance of all of its own.
+
+    Args:
+        message: With mixtures.
+        counts: Records of each class, shape (P,).
+        order: Classes, shape (P,).
+        own: Records of each component, 0 where it shares them, shape (S,).
+    """
+    parts, weights = message.of_kind("component_counts"), message.of_kind("mixture_weights")
+    means, covariances = message.of_kind("mixture_means"), message.of_kind("mixture_covariances")
+    if parts is None or weights is None or means is None or covariances is None or len(own) != len(means):
+        return
+    group = np.repeat(np.arange(len(parts)), parts.astype(np.int64))
+    for place, label in enumerate(order):
+        rows = np.flatnonzero(group == place)
+        count = round(float(counts[place]))
+        if len(rows) < 2 or count < 1 or (own[rows] > 0).all() or covariances.ndim < 2:
+            continue
+        shares = weights[rows].astype(np.float64)
+        shares /= shares.sum()
+        centres = means[rows].astype(np.float64)
+        mean = shares @ centres
+        apart = centres - mean
+        within = sum(share * square(covariances[row]) for share, row in zip(shares, rows, strict=True))
+        yield _Part(int(label), count, mean, within + (shares[:, None] * apart).T @ apart)
 
 
 def _by_component(message: Message, counts: Matrix, order: Ints) -> tuple[Matrix, Ints]:

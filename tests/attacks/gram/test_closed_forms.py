@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.exchange.gram import measure
 from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
-from fedassay.exchange.release import exact
+from fedassay.exchange.release import Release, exact
 from fedassay.exchange.ridge import regularised
 from fedassay.exchange.statistics import gram_of
 from fedassay.exchange.view import ThreatModel, View, view
@@ -181,7 +182,29 @@ def test_components_of_few_records_with_full_covariances_give_their_records() ->
     assert (result.vectors[0].labels == 1).all()
 
 
-def test_components_of_no_whole_number_of_records_are_left_alone() -> None:
+def test_components_that_share_records_give_them_all_together() -> None:
+    """A step of maximisation under any shares: neither component is a sum of records, both together are."""
+    features, _ = sparse(8)
+    shares = np.random.default_rng(5).dirichlet((1, 1), len(features))
+    sizes = shares.sum(axis=0)
+    means = (shares.T @ features) / sizes[:, None]
+    apart = features[:, None] - means
+    covariances = np.einsum("nk,nki,nkj->kij", shares, apart, apart) / sizes[:, None, None]
+    fields: dict[FieldKind, Matrix] = {
+        "class_ids": np.array([1.0]),
+        "class_counts": np.array([8.0]),
+        "component_counts": np.array([2.0]),
+        "mixture_weights": sizes / 8,
+        "mixture_means": means,
+        "mixture_covariances": pack_lower(covariances + 1e-4 * np.eye(features.shape[1])),
+    }
+    assert np.all(np.abs(sizes - np.rint(sizes)) > 0.05)
+    result = attacked(sent(fields))
+    assert errors(vectors(result), features).max() < 1e-3
+    assert (result.vectors[0].labels == 1).all()
+
+
+def test_components_of_no_whole_number_of_records_are_left_alone_under_noise() -> None:
     features, _ = sparse(8)
     fields: dict[FieldKind, Matrix] = {
         "class_ids": np.array([1.0]),
@@ -191,5 +214,17 @@ def test_components_of_no_whole_number_of_records_are_left_alone() -> None:
         "mixture_means": features[:2],
         "mixture_covariances": pack_lower(np.stack([np.eye(features.shape[1])] * 2)),
     }
-    message = sent(fields)
+    message = noised(sent(fields))
     assert not targets(View((message,), CLASSES, ThreatModel()), gamma=None, differences=False)
+
+
+def noised(message: Message) -> Message:
+    """The same message, whose means are said to be noised."""
+    release = Release(
+        mechanism="gaussian", adjacency="add_remove", noise_scale=(0.1,), sensitivity=(1.0,), cells=("all",)
+    )
+    fields = {
+        name: replace(item, release=release) if item.kind == "mixture_means" else item
+        for name, item in message.fields.items()
+    }
+    return replace(message, fields=fields)
