@@ -55,7 +55,7 @@ def few_releases(planned: Planned, key: str, releases: int) -> str:
 
     found = []
     for claim in planned.claims:
-        if releases and not decides(claim, releases):
+        if 0 < releases < _MOST and not decides(claim, releases):
             enough = next((n for n in _doubled(releases) if decides(claim, n)), None)
             would = "no number of them would" if enough is None else f"{enough} would do"
             found.append(f"{key} is {releases}, which refutes nothing up to twice epsilon {claim[0]:g}; {would}")
