@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-wheel test-flower test-mlflow mutants faults check docs format bench bench-full clean
+.PHONY: quickstart test test-long test-slow test-wheel test-flower test-mlflow mutants faults check docs format bench bench-full clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -17,6 +17,10 @@ quickstart: $(STAMP)
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# What takes seconds a test, which `make test` leaves out; CI runs both.
+test-long: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "long and not slow"
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

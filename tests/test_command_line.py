@@ -68,6 +68,7 @@ def test_completion_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert {line.partition(",")[2] for line in capsys.readouterr().out.split()} == {"compare", "completion"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("args", "says", "next_step"),
     [

@@ -146,6 +146,7 @@ for line in listed.splitlines():
 """
 
 
+@pytest.mark.long
 def test_no_process_outlives_a_run_and_its_folder_can_be_used_again(tmp_path: Path) -> None:
     """The process that a claim's questions are forked from held the folder's lock, and a copy of all data."""
     private = {**PLAN, "privacy": {"epsilon": 2}, "audits": ["dp_claim"], "attacks": []}

@@ -26,6 +26,7 @@ def _sum(scale: float) -> Mechanism:
     return release
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("scale", "refuted"), [(0.0, True), (0.1, True), (5.0, False)])
 def test_a_claim_is_held_against_the_worst_neighbour(tmp_path: Path, scale: float, refuted: bool) -> None:
     """Scale 5 at sensitivity 1 gives epsilon 0.9 at delta 1e-5; scale 0.1 more than 70."""
@@ -39,6 +40,7 @@ def test_a_claim_is_held_against_the_worst_neighbour(tmp_path: Path, scale: floa
     assert "code that behaves otherwise when it is audited" in said
 
 
+@pytest.mark.long
 def test_memory_between_runs_is_said(tmp_path: Path) -> None:
     calls: list[int] = []
 

@@ -45,6 +45,7 @@ def _honest_by_the_system() -> Mechanism:
     return lambda records: {"total": _sum(records) + np.random.default_rng().normal(0, SCALE, 6)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [_honest, _honest_by_the_system])
 def test_an_honest_mechanism_is_said_to_do_nothing_of_it(make: Callable[[], Mechanism], tmp_path: Path) -> None:
     found = _found(make(), tmp_path)
@@ -53,6 +54,7 @@ def test_an_honest_mechanism_is_said_to_do_nothing_of_it(make: Callable[[], Mech
     assert any(clause.startswith("Runs: in this process and in new ones") for clause in found.clauses)
 
 
+@pytest.mark.long
 def test_noise_from_the_second_call_on_is_no_noise_of_the_first(tmp_path: Path) -> None:
     """A call counter: what is sent first, as in use, is exact; an auditor who calls again sees noise."""
     calls: list[int] = []
@@ -67,6 +69,7 @@ def test_noise_from_the_second_call_on_is_no_noise_of_the_first(tmp_path: Path) 
     assert any(trick.startswith("Calls:") for trick in found.tricks)
 
 
+@pytest.mark.long
 def test_noise_in_the_first_calls_alone_is_found_in_later_ones(tmp_path: Path) -> None:
     calls: list[int] = []
     rng = np.random.default_rng(3)
@@ -78,6 +81,7 @@ def test_noise_in_the_first_calls_alone_is_found_in_later_ones(tmp_path: Path) -
     assert any(trick.startswith("Calls:") for trick in _found(release, tmp_path).tricks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("system", [False, True])
 def test_what_is_kept_of_records_between_calls_is_found(system: bool, tmp_path: Path) -> None:
     kept: list[Array] = []
@@ -92,6 +96,7 @@ def test_what_is_kept_of_records_between_calls_is_found(system: bool, tmp_path: 
     assert any(trick.startswith("Memory:") for trick in _found(release, tmp_path).tricks)
 
 
+@pytest.mark.long
 def test_data_that_are_recognised_are_told_from_their_neighbours(tmp_path: Path) -> None:
     """Honest noise for everybody but the data that it knows."""
     known, rng = zlib.crc32(_records().tobytes()), np.random.default_rng(3)
@@ -105,6 +110,7 @@ def test_data_that_are_recognised_are_told_from_their_neighbours(tmp_path: Path)
     assert found.observed > 1
 
 
+@pytest.mark.long
 def test_canaries_that_are_recognised_leave_the_real_neighbours(tmp_path: Path) -> None:
     """Records beyond what the data hold are left out: the sum moves by others, of which noise is far too small."""
     rng, largest = np.random.default_rng(3), _records().max(axis=0)
@@ -118,6 +124,7 @@ def test_canaries_that_are_recognised_leave_the_real_neighbours(tmp_path: Path) 
     assert "corner" not in found.worst.words
 
 
+@pytest.mark.long
 def test_records_in_the_last_bits_of_noise_are_found(tmp_path: Path) -> None:
     rng, held = np.random.default_rng(3), (_records()[0] * 255).astype(np.uint64)
 
@@ -128,6 +135,7 @@ def test_records_in_the_last_bits_of_noise_are_found(tmp_path: Path) -> None:
     assert any(trick.startswith("Low-order bits:") for trick in _found(release, tmp_path).tricks)
 
 
+@pytest.mark.long
 def test_a_generator_that_the_records_choose_draws_no_noise(tmp_path: Path) -> None:
     def release(records: Array) -> dict[str, Array]:
         rng = np.random.default_rng(zlib.crc32(records.tobytes()))

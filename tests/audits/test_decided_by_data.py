@@ -34,6 +34,8 @@ from fedassay.reports.gate.policy import load_policy
 from fedassay.support import errors
 from fedassay.support.errors import NotRunError, Why
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 _RNG = random.Random(0)
 

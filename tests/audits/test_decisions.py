@@ -11,6 +11,7 @@ from fedassay.audits.stats.permutation import gap
 from fedassay.support.seeds import Seeds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "top"), [(6, 6), (10, 10), (12, 4), (40, 40), (60, 20), (200, 20)])
 @pytest.mark.parametrize("tests", [1, 6, 40])
 def test_of_pairs(n: int, top: int, tests: int) -> None:
@@ -29,6 +30,7 @@ def test_of_pairs(n: int, top: int, tests: int) -> None:
     assert any(answers) or 2.0**-n > 0.05 / tests
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "m", "share"), [(30, 30, 1.0), (50, 80, 0.2), (200, 40, 0.1), (20, 300, 0.05)])
 @pytest.mark.parametrize("tests", [1, 6, 40])
 def test_of_two_groups(n: int, m: int, share: float, tests: int) -> None:

@@ -229,6 +229,7 @@ _FAMILIES = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", _FAMILIES.split())
 def test_features_of_every_family_are_the_classifiers_input(name: str) -> None:
     """The width found by running is the width the last layer was built to read."""

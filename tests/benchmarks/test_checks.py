@@ -258,6 +258,7 @@ def test_the_sweep_has_24_cells(tmp_path: Path) -> None:
     assert len(load_scenario(tmp_path / "plan.yaml", ()).cells) == 24
 
 
+@pytest.mark.long
 def test_dp_sgd_observed_gives_every_number_and_none_is_above_the_truth() -> None:
     module = script("dp_sgd_observed")
     found = module.observed(1.0, steps=10, canaries=1000, runs=2, repeats=3)

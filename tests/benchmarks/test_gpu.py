@@ -153,6 +153,7 @@ def test_the_whole_path_on_a_cpu(tmp_path: Path) -> None:
 # The papers' experiments.
 
 
+@pytest.mark.long
 def test_the_dry_run_of_the_papers_steps_fits_a_card_and_half_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     papers = script("gpu_papers")
     rows = papers.dry_run(papers.LEASE)

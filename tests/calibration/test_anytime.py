@@ -43,6 +43,7 @@ def _ever(draw: object, parameter: float, runs: int, confidence: float = 0.95) -
     return fallen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("draw", "parameter"), [(_randomised_response, CLAIMED), (_normals, mu_of(1.0, DELTA))])
 def test_true_claims_fall_no_oftener_than_the_error_allows(draw: object, parameter: float) -> None:
     assert _ever(draw, parameter, 40) <= 6

@@ -63,6 +63,7 @@ def _kept(alarms: int, runs: int) -> bool:
     return bool(binom.sf(alarms - 1, runs, 0.05) > 1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("null", NULLS)
 def test_false_alarms_of_some_runs(make: Make, null: Null) -> None:
     assert _kept(_false_alarms(make, null, 30), 30)
@@ -81,6 +82,7 @@ def _gains(rng: np.random.Generator, size: int, told: float, imputed: float, non
     return Guessed(sides[0], sides[1], sides[2], 1, Seeds(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("told", "imputed", "non_members"), [(0.7, 0.5, 0.5), (0.5, 0.5, 0.5), (0.98, 0.9, 0.6), (0.6, 0.9, 0.55)]
 )

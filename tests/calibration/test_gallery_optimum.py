@@ -85,6 +85,7 @@ def drawn(rng: np.random.Generator, count: int, sent: str, noise: float) -> tupl
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", SENT)
 @pytest.mark.parametrize("noise", [1.5, 4.0])
 @pytest.mark.parametrize("count", [5, 12, 20])
@@ -107,6 +108,7 @@ def test_the_enumeration_is_that_of_all_memberships() -> None:
     assert np.abs(enumerated(design, told) - weight @ choices / weight.sum()).max() < 1e-12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", SENT)
 def test_the_lower_bound_is_never_above_the_ceiling(sent: str) -> None:
     """20 seeds of the joint test, each against what the noise allows for the record of the longest sums."""

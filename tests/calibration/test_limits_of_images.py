@@ -36,6 +36,7 @@ def _scored(size: int, top: int, *, leaking: bool, rng: np.random.Generator) -> 
     return Pairs(*_trials(np.full(size, leaking), rng), top=top)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "top", "trials", "controls"),
     [(120, 120, 1000, 1), (200, 20, 1000, 1), (120, 120, 150, 20), (200, 20, 150, 20), (400, 400, 100, 20)],
@@ -73,6 +74,7 @@ def _images(count: int, rng: np.random.Generator) -> Images:
     return (200 * np.exp(-squares / 4) + 30 + texture).clip(0, 255).astype(np.uint8)[..., None]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("trials", "controls"), [(60, 1), (25, 6)])
 def test_sets(trials: int, controls: int) -> None:
     """The pool is put together anew: found through the audit's own matching and its two tests."""

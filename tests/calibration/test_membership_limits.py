@@ -84,6 +84,7 @@ def test_a_shift_of_all_members_at_the_limit_is_found() -> None:
     assert found(0.5 + (limit.shift - 0.5) / 3) < 0.6
 
 
+@pytest.mark.long
 def test_more_than_a_claim_at_the_limit_is_found() -> None:
     allowed = Allowed(0.5, 1e-5, "(0.5, 1e-05)")
     limit = limit_for(Size(300, 300, TESTS, allowed))

@@ -59,6 +59,7 @@ def _scored(seed: int, leak: float, *, shared: bool) -> tuple[dict[str, Matrix],
     }, members
 
 
+@pytest.mark.long
 def test_a_release_that_says_nothing_is_rejected_as_often_as_the_level_says() -> None:
     rejected: Counter[str] = Counter()
     for seed in range(_RUNS):

@@ -137,6 +137,7 @@ def _bound(mu: float, count: int, seed: int, pairs: tuple[int, ...] = PAIRS, con
     return found.epsilon
 
 
+@pytest.mark.long
 def test_silent_on_noise_and_below_the_truth() -> None:
     silent = np.array([_bound(0.0, 400, seed) for seed in range(150)])
     assert np.mean(silent > 0) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 150)

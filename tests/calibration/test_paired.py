@@ -122,6 +122,7 @@ def test_smallest_p_of_groups_is_stated() -> None:
     assert gap(rng.random(50), rng.random(50), rng).smallest == pytest.approx(1 / 2001)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [5, 20, 100])
 def test_an_area_below_one_half_is_flagged_at_its_level(n: int) -> None:
     rng, runs = np.random.default_rng(n), 1000

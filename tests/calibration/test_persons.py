@@ -103,6 +103,7 @@ RATES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("units", [5, 10, 20, 50])
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("rates", RATES)

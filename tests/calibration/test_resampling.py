@@ -32,6 +32,7 @@ def test_a_null_difference_of_means_seldom_passes(tests: int) -> None:
     assert passed / 400 <= 0.05 / tests + 3 * np.sqrt(0.05 / tests / 400)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
 @pytest.mark.parametrize("tests", [1, 20])
 def test_few_rows_pass_no_oftener_than_many(n: int, tests: int) -> None:

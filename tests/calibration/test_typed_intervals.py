@@ -37,6 +37,7 @@ def least(runs: int) -> float:
     return LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / runs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [5, 20, 100])
 @pytest.mark.parametrize("law", BOUNDED)
 def test_betting_covers_the_mean_of_a_known_range(law: str, n: int) -> None:

@@ -133,6 +133,7 @@ def _run_action(repository: Repository, **inputs: str) -> tuple[int, dict[str, s
     return done.returncode, dict(line.split("=", 1) for line in written), said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", _CODES)
 def test_the_action_ends_as_check_does(policy: str, repository: Repository) -> None:
     code, outputs, said = _run_action(repository, plan="plan.yaml", policy=f"{policy}.yaml")
@@ -143,6 +144,7 @@ def test_the_action_ends_as_check_does(policy: str, repository: Repository) -> N
     assert "fedcgs" in (repository.folder.parent / "summary").read_text()
 
 
+@pytest.mark.long
 def test_the_action_verifies_a_finished_run(repository: Repository) -> None:
     assert _run_action(repository, plan="plan.yaml", policy="kept.yaml")[0] == 0
     assert _run_action(repository, policy="kept.yaml")[0] == 0
@@ -154,6 +156,7 @@ def test_the_action_verifies_a_finished_run(repository: Repository) -> None:
     assert (code, "report.html does not follow from the record" in said) == (1, True)
 
 
+@pytest.mark.long
 def test_the_action_fails_where_something_became_worse(repository: Repository) -> None:
     assert _run_action(repository, plan="plan.yaml", policy="kept.yaml", output="accepted")[0] == 0
     weaker = _PLAN.replace("epsilon: 2,", "epsilon: 2.9,")
@@ -163,6 +166,7 @@ def test_the_action_fails_where_something_became_worse(repository: Repository) -
     assert "✖ worse: fedcgs: ε went from 2 (one record added or removed) to 2.9" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
@@ -216,6 +220,7 @@ def _recipe_steps() -> list[dict[str, Any]]:
     return steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["kept", "broken"])
 def test_the_recipe_runs_in_somebody_elses_repository(policy: str, repository: Repository) -> None:
     (job,) = RECIPE["jobs"].values()
@@ -246,6 +251,7 @@ def test_the_recipe_names_this_version_and_the_tested_torch() -> None:
         assert mentioned in {"assay.sarif", "assay.xml", "assay/record.json", "assay/report.html"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("attacks", "waived", "code"), [("[message_algebra]", "", 0), ("[]", "", 2), ("[]", "coverage: any", 0)]
 )
@@ -291,7 +297,7 @@ def test_ci_runs_what_contributing_says() -> None:
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     run = [line for line in lines if line.startswith("make ")]
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert run == ["make check", "make test"]
+    assert run == ["make check", "make test", "make test-long"]
     assert all(f"`{line}`" in contributing.partition("Before a release")[0] for line in run)
     assert {name for name in re.findall(r"`make ([\w-]+)`", contributing)} <= set(targets)
 
@@ -447,6 +453,7 @@ def test_the_containers_context_has_everything_that_it_builds_from() -> None:
     assert needed | rooms <= context
 
 
+@pytest.mark.long
 @pytest.mark.wheel
 def test_the_containers_context_builds(tmp_path: Path) -> None:
     for name in _context():

@@ -77,6 +77,7 @@ def test_some_audit_judges_every_kind_that_an_attack_gives(name: str) -> None:
     assert set(attack_facts(name).gives) <= judged
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", AUDITS)
 def test_what_an_audit_declares_is_read_without_importing_it(name: str) -> None:
     """Reports read it, and must not wait for networks to be imported."""

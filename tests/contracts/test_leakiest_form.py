@@ -132,6 +132,7 @@ def _area(generator: ScoringGenerator, members: Records, others: Records) -> flo
     return area
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [param for param in EXPOSES if not param.marks])
 def test_what_is_sent_is_of_the_same_form(name: str, make_task: MakeTask) -> None:
     task = make_task(clients=2, records=40)

@@ -55,6 +55,7 @@ def _run(name: str, task: MethodInput, parameters: dict[str, dict[str, object]] 
     return outcome
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_a_plain_run(name: str, make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     task = make_task()
@@ -83,6 +84,7 @@ def _measured(folder: Path, down: int) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors")) - down
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_the_same_seed_gives_the_same_bytes_wherever_they_wait(
     name: str, make_task: Callable[..., MethodInput], tmp_path: Path

@@ -155,6 +155,7 @@ def messages(outcome: Outcome) -> list[dict[str, Any]]:
     return [{name: f.values for name, f in message.fields.items()} for message in outcome.transcript.messages]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("private", [False, True], ids=["plain", "private"])
 @pytest.mark.parametrize(("name", "given"), METHODS, ids=lambda x: x if isinstance(x, str) else "-".join(x))
 def test_methods(name: str, given: dict[str, Any], private: bool, make_task: MakeTask, on_both: OnBoth) -> None:
@@ -285,6 +286,7 @@ def test_dropout_draws_on_the_gpu(make_task: MakeTask, on_both: OnBoth) -> None:
     same(there, again)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(GENERATORS))
 @pytest.mark.parametrize("private", [False, True], ids=["plain", "private"])
 def test_generators(name: str, private: bool, make_task: MakeTask, on_both: OnBoth) -> None:

@@ -80,6 +80,7 @@ def _json(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "name", "summary"),
     [
@@ -104,6 +105,7 @@ def test_it_is_estimated(toy: tuple[Command, Path]) -> None:
     assert found["remarks"] == []
 
 
+@pytest.mark.long
 def test_it_is_in_the_schema_of_plans(toy: tuple[Command, Path]) -> None:
     validator = jsonschema.Draft202012Validator(_json(toy[0]("schema", "plan")))
     validator.validate(PLAN)
@@ -130,6 +132,7 @@ def test_it_runs_and_its_attack_is_judged_by_the_audits_of_its_kind(toy: tuple[C
     assert found["toy_small_classes", "toy_alone"]["verdict"] == "leak"
 
 
+@pytest.mark.long
 def test_its_vectors_are_a_leak_where_they_are_records(toy: tuple[Command, Path]) -> None:
     command, folder = toy
     done = command("run", "plan.yaml", "-o", "exact", "--quiet", "--set", "methods.0.toy_sums.scale=1")
@@ -139,6 +142,7 @@ def test_its_vectors_are_a_leak_where_they_are_records(toy: tuple[Command, Path]
     assert judged["verdict"] == "leak", judged["reason"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [1, 3])
 def test_its_claim_is_sound_under_noise(scale: float, toy: tuple[Command, Path]) -> None:
     command, folder = toy
@@ -167,6 +171,7 @@ def test_it_is_reported_in_its_own_words(toy: tuple[Command, Path]) -> None:
     assert "Classes of one record, of all classes." in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("bound", "code"), [(0.0, 1), (1.0, 0)])
 def test_a_policy_bounds_its_metric(bound: float, code: int, toy: tuple[Command, Path]) -> None:
     policy = {"name": "p", "maximum": {"toy_share": bound}, "must_conclude": ["toy_small_classes"]}
@@ -186,6 +191,7 @@ def test_its_rule_is_in_sarif(toy: tuple[Command, Path]) -> None:
     assert {"id": "CWE-359"} in run["taxonomies"][0]["taxa"]
 
 
+@pytest.mark.long
 def test_a_report_of_its_run_needs_it_no_more(toy: tuple[Command, Path], tmp_path: Path) -> None:
     """The record names an audit that nobody here has installed: it still renders."""
     shutil.copytree(toy[1] / "out", tmp_path / "out")
@@ -196,6 +202,7 @@ def test_a_report_of_its_run_needs_it_no_more(toy: tuple[Command, Path], tmp_pat
     assert "Toy small classes" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_the_suite_of_the_pretended_gpu_takes_it_in(toy: tuple[Command, Path]) -> None:
     suite = str(ROOT / "tests" / "contracts" / "test_on_gpu.py")
     options = ("-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"))
@@ -249,6 +256,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Command, Path]:
     return _command(folder / "site", folder), folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["methods", "attacks", "audits", "datasets"])
 def test_a_list_names_every_broken_package_once_and_lists_the_others(
     what: str, broken: tuple[Command, Path]
@@ -266,6 +274,7 @@ def test_a_list_names_every_broken_package_once_and_lists_the_others(
     ] in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("key", "name"),
     [
@@ -287,6 +296,7 @@ def test_a_plan_that_names_one_ends_in_one_message(key: str, name: str, broken: 
     assert name in done.stderr
 
 
+@pytest.mark.long
 def test_everything_else_works_beside_them(broken: tuple[Command, Path]) -> None:
     command, folder = broken
     plan = {

@@ -230,6 +230,7 @@ def _of_field(tape: Tape, message: Message, name: str, release: Release, cell: s
     return [entry for key, entry in tape.draws.items() if belongs(key)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_noised_field_has_draws_of_its_scale(case: Case, make_task: MakeTask) -> None:
     task, outcome, tape = _first(case, make_task)
@@ -266,6 +267,7 @@ def test_every_noised_field_has_draws_of_its_scale(case: Case, make_task: MakeTa
             np.testing.assert_array_equal(entry.out, _recomputed(entry, task.noise))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [case for case in CASES if case.honest], ids=str)
 def test_a_transcript_follows_from_the_releases_alone(case: Case, make_task: MakeTask) -> None:
     task, first, tape = _first(case, make_task, last=case.trained)
@@ -298,6 +300,7 @@ def test_what_leaves_beside_the_releases_changes_the_transcript(case: Case, make
     assert replay.faults or _sent(other.transcript) != _sent(first.transcript)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", HONEST, ids=str)
 def test_runs_that_differ_share_no_noise(case: Case, make_task: MakeTask) -> None:
     """Streams of clients, rounds, steps, seeds, epsilons, records and parameters have unlike identities."""

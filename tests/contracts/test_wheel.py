@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("methods", "attacks", "audits", "reports", "configs")
 
-pytestmark = pytest.mark.wheel
+pytestmark = [pytest.mark.wheel, pytest.mark.long]
 
 
 def _run(*command: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

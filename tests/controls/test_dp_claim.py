@@ -71,6 +71,7 @@ def scale_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])
 def test_whole_mechanisms_pass(judge: Callable[..., Finding], epsilon: float) -> None:
     found = judge(epsilon, replays=None)
@@ -78,6 +79,7 @@ def test_whole_mechanisms_pass(judge: Callable[..., Finding], epsilon: float) ->
     assert controls_pass(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])
 @pytest.mark.parametrize("factor", [0.3, 0.8])
 def test_too_little_noise_is_unsound_although_the_ledger_is_content(

@@ -220,6 +220,7 @@ def _dealt_anew(task: MethodInput, seed: int) -> MethodInput:
     return replace(task, clients=clients, test=take("test", usable[48:]))
 
 
+@pytest.mark.long
 def test_under_noise_nothing_is_a_leak(make_task: MakeTask, make_context: MakeContext, tmp_path: Path) -> None:
     """Seeds fixed before any was run. One flagged negative control (of six at a level of 0.4 %) is bad luck."""
     verdicts = []

@@ -254,6 +254,7 @@ def test_records_that_weigh_differently_do_not_fail_the_negative_control(
     assert controls_hold(finding)
 
 
+@pytest.mark.long
 def test_many_real_records_are_held_against_the_claim_by_the_one_that_is_protected_least(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
@@ -541,6 +542,7 @@ def test_cells_that_differ_in_epsilon_share_the_control(make_task: MakeTask, mak
     assert runs == [20, 20]
 
 
+@pytest.mark.long
 def test_exact_releases_are_differenced_against_their_own_shape(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:

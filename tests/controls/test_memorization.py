@@ -228,6 +228,7 @@ def wrong_range(images: Images) -> Generator:
     return Drawing((images.astype(np.float64) / 255).astype(np.uint8))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", [constant, mean, noise, wrong_range])
 def test_a_broken_sampler_is_inconclusive(
     sampler: Callable[[Images], Generator], make_task: MakeTask, make_context: MakeContext, tmp_path: Path
@@ -266,6 +267,7 @@ def test_a_broken_search_is_inconclusive(
     assert finding.verdict == "inconclusive", finding.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [0, 4])
 def test_a_small_control_role_is_said(
     size: int, make_task: MakeTask, make_context: MakeContext, tmp_path: Path
@@ -291,6 +293,7 @@ def test_a_view_without_generators_is_not_audited(
         QUICK.assess(None, context)
 
 
+@pytest.mark.long
 def test_generators_of_a_method_are_overfitted_through_its_own_run(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def test_larger_clients_than_the_control_role_are_not_concluded_about(
     assert finding.verdict == "leak", "what came back is a leak whatever could be controlled"
 
 
+@pytest.mark.long
 def test_noised_clients_are_concluded_about_by_size(make_task: MakeTask, make_context: MakeContext) -> None:
     """A client too large to be factored without noise leaves open what is known of smaller ones, and is named."""
     task = make_task(clients=3, records=270, epsilon=1.0)

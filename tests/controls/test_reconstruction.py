@@ -215,6 +215,7 @@ def test_singletons_are_a_leak(make_task: Callable[..., MethodInput], tmp_path: 
     assert found["oracle"].verdict == "leak", found["oracle"].reason
 
 
+@pytest.mark.long
 def test_fresh_records_cry_wolf_no_more_often_than_said(
     make_task: Callable[..., MethodInput], tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def findings(context: AuditContext, invert: Invert, **changes: Any) -> dict[str 
     return {finding.selection: finding for finding in audit.assess(result, own)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("invert", [garbage, average])
 @pytest.mark.parametrize("method", [FedCGS(), FedPFT(components=3)])
 def test_garbage_from_the_methods_own_vectors_is_no_answer(

@@ -215,6 +215,7 @@ def test_features_in_place_of_a_backbone_give_what_the_backbone_gives(tmp_path: 
     assert read.record.cells[0].utility == computed.record.cells[0].utility
 
 
+@pytest.mark.long
 def test_what_needs_images_says_so_and_the_rest_is_audited(tmp_path: Path) -> None:
     labels = np.arange(240) % 3
     features = np.maximum(_RNG.normal(size=(240, 6)) + np.eye(3, 6)[labels], 0).astype(np.float32)

@@ -23,6 +23,7 @@ PLAN: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_a_second_run_in_a_process_is_judged_where_no_method_ran(tmp_path: Path) -> None:
     first = fedassay.run(PLAN, tmp_path / "first").record
     assert not can_be_apart()

@@ -55,6 +55,7 @@ def _fingerprint(out: Path) -> str:
     return found
 
 
+@pytest.mark.long
 def test_the_same_record_from_a_cold_a_warm_and_foreign_caches(tmp_path: Path, comparable: Comparable) -> None:
     cold = run(tmp_path, "cold", "own")
     assert comparable(run(tmp_path, "warm", "own")) == comparable(cold)

@@ -77,6 +77,7 @@ def search_for(roles: Roles) -> canaries.Canaries:
     return canaries.Canaries({role: getattr(roles, role).images for role in get_args(Role)})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backbone", _BACKBONES)
 def test_a_redacted_run_leaves_no_image_of_anybody(tmp_path: Path, backbone: str) -> None:
     search = search_for(plant(tmp_path, backbone))
@@ -89,6 +90,7 @@ def test_a_redacted_run_leaves_no_image_of_anybody(tmp_path: Path, backbone: str
     assert set(map(tuple, canaries.stated(cache).values())) <= {("public",)}
 
 
+@pytest.mark.long
 def test_the_search_finds_what_an_ordinary_run_leaves_and_drop_removes_it(tmp_path: Path) -> None:
     roles = plant(tmp_path, "pixels")
     search = search_for(roles)
@@ -104,6 +106,7 @@ def test_the_search_finds_what_an_ordinary_run_leaves_and_drop_removes_it(tmp_pa
     assert canaries.stated(cache) == {}
 
 
+@pytest.mark.long
 def test_public_entries_depend_on_public_records_alone(tmp_path: Path) -> None:
     """Other images in every other role leave the same public entries, byte for byte."""
     kept = []

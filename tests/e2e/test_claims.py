@@ -13,6 +13,8 @@ from fedassay.cli import cli
 from fedassay.execution.apart import forget_runs
 from fedassay.records.record import CellRecord, RunRecord, load_record
 
+pytestmark = pytest.mark.long
+
 PLAN = """
 name: claims
 data:

@@ -67,6 +67,7 @@ def _there(name: str) -> bool:
     return shutil.which(name) is not None or importlib.util.find_spec(name) is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", _pages())
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     programs = tmp_path / "bin"

@@ -15,6 +15,8 @@ import pytest
 
 from fedassay.records.record import load_record
 
+pytestmark = pytest.mark.long
+
 Comparable = Callable[[Path], dict[str, Any]]
 
 # Runs the command line in an interpreter of its own; HOOK breaks it at a chosen place.

@@ -24,6 +24,8 @@ from fedassay.plan.resolve import load_scenario
 from fedassay.records.record import load_record
 from fedassay.support.progress import SILENT
 
+pytestmark = pytest.mark.long
+
 PLAN = """
 name: private
 seeds: [0]

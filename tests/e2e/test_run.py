@@ -95,6 +95,7 @@ def test_raw_features_leak_and_both_controls_hold(run: Path) -> None:
     assert not whole.controls.negative.flagged
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_record_for_any_number_of_workers(
     plan: Path, run: Path, tmp_path: Path, comparable: Comparable
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_resumed_run_may_be_given_other_resources_but_no_other_plan(plan: Path
     assert "another plan" in other.stderr
 
 
+@pytest.mark.long
 def test_kill_9_leaves_no_record_and_resume_ends_with_the_same(
     plan: Path, run: Path, comparable: Comparable
 ) -> None:
@@ -134,6 +136,7 @@ def test_kill_9_leaves_no_record_and_resume_ends_with_the_same(
     assert comparable(out) == comparable(run)
 
 
+@pytest.mark.long
 def test_ctrl_c_is_one_line_and_resumable(plan: Path) -> None:
     out = plan.parent / "stopped"
     hook = (
@@ -149,6 +152,7 @@ def test_ctrl_c_is_one_line_and_resumable(plan: Path) -> None:
     assert list((out / ".cells").glob("*.json"))
 
 
+@pytest.mark.long
 def test_one_failing_cell_does_not_lose_the_others(plan: Path) -> None:
     out = plan.parent / "failing"
     hook = (

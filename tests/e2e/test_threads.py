@@ -12,6 +12,8 @@ import yaml
 
 from fedassay.records.record import load_record
 
+pytestmark = pytest.mark.long
+
 PLAN = {
     "name": "threads",
     "seeds": [0],

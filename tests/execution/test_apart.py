@@ -169,6 +169,7 @@ assert "torch._dynamo" not in first, first
 """
 
 
+@pytest.mark.long
 def test_no_question_imports_what_an_optimiser_brings_with_it() -> None:
     """It would take a second of each; and none can tell by it whether others were asked before."""
     found = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=False)
@@ -220,6 +221,7 @@ def test_a_plans_method_is_rehearsed_on_its_own_records(tmp_path: Path, monkeypa
     assert [(each.epsilon, each.delta) for each in accounting.CALIBRATED] == [(4.0, 1e-3)]
 
 
+@pytest.mark.long
 def test_only_the_first_run_shows_its_progress(tmp_path: Path) -> None:
     """Every rerun said "heads 0 of 6" on the console, and wrote to the sockets of a notebook's kernel."""
     scenario, cell = _private(tmp_path)
@@ -248,6 +250,7 @@ for number in range(2):
 """
 
 
+@pytest.mark.long
 def test_a_script_that_runs_two_plans_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
     """The second run is in a new process, which ran the script from its start and died, saying so at length."""
     scenario, _ = _private(tmp_path)

@@ -105,6 +105,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> CellRecord:
     return run(tmp_path_factory.mktemp("whole"), **DIVIDED, threat={}).cells[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("colluding", "mu"), [(0, 1.0), (2, 2**0.5), (3, 2.0)])
 def test_a_divided_noise_is_accounted_without_their_shares(
     colluding: int, mu: float, whole: CellRecord, tmp_path: Path

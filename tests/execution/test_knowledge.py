@@ -87,6 +87,7 @@ def test_a_gallery_of_one_kind_is_said(who: str, says: str, tmp_path: Path) -> N
     assert f"candidates of knowledge.gallery {says}" in found.reason
 
 
+@pytest.mark.long
 def test_captured_messages_are_asked_about_the_plan_s_candidates(tmp_path: Path) -> None:
     clients, others = clients_and_others(tmp_path)
     plan = written(tmp_path, joined("mine", [others, clients]))

@@ -57,6 +57,7 @@ def test_claims_and_algebra_come_before_what_trains_or_searches(tmp_path: Path) 
     assert unknown == [*early, *(set(range(len(steps))) - set(early))]
 
 
+@pytest.mark.long
 def test_the_order_of_work_changes_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
 

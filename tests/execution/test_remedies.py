@@ -157,6 +157,7 @@ GENERATOR = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("private", [0.006, 0.03])
 def test_the_advice_on_a_private_generator_followed_makes_it_silent(private: float, tmp_path: Path) -> None:
     """No client's records can be halved, or so few would not show a generator that knows all of them by heart."""

@@ -185,6 +185,7 @@ def test_a_claim_is_refuted_by_exact_bounds_only() -> None:
     assert not refuted(20, 0, 20, LEVEL)  # the best possible score of too few runs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["fedncm", "fedcof", "fedsgd"])
 def test_the_oracle_is_silent_about_shipped_methods(case: str) -> None:
     found = judge(runner(*configured(case), CASES[case]), pairs(CASES[case]), [[0.0, 0.0], [0.0, 0.0]])
@@ -192,6 +193,7 @@ def test_the_oracle_is_silent_about_shipped_methods(case: str) -> None:
     assert found.runs  # It came close enough to be judged: these mechanisms spend what they claim.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CELLS)
 def test_attacks_reach_their_targets_as_they_are_shipped(case: str) -> None:
     run = ready(CELLS[case])

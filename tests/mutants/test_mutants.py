@@ -178,6 +178,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
     return {item.name: item for item in run_all(entries, tmp_path_factory.mktemp("mutants"), jobs=1)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [entry.name for entry in SUBSET])
 def test_leaky_methods_are_found_and_honest_ones_are_not(name: str, judged: dict[str, Judged]):
     found = judged[name]

@@ -123,6 +123,7 @@ def test_a_move_is_no_difference_once_it_is_declared(tool: ModuleType, monkeypat
     assert tool.differences(_record(), other) == []
 
 
+@pytest.mark.long
 def test_a_change_that_is_not_committed_is_found(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

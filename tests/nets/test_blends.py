@@ -53,6 +53,7 @@ def test_each_number_lies_between_those_of_two_images_or_is_one_of_them() -> Non
     assert (np.ptp(cuts, axis=3) == 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_strangers_are_rebuilt_more_closely(backbone: Backbone, seed: int) -> None:
     """From 60 images of its own, an adversary's squared error falls by a tenth or more (14 to 31 % at 4 seeds)."""

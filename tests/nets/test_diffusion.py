@@ -222,6 +222,7 @@ def test_training_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preset", ALL.values(), ids=ALL.keys())
 @pytest.mark.parametrize("shape", [(2, 3, 1), (8, 8, 1), (25, 25, 1), (14, 11, 3), (32, 28, 1)])
 def test_any_image_shape(preset: Preset, shape: tuple[int, int, int]) -> None:

@@ -85,6 +85,7 @@ _NUMBERS = st.one_of(_CLOSE, st.just(math.inf), st.floats(1e-300, 1e300))
 _SEEDS = st.one_of(st.none(), st.integers(-3, 3), st.integers(-(10**18), 10**18))
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(
     labels=st.lists(_LABELS.filter(lambda text: bool(text.strip())), min_size=1, max_size=5, unique=True),

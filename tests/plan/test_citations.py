@@ -117,6 +117,7 @@ def test_words_state_values_or_do_not() -> None:
     assert not states("adam", "an SGD optimiser")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "setting"), _settings())
 def test_a_setting_is_cited_whole(name: str, setting: dict[str, Any]) -> None:
     """What is needed to look it up is there, and no citation is of a part that is not known."""

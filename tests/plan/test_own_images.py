@@ -160,6 +160,7 @@ print("torch" in sys.modules, "sklearn" in sys.modules)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [["--dry-run"], []])
 @pytest.mark.parametrize("case", ["no folder", "labels missing", "two sizes", "a role too small"])
 def test_it_is_refused_before_torch_is_imported(case: str, options: list[str], tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ def test_never_below_the_truth_where_it_is_known():
         assert truth <= total.epsilon <= 1.005 * truth
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("noise", "steps"), [(30.0, 1000), (10.0, 1000), (100.0, 100_000)])
 @pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-11])
 def test_rounding_of_convolutions_never_takes_the_bound_below_the_truth(noise, steps, delta):

@@ -207,6 +207,7 @@ def test_a_replaced_group_is_the_mixture_against_its_mirror_image(noise: float, 
         assert found <= expected * 1.001 + 1e-6
 
 
+@pytest.mark.long
 def test_no_replacement_of_a_group_is_worse_than_opposite_gradients() -> None:
     """Any gradients of norm at most 1 in the plane, by brute force over the subsets of three records."""
     rng, noise, rate, members = np.random.default_rng(0), 0.7, 0.4, 3

@@ -222,6 +222,7 @@ def adversary(case, rng, restarts, enough):
     return best
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_adversary_never_exceeds_and_nearly_reaches(name):
     case = CASES[name]

@@ -87,6 +87,7 @@ def labels_tried(adjacency):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", [SAME, ANY, ADD])
 @pytest.mark.parametrize("name", STATISTICS)
 def test_no_unit_moves_a_sum_further_than_one_record_may(name, adjacency):

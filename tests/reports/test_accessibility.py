@@ -101,6 +101,7 @@ def complaints(browser: Any, rules: Literal["all", "structure", "colours"] = "al
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], kind: str) -> None:
     """Colours, which take most of the time, are looked at where all of them are seen."""
@@ -110,6 +111,7 @@ def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], kind: str) -> N
     assert complaints(browser) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_axe_finds_nothing_in_the_dark(browser: Any, pages: dict[str, Path], kind: str) -> None:
     browser.open(pages[kind], dark=True)
@@ -132,6 +134,7 @@ def _properties(block: str) -> list[str]:
     return [part.partition(":")[0].strip() for part in block.split(";") if part.strip()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_axe_finds_nothing_on_a_phone(browser: Any, pages: dict[str, Path], kind: str) -> None:
     browser.open(pages[kind], width=390)
@@ -139,6 +142,7 @@ def test_axe_finds_nothing_on_a_phone(browser: Any, pages: dict[str, Path], kind
     assert complaints(browser) == []
 
 
+@pytest.mark.long
 def test_axe_is_listening(browser: Any, pages: dict[str, Path]) -> None:
     browser.open(pages["report"])
     browser.evaluate("document.documentElement.removeAttribute('lang')")

@@ -178,6 +178,7 @@ FALLEN = """[...document.querySelectorAll('td .badge + sup')].filter(mark =>
   mark.getBoundingClientRect().top >= mark.previousElementSibling.getBoundingClientRect().bottom).length"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_footnote_stays_beside_its_verdict(browser: Any, width: int, tmp_path: Path) -> None:
     written = write_report(load_record(PHOTOGRAPHS), PHOTOGRAPHS, "html", tmp_path / "report.html")

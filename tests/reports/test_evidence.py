@@ -98,6 +98,7 @@ def test_every_sentence_is_short_and_whole(record: RunRecord) -> None:
                 assert all(len(each.split()) <= 30 for each in re.split(r"(?<=\.) ", line.answer)), line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("audit", [name for name in every_audit() if not judges_the_claim(name)])
 def test_an_audit_that_is_removed_leaves_rows_that_say_not_tested(record: RunRecord, audit: str) -> None:
     removed = 0
@@ -447,6 +448,7 @@ def _consistent(folder: Path) -> None:
     (folder / "statement.json").write_text(json.dumps(statement), encoding="utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("resealed", [False, True])
 @pytest.mark.parametrize(
     ("name", "before", "after"),

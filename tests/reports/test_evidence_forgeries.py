@@ -108,6 +108,7 @@ FORGERIES: dict[str, Forge] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_folder_is_refused_with_the_signer_s_key(
     record: RunRecord, tmp_path: Path, signer: Any, key: Path, name: str

@@ -88,6 +88,7 @@ def test_check_answers_on_standard_output(
     assert "fedassay:" not in done.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("ssim", "code"), [(0.4, 0), (0.6, 1), (math.nan, 2)])
 def test_a_reader_that_has_had_enough_decides_nothing(
     assay: Callable[[float], Path], tmp_path: Path, ssim: float, code: int

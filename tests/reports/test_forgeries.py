@@ -31,6 +31,8 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.gate.verify import verify
 from fedassay.support.errors import DataError
 
+pytestmark = pytest.mark.long
+
 PLAN: dict[str, Any] = {
     "name": "forged",
     "seeds": [3],

@@ -46,6 +46,7 @@ def test_a_run_as_it_was_written(whole: Path) -> None:
     assert found.signature == "none"
 
 
+@pytest.mark.long
 def test_pages_that_were_made_later_follow_from_the_record(whole: Path) -> None:
     record = load_record(whole)
     for format in ("md", "json", "sarif", "junit", "html", "csv"):
@@ -136,6 +137,7 @@ def _thinned_statement(run: Path) -> None:
     _picture(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -204,6 +206,7 @@ def _sign(run: Path, signer: object, payload: bytes | None = None, kind: str = P
     (run / ENVELOPE).write_text(json.dumps(envelope.to_dict()))
 
 
+@pytest.mark.long
 def test_a_signature(whole: Path, tmp_path: Path) -> None:
     signer, key = _keys(tmp_path, "key.pem")
     _, other = _keys(tmp_path, "other.pem")

@@ -143,6 +143,7 @@ READ: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", list(DOCUMENTS))
 def test_no_wrong_file_is_refused_in_the_words_of_a_library(kind: str, tmp_path: Path) -> None:
     said = list(messages(kind, tmp_path))

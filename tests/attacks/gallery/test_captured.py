@@ -37,6 +37,7 @@ def written(folder: Path, features: np.ndarray, labels: np.ndarray) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [FedCGS(secure_aggregation="all"), FedPFT(components=1, transport="float32")])
 def test_members_are_named_in_captured_messages(
     method: FedCGS | FedPFT, make_task: MakeTask, tmp_path: Path
@@ -53,6 +54,7 @@ def test_members_are_named_in_captured_messages(
     assert (found.harm.kind, found.harm.count, found.harm.total) == ("named", 100, 397)
 
 
+@pytest.mark.long
 def test_who_joined_and_left_is_named_between_two_captures(make_task: MakeTask, tmp_path: Path) -> None:
     """Two rounds of a client of whose records the gallery holds only those that changed."""
     task = make_task(clients=1, records=100)

@@ -80,6 +80,7 @@ METHODS: dict[str, Method] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_members_are_named_exactly(name: str, make_task: MakeTask) -> None:
     result, truth = attacked(METHODS[name], make_task())

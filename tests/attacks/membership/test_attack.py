@@ -288,6 +288,7 @@ def test_noise_hides_members(make_task: MakeTask) -> None:
     assert all(abs(area - 0.5) < 0.14 for area in areas(result, truth).values())
 
 
+@pytest.mark.long
 def test_networks_are_caught_and_the_average_less_so(make_task: MakeTask) -> None:
     task = make_task(clients=3, records=150)
     attack = Membership(shadows=8, tests=("loss", "lira_online"))

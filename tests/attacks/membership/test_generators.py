@@ -27,6 +27,8 @@ from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 
+pytestmark = pytest.mark.long
+
 MakeTask = Callable[..., MethodInput]
 Matrix = NDArray[np.float64]
 LEVELS = (0.1, 0.25, 0.5)

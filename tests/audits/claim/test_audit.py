@@ -342,6 +342,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_every_shipped_mechanism_holds_its_own_claim(
     make_task: MakeTask, make_context: MakeContext, name: str

@@ -134,6 +134,7 @@ HONEST = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("law", HONEST)
 def test_honest_noise_and_what_is_made_of_it_is_not_refuted(law: str) -> None:
     """At a level of 1e-3, 200 transcripts over values of 0, the worst case: one alarm may be chance, not three."""

@@ -165,6 +165,7 @@ def test_auto_reruns_only_where_no_statistic_is_named(make_task: MakeTask, make_
     assert statistic.source == "statistics"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "adjacency"),
     [

@@ -45,6 +45,7 @@ def _observed(finding: Finding) -> float:
     return value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0])
 def test_a_body_trained_on_the_records_is_unsound(judge: Callable[..., Finding], epsilon: float) -> None:
     found = judge(_fedlog(), epsilon=epsilon)
@@ -73,6 +74,7 @@ def test_other_bodies_are_sound(judge: Callable[..., Finding], params: dict[str,
     assert 0 < _observed(found) <= 5.0
 
 
+@pytest.mark.long
 def test_under_replace_one_the_minibatches_stay_and_less_is_found(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:

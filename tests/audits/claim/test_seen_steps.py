@@ -163,6 +163,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one_same_label"])
 def test_broken_steps_are_refuted_beyond_what_is_accounted(
@@ -215,6 +216,7 @@ def _free(scores: CanaryScores, included: Any, epsilon: float, bounds: int = 1) 
     return one_run_of_all(scores, included, removed=True, epsilon=epsilon, delta=DELTA, error=0.05 / bounds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "claimed"), [(20_000, 8.0), (1000, 4.0)])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_what_has_no_noise_is_refuted_in_a_run_of_five_bounds(count: int, claimed: float, noise: float) -> None:
@@ -249,6 +251,7 @@ def test_false_claims_on_null_runs_are_no_more_than_nominal() -> None:
     assert (above <= 18).all(), above
 
 
+@pytest.mark.long
 def test_dp_claim_observes_a_private_training(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(epsilon=4.0, clients=2, records=80)
     method = lookup("method", "ensemble")(dp_sgd={"epochs": 5})
@@ -262,6 +265,7 @@ def test_dp_claim_observes_a_private_training(make_task: MakeTask, make_context:
     assert finding.controls.positive.caught
 
 
+@pytest.mark.long
 def test_dp_claim_refutes_a_training_with_half_of_the_noise(
     make_task: MakeTask, make_context: MakeContext, monkeypatch: Patch
 ) -> None:

@@ -58,6 +58,7 @@ def assess(name: str, make_task: MakeTask, make_context: MakeContext) -> Finding
     return finding
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_a_training_that_does_what_it_declares_is_sound(
     name: str, make_task: MakeTask, make_context: MakeContext
@@ -121,6 +122,7 @@ FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_training_that_does_less_is_unsound(

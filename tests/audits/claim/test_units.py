@@ -123,6 +123,7 @@ def test_records_that_count_one_by_one_are_caught(
     assert "above the declared sensitivity" in asked.failed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "unit"),
     [
@@ -207,6 +208,7 @@ HEAD = HeadTraining(solver="adam", epochs=1)
 ROUNDS = FedAvgHeads(rounds=2, local_epochs=1, dp_sgd=DpSgd(sampling_rate=1.0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", ["person", "client"])
 @pytest.mark.parametrize("adjacency", ["replace_one", "replace_one_same_label", "add_remove"])
 @pytest.mark.parametrize("method", ["fedpft", "fedpft_chain"])
@@ -248,6 +250,7 @@ WHOLE: dict[str, Method] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_client_there_or_not_is_rerun_within_its_claim(
     of_persons: Make, make_context: Context, name: str

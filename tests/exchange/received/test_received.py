@@ -115,6 +115,7 @@ def test_a_linear_map_has_no_kernel_to_test(make_task: MakeTask, tmp_path: Path)
     assert not checked.found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backbone", ["pixels", "small_cnn", "small_cnn_rectified"])
 @pytest.mark.parametrize("weights", ["public", "random"])
 def test_an_honest_backbone_makes_records_of_a_class_alike(

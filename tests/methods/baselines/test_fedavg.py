@@ -247,6 +247,7 @@ def _twice_as_large(task: MethodInput) -> MethodInput:
     return dataclasses.replace(task, clients=clients, test=test[0])
 
 
+@pytest.mark.long
 def test_networks_with_batch_normalisation_send_its_statistics(make_task: MakeTask) -> None:
     task = _twice_as_large(make_task(records=6))
     method = FedAvg.model_validate({"bodies": "resnet16", "local_epochs": 1, "batch": 4})

@@ -91,6 +91,7 @@ def test_plain_runs_learn(make_task: MakeTask, name: str) -> None:
     assert _accuracy(FORMS[name].run(task), task) > least
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(FORMS.keys() - {"fedcof"}))
 def test_any_partition_gives_the_same_predictions(make_task: MakeTask, name: str) -> None:
     task = make_task(clients=1, records=600, backbone="small_cnn")

@@ -98,6 +98,7 @@ def _errors(images: np.ndarray, epsilon: float) -> tuple[float, float]:
     return tuple(float(np.sqrt(np.mean((found - exact) ** 2))) for found in (gaussian, pydp))  # type: ignore[return-value]
 
 
+@pytest.mark.long
 def test_distortion_at_colour_32_by_32() -> None:
     """Epsilon 1 over 5,000 images of 32x32x3: PyDP's composed means are worth nothing."""
     rng = np.random.default_rng(0)

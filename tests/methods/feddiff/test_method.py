@@ -49,6 +49,7 @@ def _bytes(outcome: Outcome) -> list[bytes]:
     return [message.serialized for message in outcome.transcript.messages]
 
 
+@pytest.mark.long
 def test_it_learns_what_averaging_cannot(make_task: MakeTask) -> None:
     """Five clients with two classes each."""
     from fedassay.methods.baselines.fedavg import FedAvg
@@ -144,6 +145,7 @@ def test_clients_may_have_different_generators(make_task: MakeTask) -> None:
         FedDiff.model_validate({"preset": ["tiny", "huge"]})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [math.inf, 10.0])
 def test_a_killed_run_resumes_to_the_same_record(epsilon: float, make_task: MakeTask, tmp_path: Path) -> None:
     task = make_task(epsilon=epsilon, records=90)
@@ -203,6 +205,7 @@ def test_filtering_drops_gamma_percent(make_task: MakeTask) -> None:
     assert _quick(fmf="gaussian", gamma=0).run(task).utility["generated_images"] == 300
 
 
+@pytest.mark.long
 def test_the_oracle_keeps_what_it_gets_right(make_task: MakeTask) -> None:
     outcome = _quick(oracle_filter=True, epochs=20, classifier={"epochs": 20}).run(make_task())
     kept = outcome.utility["generated_images"]
@@ -210,6 +213,7 @@ def test_the_oracle_keeps_what_it_gets_right(make_task: MakeTask) -> None:
     assert f"{kept / 300:.1%} of the generated images kept" in outcome.notes[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "replace_one_same_label"])
 @pytest.mark.parametrize("fmf", ["none", "gaussian", "pydp"])
 def test_one_budget_for_everything(adjacency: Adjacency, fmf: str, make_task: MakeTask) -> None:
@@ -225,6 +229,7 @@ def test_one_budget_for_everything(adjacency: Adjacency, fmf: str, make_task: Ma
     assert set(outcome.mechanisms) == named | ({"mean magnitude"} if fmf == "gaussian" else set())
 
 
+@pytest.mark.long
 def test_the_published_composition_of_fmf_is_refuted(make_task: MakeTask) -> None:
     """A share of epsilon for every coordinate, counted once: the ledger adds all up, and an attack sees it."""
     task = make_task(epsilon=10.0, adjacency="add_remove", records=30)
@@ -293,6 +298,7 @@ def test_per_coordinate_is_for_pydp() -> None:
         _quick(fmf="gaussian", fmf_composition="per_coordinate")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [1.0, 10.0, 25.0, 50.0])
 def test_the_accounted_epsilon_is_opacus_own(epsilon: float, make_task: MakeTask) -> None:
     """With the histogram public everything goes to the weights, and Opacus accounts the whole run."""

@@ -56,6 +56,7 @@ def test_harder_images_stay_images() -> None:
     assert float(apart.max()) == pytest.approx(25.5)
 
 
+@pytest.mark.long
 def test_the_student_learns(make_task: MakeTask) -> None:
     task = make_task(records=300)
     model = _made(rounds=20).run(task).model
@@ -105,6 +106,7 @@ def test_the_distance_is_that_of_the_batch_from_what_was_kept() -> None:
     assert known._away == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [Dense, CoBoosting])
 def test_students_follow_the_statistics_of_networks_that_keep_some(
     make_task: MakeTask, method: type[Dense | CoBoosting]

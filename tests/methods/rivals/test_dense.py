@@ -26,6 +26,7 @@ def _accuracy(outcome: Outcome, task: MethodInput) -> float:
     return float((outcome.model.predict(task.test) == task.test.labels).mean())
 
 
+@pytest.mark.long
 def test_the_student_is_better_than_any_client_alone(make_task: MakeTask) -> None:
     task = make_task(records=150)
     dense = Dense.model_validate({"networks": NETWORKS}).run(task)
@@ -47,6 +48,7 @@ def test_clients_send_what_an_ensemble_sends(make_task: MakeTask) -> None:
     assert dense.utility["accuracy_ensemble"] == pytest.approx(_accuracy(ensemble, task))
 
 
+@pytest.mark.long
 def test_distillation_teaches(make_task: MakeTask) -> None:
     task = make_task(records=600)
     short = Dense.model_validate({"networks": NETWORKS, "rounds": 1, "student_steps": 1}).run(task)

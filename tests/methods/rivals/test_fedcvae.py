@@ -68,6 +68,7 @@ def test_truncated_normal() -> None:
     assert float(drawn.var()) == pytest.approx(0.7737, abs=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", [{}, {"server": "distill", "distillation_epochs": 60}])
 def test_samples_teach_a_classifier(make_task: MakeTask, changes: dict[str, object]) -> None:
     task = make_task(records=600)
@@ -169,6 +170,7 @@ def test_the_distilled_decoder_follows_the_plans_optimiser(
     assert asked == [Optimizer(name="sgd", momentum=0.5)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [math.inf, 5.0])
 def test_residual_networks_are_sent_and_sampled(make_task: MakeTask, epsilon: float) -> None:
     task = make_task(records=45, epsilon=epsilon)

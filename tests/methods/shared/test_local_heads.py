@@ -124,6 +124,7 @@ def test_a_heads_record_gradients_are_those_of_autograd() -> None:
             torch.testing.assert_close(found[name][index], parameter.grad)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [Average(), EnsembleOfClients(), KnowledgeDistillation()])
 def test_private_heads_spend_their_budget_once(make_task: MakeTask, method: Average) -> None:
     task = make_task(epsilon=3.0, delta=1e-3)

@@ -120,7 +120,7 @@ def _child(task: dict[str, Any]) -> None:
         os.environ["PYTHONPATH"] = above
         os.chdir(ROOT)
         pytest = importlib.import_module("pytest")
-        asked = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *task["tests"]]
+        asked = ["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *task["tests"]]
         plugin = _Covered(f"/fedassay/{task['room']}/") if "out" in task else None
         status = int(pytest.main(asked, plugins=[] if plugin is None else [plugin]))
         if not Path(str(importlib.import_module("fedassay").__file__)).is_relative_to(task["package"]):

@@ -245,6 +245,7 @@ def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.var(sizes) == pytest.approx(18, rel=0.3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize(
     ("average", "optimizer"),

@@ -111,6 +111,7 @@ def _known(case: Case) -> bool:
     return True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
 def test_both_engines_give_the_same_clipped_sums(name: str) -> None:
     case = NETWORKS[name]

@@ -58,6 +58,7 @@ def _sampled(drawn: NDArray[np.bool_], rate: float) -> dict[str, float]:
     return sampling_p_values(drawn.sum(axis=0), drawn.sum(axis=1), rate)
 
 
+@pytest.mark.long
 def test_p_values_of_poisson_sampling_are_not_too_small() -> None:
     rng = np.random.default_rng(0)
     found = [_sampled(rng.random((60, 80)) < 0.2, 0.2) for _ in range(400)]

@@ -272,6 +272,7 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_for_its_own_reason(name: str, monkeypatch: Patch) -> None:
     fault, says = FAULTS[name]

@@ -35,6 +35,7 @@ def _law(epsilon: float) -> Callable[[Floats], Floats]:
     return lambda values: drawn_means(values, epsilon, BOUNDS, draws)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [0.1, 6.4, 64.0])
 def test_the_law_of_pydp_keeps_its_promise(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five runs at each epsilon, as of PyDP itself below: the law is held to PyDP in `tests/methods/feddiff`."""
@@ -65,6 +66,7 @@ def test_an_epsilon_that_is_not_split_over_the_columns_is_found() -> None:
     assert "on known inputs" in broken_promise(entry, np.random.default_rng(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factor", [2.0, COLUMNS])
 def test_a_small_epsilon_that_is_exceeded_is_found_where_the_library_is_known(factor: float) -> None:
     entry = _sealed(_pydp(factor * 0.1 / COLUMNS), 0.1, "PyDP")
@@ -84,6 +86,7 @@ def test_a_third_of_the_noise_of_pydp_itself_is_found() -> None:
     assert "on known inputs" in broken_promise(entry, np.random.default_rng(0))
 
 
+@pytest.mark.long
 def test_a_tight_mechanism_is_accused_no_more_often_than_said() -> None:
     """A Laplace mechanism that spends its whole epsilon, two hundred times at the level of one in ten thousand."""
     draws = np.random.default_rng(1)
@@ -122,6 +125,7 @@ def _without_noise(honest: Callable[[Floats], bool], epsilon: float) -> Callable
     return mechanism
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("library", ["PyDP", "somebody's"])
 @pytest.mark.parametrize(
     "honest",
@@ -139,6 +143,7 @@ def test_honesty_on_some_inputs_only_is_found(honest: Callable[[Floats], bool], 
     assert broken_promise(entry, np.random.default_rng(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("epsilon", "library"),
     [

@@ -84,6 +84,7 @@ def _failed(asked: TapeAnswers) -> dict[str, Answer]:
     return {answer.question: answer for answer in asked.of("failed")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", HONEST, ids=str)
 def test_honest_methods_pass(case: Case, make_task: MakeTask, make_context: MakeContext) -> None:
     asked = _asked(_context(case, make_task, make_context))
@@ -287,6 +288,7 @@ FAULTS: dict[str, tuple[Case, Patch, str, str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_found_by_the_right_question(
     name: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
@@ -427,6 +429,7 @@ def _remembers_in_a_cache(_keep: dict[str, Any]) -> Callable[[Message, MethodInp
     return kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "memory", [_remembers_by_name, _remembers_by_calls, _remembers_in_a_file, _remembers_in_a_cache]
 )
