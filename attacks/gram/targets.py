@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -135,13 +136,14 @@ def class_targets(message: Message, order: Ints) -> Iterator[Target]:
     (`fedassay.exchange.linear`).
     """
     means, covariances = message.of_kind("class_means"), message.of_kind("class_covariances")
-    counts, together = message.of_kind("class_counts"), []
+    counts = message.of_kind("class_counts")
+    together: Iterator[_Part] = iter(())
     if means is None or covariances is None:
         means, covariances = message.of_kind("mixture_means"), message.of_kind("mixture_covariances")
         if counts is not None:
             sizes, classes = counts, order
             counts, order = _by_component(message, counts, order)
-            together = list(_shared(message, sizes, classes, counts))
+            together = _shared(message, sizes, classes, counts)
     if means is None or covariances is None or counts is None or covariances.ndim < 2:
         return
     noise = [
@@ -151,12 +153,12 @@ def class_targets(message: Message, order: Ints) -> Iterator[Target]:
     width = means.shape[1]
     if covariances.ndim == 2 and (width == 1 or covariances.shape[1] != width * (width + 1) // 2):
         return
-    whole = [
+    whole = (
         _Part(int(label), round(float(count)), mean.astype(np.float64), square(covariance))
         for label, count, mean, covariance in zip(order, counts, means, covariances, strict=True)
         if count >= 0.5
-    ]
-    for label, count, mean, sent in (*whole, *(() if any(noise) else together)):
+    )
+    for label, count, mean, sent in chain(whole, () if any(noise) else together):
         # Fewer records than features leave the covariance singular, but for a floor that the sender added.
         spectrum, covariance = np.linalg.eigvalsh(sent), sent
         if count <= width // 2:

@@ -178,42 +178,53 @@ class _Reader:
             for found in (field_of(self.message, "mixture_weights"), means, spread)
         )
 
-        def block(
-            field: _Field, of: Of, power: Literal[1, 2], values: Matrix, error: Matrix, lost: Matrix | float = 0.0
+        def block(field: _Field, of: Of, values: Matrix, error: Matrix, lost: Matrix | float = 0.0) -> LinearBlock:
+            """What components hold (S, p), added up by class; off by `error` one by one, by `lost` all alike."""
+            total = np.add.reduceat(shares[:, None] * values, starts)
+            return of_classes(field, of, 1, total, np.hypot(error, off_by(values - total[group])), lost)
+
+        def off_by(apart: Matrix) -> Matrix:
+            """What rounded shares make of what components differ by from their class."""
+            return of_weights * _root_mean_square(apart)
+
+        def of_classes(
+            field: _Field, of: Of, power: Literal[1, 2], total: Matrix, error: Matrix, lost: Matrix | float = 0.0
         ) -> LinearBlock:
-            """What components hold (S, ...), added up by class; off by `error` one by one, by `lost` all alike."""
-            side = shares.reshape(-1, *(1,) * (values.ndim - 1))
-            total = np.add.reduceat(side * values, starts)
-            apart = of_weights * _root_mean_square(values - total[group])
             off = np.hypot(
-                np.sqrt(np.add.reduceat(shares**2 * (error**2 + apart**2), starts)),
-                np.add.reduceat(shares * lost, starts),
+                np.sqrt(np.add.reduceat((shares * error) ** 2, starts)), np.add.reduceat(shares * lost, starts)
             )
-            whole = known.reshape(-1, *(1,) * (values.ndim - 1)) * self._spread(total)
+            whole = known.reshape(-1, *(1,) * (total.ndim - 1)) * self._spread(total)
             # A joint release noises the sums of all components; others noise what is divided by their counts.
             joint = field[1].release.cells == ("all",)
             parts = mixed.components if joint else known[self.order] ** 2 * np.add.reduceat(shares**2, starts)
             noise = self._spread(np.sqrt(parts)) * self._scales(field[1])
             return LinearBlock(field[0], of, power, True, whole, noise, known * self._spread(off))
 
-        first = block(means, "features", 1, centres, of_means * _root_mean_square(centres))
+        first = block(means, "features", centres, of_means * _root_mean_square(centres))
         if mixed.family == "spherical":
             usual = np.add.reduceat(shares * spreads, starts)[group]
             floored = spreads < _FLOORED * usual
             values = np.where(floored, 0.5, 1.0) * spreads
             lost = mixed.width * np.where(floored, spreads / np.sqrt(12), 0.0)
             norms = mixed.width * values + (centres**2).sum(axis=1)
-            return [
-                first,
-                block(spread, "norms", 1, norms[:, None], max(of_spread, 2 * of_means) * norms, lost),
-            ]
+            return [first, block(spread, "norms", norms[:, None], max(of_spread, 2 * of_means) * norms, lost)]
         if mixed.family == "diag":
             values, lost = _above_floor(spreads, centres)
             error = np.hypot(of_spread * _root_mean_square(values), 2 * of_means * _root_mean_square(centres**2))
-            return [first, block(spread, "squares", 1, values + centres**2, error, lost)]
-        products = unpack_lower(spreads) + centres[:, :, None] * centres[:, None, :]
-        own = block(spread, "features", 2, products, max(of_spread, 2 * of_means) * _root_mean_square(products))
-        return [first, replace(own, free_ridge=True)]
+            return [first, block(spread, "squares", values + centres**2, error, lost)]
+
+        def product(number: int) -> Matrix:
+            return np.asarray(unpack_lower(spreads[number]) + np.outer(centres[number], centres[number]))
+
+        # One by one: all components' matrices together can take a gigabyte.
+        total, error = np.zeros((len(starts), mixed.width, mixed.width)), np.zeros(len(shares))
+        for number, share in enumerate(shares):
+            total[group[number]] += share * product(number)
+        for number in range(len(shares)):
+            own = product(number)
+            apart = off_by((own - total[group[number]])[None])[0]
+            error[number] = np.hypot(max(of_spread, 2 * of_means) * _root_mean_square(own[None])[0], apart)
+        return [first, replace(of_classes(spread, "features", 2, total, error), free_ridge=True)]
 
     def images(self) -> list[LinearBlock]:
         found, counts = field_of(self.message, "magnitude_mean"), self._known()
