@@ -46,6 +46,7 @@ def test_words_say_what_is_too_small_and_what_would_do() -> None:
     assert few_releases(planned(claims=((1.0, 1e-5),)), "releases", 0) == ""
 
 
+@pytest.mark.long
 def test_a_run_says_what_was_foreseen(tmp_path: Path) -> None:
     scenario = resolve(parse_plan(PLAN, "plan"), tmp_path, "plan")
     said = foreseen(scenario)

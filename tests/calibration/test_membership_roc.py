@@ -71,6 +71,7 @@ def test_a_corrected_level_is_smaller() -> None:
     assert many.reach < one.reach
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [0.5, 1.5])
 def test_the_bound_of_pairs_is_valid_and_close(epsilon: float) -> None:
     """Randomised response on which of a pair is the member attains (epsilon, 0) for one replaced record."""

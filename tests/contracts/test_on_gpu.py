@@ -239,6 +239,7 @@ UNET = replace(GENERATORS["small"], width=8, multipliers=(1, 2), attention_level
 FILM = replace(TINY, width=16, blocks=2, embedding=8, batch=8, centres=8, steps=6, dropout=0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preset", [FILM, UNET], ids=["film", "unet"])
 def test_the_denoiser(preset: Preset, make_task: MakeTask, on_both: OnBoth, tmp_path: Path) -> None:
     records = make_task(clients=1, records=24).clients[0]
@@ -486,6 +487,7 @@ def _verdict(finding: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(finding[key] for key in ("audit", "source", "selection", "verdict"))
 
 
+@pytest.mark.long
 def test_nobody_forgets_to_say_where() -> None:
     """A function that computes on the CPU unless told otherwise is told, wherever it is called in the package."""
     forgotten = []

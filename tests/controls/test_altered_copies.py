@@ -109,6 +109,7 @@ def test_mirrored_copies_are_found_where_pixel_distance_finds_none(assess: Calla
     assert len(beside.columns) == 30
 
 
+@pytest.mark.long
 def test_images_of_nobody_are_no_altered_copies(assess: Callable[..., Finding]) -> None:
     without, beside = assess(strangers, "none"), assess(strangers, "aligned")
     assert without.verdict == beside.verdict == "no_leak_found"
@@ -219,6 +220,7 @@ def test_scores_are_those_of_a_naive_search(make_task: MakeTask) -> None:
     np.testing.assert_allclose(np.concatenate([found.closeness, found.heldout_closeness]), closeness, atol=2e-3)
 
 
+@pytest.mark.long
 def test_false_alarms_keep_to_their_level(make_task: MakeTask) -> None:
     """200 generators that give back records which are in neither group: mirrored, shifted and recoloured."""
     whole = distinct(make_task(clients=1, records=900).clients[0])

@@ -409,6 +409,7 @@ def test_differences_of_two_transcripts_are_controlled(
     assert _assessed(context, MessageAlgebra())["differences"].verdict == "inconclusive"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("view", ["per_client", "aggregate", "broadcast"])
 def test_views_are_controlled_as_they_are(view: str, make_task: MakeTask, make_context: MakeContext) -> None:
     """What is blind to the sum over clients says nothing of it, and nothing is read from what the server sends."""

@@ -536,6 +536,7 @@ def test_hostile_transcripts_are_refused_with_one_message(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_the_command_prints_one_message_and_exits_2(tmp_path: Path) -> None:
     folder = _save(tmp_path / "in", [_sums(6, seed=0)])
     _pickled(folder)

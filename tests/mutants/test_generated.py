@@ -159,6 +159,7 @@ def asked(run: Run) -> bool:
     return judge(run, NEIGHBOURS, [[0.0, 0.0], [0.0, 0.0]]).leaks
 
 
+@pytest.mark.long
 def test_the_oracle_is_silent_about_a_mechanism_that_holds_its_claim() -> None:
     assert not any(asked(gaussian(seed=seed)) for seed in range(25))
 

@@ -185,6 +185,7 @@ def test_leaky_methods_are_found_and_honest_ones_are_not(name: str, judged: dict
     assert found.right, (found.outcome, found.reasons)
 
 
+@pytest.mark.long
 def test_a_run_that_fails_is_neither_found_nor_missed(judged: dict[str, Judged]):
     assert judged["made up"].outcome == "error"
     assert "ZeroDivisionError" in " ".join(judged["made up"].reasons)

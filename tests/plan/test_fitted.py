@@ -223,6 +223,7 @@ def test_what_no_plan_fits_is_refused(make: Callable[[Path], Path], message: str
     assert isinstance(refused.value, (PlanError, DataError))
 
 
+@pytest.mark.long
 def test_the_command_writes_one_file_and_nothing_where_it_refuses(tmp_path: Path) -> None:
     root = _folder(tmp_path, ("a", "b"), 30)
 

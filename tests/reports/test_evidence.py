@@ -485,6 +485,7 @@ def test_a_folder_without_its_statement_or_signature_is_refused(record: RunRecor
     assert "statement.json is not there" in verify_evidence(folder).problems
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium on this machine")
 def test_every_release_is_printed_on_two_pages(record: RunRecord, tmp_path: Path) -> None:
     release = max(every(record), key=lambda each: sum(len(line.answer) for line in lines(each)))

@@ -33,6 +33,7 @@ def _without(task: MethodInput, empty: int) -> MethodInput:
     return replace(task, clients=tuple(clients))
 
 
+@pytest.mark.long
 def test_the_last_of_five_clients_is_within_two_points_of_centralized(make_task: MakeTask) -> None:
     task = make_task(clients=5, records=500, backbone="small_cnn")
     outcome = FedPFTChain().run(task)
