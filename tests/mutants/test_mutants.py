@@ -191,6 +191,7 @@ def test_a_run_that_fails_is_neither_found_nor_missed(judged: dict[str, Judged])
     assert "ZeroDivisionError" in " ".join(judged["made up"].reasons)
 
 
+@pytest.mark.long
 def test_an_edit_without_effect_is_no_leak(judged: dict[str, Judged]):
     assert judged["fedcgs: unchanged"].outcome == "passed"
     assert judged["idle"].outcome == "no effect"
