@@ -206,7 +206,8 @@ def test_a_report_of_its_run_needs_it_no_more(toy: tuple[Command, Path], tmp_pat
 def test_the_suite_of_the_pretended_gpu_takes_it_in(toy: tuple[Command, Path]) -> None:
     suite = str(ROOT / "tests" / "contracts" / "test_on_gpu.py")
     options = ("-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"))
-    done = toy[0](*options, suite, "-k", "toy_sums or attacks_and_audits_of_messages", module="pytest")
+    chosen = ("-m", "not slow", "-k", "toy_sums or attacks_and_audits_of_messages")
+    done = toy[0](*options, suite, *chosen, module="pytest")
     assert done.returncode == 0, done.stdout[-3000:]
     # The method, its private form, and the run of its attack and audit.
     assert done.stdout.startswith("... "), done.stdout
