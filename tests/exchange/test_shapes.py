@@ -48,3 +48,28 @@ def test_second_moments_of_classes() -> None:
     assert "first side must be 3" in str(problem({"class_second_moments": (2, 15)}))
     assert "of this width" in str(problem({"class_second_moments": (3, 14), "class_sums": (3, 5)}))
     assert "of this width" in str(problem({"class_second_moments": (3, 15), "class_sums": (3, 4)}))
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights", "words"),
+    [
+        ([2, 1], [0.5, 0.5, 1.0], ""),
+        ([0, 3], [0.5, 0.5, 1.0], "component_counts must be at least 1, given 0"),
+        ([3, 1], [0.5, 0.5, 1.0], "its first side must be 4"),
+        ([2, 1], [0.0, 0.0, 1.0], "mixture_weights of a class must add up to more than 0, given 0"),
+        ([2, 1], [0.5, -1.0, np.nan], "mixture_weights of a class must add up to more than 0, given nan"),
+    ],
+)
+def test_every_class_has_components_that_hold_something(
+    parts: list[int], weights: list[float], words: str
+) -> None:
+    held: dict[FieldKind, np.ndarray] = {
+        "component_counts": np.array(parts),
+        "mixture_weights": np.array(weights),
+        "mixture_means": np.zeros((3, 4)),
+        "mixture_covariances": np.ones((3, 4)),
+        "class_counts": np.array([5, 6]),
+    }
+    made = {kind: MessageField(values, kind, exact()) for kind, values in held.items()}
+    found = shape_problem(Message(0, "client/0", "server", made), 2)
+    assert found is None if not words else words in str(found)

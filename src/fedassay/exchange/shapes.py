@@ -1,7 +1,7 @@
 """Whether the arrays of a message are what their kinds say: shapes, types, and numbers that index something.
 
 Attacks and audits rely on it. What is refused here cannot make them fail, or make them allocate more than the
-message itself is large: a label of 10^12, a class list that names a class twice, a negative number of components.
+message itself is large: a label of 10^12, a class list that names a class twice, a class without a component.
 """
 
 from __future__ import annotations
@@ -83,6 +83,21 @@ def _problems(message: Message, classes: int) -> Iterator[str]:
     yield from _indices(message, classes)
     yield from _lengths(message, classes)
     yield from _widths(message, classes)
+    yield from _weights(message)
+
+
+def _weights(message: Message) -> Iterator[str]:
+    """Of what its class holds, every component's share is one of: together they are more than nothing."""
+    parts, weights = message.of_kind("component_counts"), message.of_kind("mixture_weights")
+    if weights is None or weights.ndim != 1:
+        return
+    sizes = np.ones(len(weights), np.int64) if parts is None else parts.astype(np.int64).ravel()
+    # Sizes that do not fit are said by their lengths.
+    if sizes.size and sizes.min() > 0 and int(sizes.sum()) == len(weights):
+        raised = np.maximum(weights.astype(np.float64), 0.0)
+        whole = np.add.reduceat(raised, np.concatenate([[0], np.cumsum(sizes)[:-1]]))
+        if not (whole > 0).all():
+            yield f"mixture_weights of a class must add up to more than 0, given {whole[~(whole > 0)][0]:g}"
 
 
 def _indices(message: Message, classes: int) -> Iterator[str]:
@@ -94,8 +109,8 @@ def _indices(message: Message, classes: int) -> Iterator[str]:
     if ids is not None and len(np.unique(ids)) != ids.size:
         yield "class_ids name a class twice"
     components = message.of_kind("component_counts")
-    if components is not None and components.size and components.min() < 0:
-        yield f"component_counts must be at least 0, given {components.min()}"
+    if components is not None and components.size and components.min() < 1:
+        yield f"component_counts must be at least 1, given {components.min()}"
     counts = message.of_kind("class_counts")
     if counts is not None and counts.size and float(np.abs(counts.astype(np.float64)).max()) > MAX_COUNT:
         yield f"class_counts must be at most {MAX_COUNT:g}, given {np.abs(counts.astype(np.float64)).max():g}"
