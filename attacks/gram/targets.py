@@ -156,7 +156,7 @@ def class_targets(message: Message, order: Ints) -> Iterator[Target]:
     whole = (
         _Part(int(label), round(float(count)), mean.astype(np.float64), square(covariance))
         for label, count, mean, covariance in zip(order, counts, means, covariances, strict=True)
-        if count >= 0.5
+        if round(float(count)) >= 1
     )
     for label, count, mean, sent in chain(whole, () if any(noise) else together):
         # Fewer records than features leave the covariance singular, but for a floor that the sender added.
