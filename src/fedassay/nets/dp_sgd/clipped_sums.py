@@ -109,6 +109,7 @@ class ClippedSums:
         engine: Engine = "fast",
     ) -> None:
         self._network, self._objective, self._norm = network, objective, norm
+        self._parameters = trained(network)
         self._gradients: RecordGradients | None = None
         self._opacus: OpacusSums | None = None
         if engine == "opacus":
@@ -134,7 +135,7 @@ class ClippedSums:
         Raises:
             RuntimeError: The check has failed.
         """
-        sums = {name: torch.zeros_like(parameter) for name, parameter in trained(self._network).items()}
+        sums: dict[str, Tensor] = {}
         for start in range(0, len(labels), self._objective.together):
             part = slice(start, start + self._objective.together)
             rows = self._objective.rows(inputs[part], labels[part], streams[part])
@@ -145,9 +146,12 @@ class ClippedSums:
             else:
                 added = self._recorded(self._gradients, rows, check)
             for name, each in added.items():
-                sums[name] += each.detach()
+                sums[name] = sums[name].add_(each.detach()) if name in sums else each.detach()
             check = False
-        return sums
+        return {
+            name: sums[name] if name in sums else torch.zeros_like(parameter)
+            for name, parameter in self._parameters.items()
+        }
 
     def _recorded(self, gradients: RecordGradients, rows: Rows, check: bool) -> dict[str, Tensor]:
         draws = self._objective.draws

@@ -84,7 +84,9 @@ def _take_steps(
     fingerprint: str,
 ) -> None:
     """All steps after the first `done`."""
-    steps, checked = training.private.steps, 0
+    steps = training.private.steps
+    # A shadow release takes the steps of a run that was checked.
+    checked = CHECKED_STEPS if training.mechanism.simulated else 0
     for step in range(done, steps):
         if watching is not None:
             watching.before(step, training.inputs, training.labels)
@@ -111,8 +113,9 @@ def _take_step(
     rows = torch.from_numpy(chosen).to(training.labels.device)
     sums = clip(training.inputs[rows], training.labels[rows], mechanism.streams(step, chosen), check=check)
     noised = mechanism.noised(step, sums, private.noise_multiplier * private.norm)
-    for name, parameter in state.parameters.items():
-        parameter.grad = (noised[name] / private.batch).to(parameter.dtype)
+    means = torch._foreach_div([noised[name] for name in state.parameters], private.batch)
+    for parameter, mean in zip(state.parameters.values(), means, strict=True):
+        parameter.grad = mean.to(parameter.dtype)
     state.optimizer.step()
     if training.updates.average:
         training.updates.follow(list(state.average.values()), list(state.parameters.values()), step)

@@ -8,7 +8,7 @@ record's place, so that neighbouring sets share them. Initial weights are public
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -28,11 +28,14 @@ class TrainingMechanism:
         noise: Root of the noise streams of a run.
         hidden_randomness: Root of its hidden coins.
         key: Of the release that the trained weights are; parameter and step are added to it.
+        simulated: Whether nobody publishes what is trained: a shadow release of an attack or an audit. Its noise
+            has the same law, in float32 and from one stream a step, at a third of the time.
     """
 
     noise: Seeds
     hidden_randomness: Seeds
     key: Key
+    simulated: bool = field(default=False, kw_only=True)
 
     def sampled(self, step: int, records: int, rate: float) -> NDArray[np.int64]:
         """Places of the records that come into a step, each independently with probability `rate` (Poisson)."""
@@ -44,10 +47,29 @@ class TrainingMechanism:
         return RecordStreams(self.hidden_randomness.integer("draws", *self.key.path, step), positions)
 
     def noised(self, step: int, sums: Mapping[str, Tensor], deviation: float) -> dict[str, Tensor]:
-        """The sums plus normals of standard deviation `deviation`, float64, by parameter name."""
+        """The sums plus normals of standard deviation `deviation`, float64, by parameter name.
+
+        What is simulated is float32.
+        """
+        if self.simulated:
+            return self._at_once(step, sums, deviation)
         return {name: self._noised(name, step, each.detach(), deviation) for name, each in sums.items()}
 
     def _noised(self, name: str, step: int, exact: Tensor, deviation: float) -> Tensor:
         source = self.noise.numpy(*replace(self.key, part=name, step=step).path)
         noise = torch.from_numpy(np.asarray(source.standard_normal(tuple(exact.shape)))).to(exact.device)
         return noise.mul_(deviation).add_(exact)
+
+    def _at_once(self, step: int, sums: Mapping[str, Tensor], deviation: float) -> dict[str, Tensor]:
+        """The noise of all parameters from one stream.
+
+        Its tails end at 5.8 deviations, and whoever knows the step's seed knows all of it: enough to learn what a
+        release looks like, not to protect one.
+        """
+        sizes = [each.numel() for each in sums.values()]
+        source = torch.Generator().manual_seed(self.noise.integer(*replace(self.key, step=step).path))
+        noise = torch.empty(sum(sizes)).normal_(0.0, deviation, generator=source)
+        return {
+            name: part.to(each.device).view_as(each).add_(each.detach())
+            for part, (name, each) in zip(torch.split(noise, sizes), sums.items(), strict=True)
+        }
