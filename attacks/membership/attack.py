@@ -62,7 +62,7 @@ Matrix = NDArray[np.float64]
 Test = Literal["likelihood_ratio", "joint", "loss", "lira_online", "lira_offline", "rmia"]
 
 NAME = "membership"
-_POPULATION = 500
+_POPULATION = 250
 """Population records that RMIA compares with at most."""
 
 _FEWEST_SHADOWS = 4

@@ -26,7 +26,7 @@ from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.gaussian import mu_of
-from fedassay.privacy.reruns import ALIKE, Experiment, llr_scores
+from fedassay.privacy.reruns import ALIKE, Experiment, llr_scores, null_scores
 from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.units import members
 from fedassay.privacy.variants import distances, with_mu
@@ -185,7 +185,8 @@ def _of_experiments(
 
     allowed = allowed_by(claim, replaced=False)
     weak = [with_mu(variant, _TOO_LITTLE * mu_of(claim.epsilon, claim.delta)) for variant in variants]
-    same = [zero for zero, _ in parts("negative", variants)]
+    rng = context.seeds.numpy("membership", selection, "negative")
+    same = [null_scores(variant, reruns=each, rng=rng) for variant in variants]
     half = each // 2  # of every record's releases: records differ in how far they can move the statistic
     silent = _joined([(zero[:half], zero[half : 2 * half]) for zero in same])
     audited = parts("audited", variants)

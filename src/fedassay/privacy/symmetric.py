@@ -42,7 +42,9 @@ def vech(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         raise ValueError(f"square matrices expected, got shape {matrix.shape}")
     row, column = np.triu_indices(dim)
     flat = matrix.reshape(*matrix.shape[:-2], dim * dim)
-    return np.asarray(np.take(flat, row * dim + column, axis=-1) * _scales(dim, _SQRT2), dtype=np.float64)
+    entries = np.asarray(np.take(flat, row * dim + column, axis=-1), dtype=np.float64)
+    entries *= _scales(dim, _SQRT2)
+    return entries
 
 
 def _scatter(entries: NDArray[np.float64], dim: int) -> NDArray[np.float64]:
