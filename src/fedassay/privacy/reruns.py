@@ -41,7 +41,7 @@ Labels = NDArray[np.int64]
 Release = Callable[[Floats, Labels, tuple[float, ...], np.random.Generator, int], tuple[Floats, ...]]
 Flatten = Callable[[Floats], Floats]
 
-_BLOCK = 2_000_000  # released numbers held at once; more of them leave the cache
+_BLOCK = 8_000_000  # released numbers held at once
 _SAME: Adjacency = "replace_one_same_label"
 
 ALIKE = 3
@@ -81,30 +81,40 @@ def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator)
         Scores (reruns,) under data set 0, and under data set 1. Where a field that differs between the
         two leaves without noise they are -inf and +inf: the two are told apart with certainty.
     """
-    return (
-        _scores_of(experiment, 0, reruns=reruns, rng=rng),
-        _scores_of(experiment, 1, reruns=reruns, rng=rng),
-    )
+    exact = _exact(experiment, rng)
+    return _scores(experiment, 0, exact, reruns, rng), _scores(experiment, 1, exact, reruns, rng)
 
 
 def null_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator) -> Floats:
     """Those of data set 0 alone, (reruns,); see `llr_scores`."""
-    return _scores_of(experiment, 0, reruns=reruns, rng=rng)
+    return _scores(experiment, 0, _exact(experiment, rng), reruns, rng)
 
 
-def _scores_of(experiment: Experiment, side: int, *, reruns: int, rng: np.random.Generator) -> Floats:
+def _exact(experiment: Experiment, rng: np.random.Generator) -> tuple[list[Floats], list[Floats]]:
+    """The coordinates of either data set without noise."""
+    pair, off = experiment.neighbours, (0.0,) * len(experiment.sigmas)
+    return (
+        _coordinates(experiment, pair.features0, pair.labels0, off, rng, 1),
+        _coordinates(experiment, pair.features1, pair.labels1, off, rng, 1),
+    )
+
+
+def _scores(
+    experiment: Experiment,
+    side: int,
+    exact: tuple[list[Floats], list[Floats]],
+    reruns: int,
+    rng: np.random.Generator,
+) -> Floats:
     pair = experiment.neighbours
-    sides = ((pair.features0, pair.labels0), (pair.features1, pair.labels1))
-    off = (0.0,) * len(experiment.sigmas)
-    exact0, exact1 = (_coordinates(experiment, *each, off, rng, 1) for each in sides)
-    width = sum(field.shape[1] for field in exact0)
-    block = max(1, _BLOCK // max(width, 1))
+    own = ((pair.features0, pair.labels0), (pair.features1, pair.labels1))[side]
+    block = max(1, _BLOCK // max(sum(field.shape[1] for field in exact[0]), 1))
     scores = np.empty(reruns)
     for start in range(0, reruns, block):
         stop = min(start + block, reruns)
-        fields = _coordinates(experiment, *sides[side], experiment.sigmas, rng, stop - start)
+        fields = _coordinates(experiment, *own, experiment.sigmas, rng, stop - start)
         scores[start:stop] = sum(
-            _log_ratio(*field) for field in zip(fields, exact0, exact1, experiment.sigmas, strict=True)
+            _log_ratio(*field) for field in zip(fields, *exact, experiment.sigmas, strict=True)
         )
     return scores
 
