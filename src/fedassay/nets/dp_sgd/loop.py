@@ -113,7 +113,12 @@ def _take_step(
     rows = torch.from_numpy(chosen).to(training.labels.device)
     sums = clip(training.inputs[rows], training.labels[rows], mechanism.streams(step, chosen), check=check)
     noised = mechanism.noised(step, sums, private.noise_multiplier * private.norm)
-    means = torch._foreach_div([noised[name] for name in state.parameters], private.batch)
+    means = [noised[name] for name in state.parameters]
+    if mechanism.simulated:
+        # Nobody else looks at these.
+        torch._foreach_div_(means, private.batch)
+    else:
+        means = list(torch._foreach_div(means, private.batch))
     for parameter, mean in zip(state.parameters.values(), means, strict=True):
         parameter.grad = mean.to(parameter.dtype)
     state.optimizer.step()

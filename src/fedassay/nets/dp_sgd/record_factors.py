@@ -93,6 +93,8 @@ class Outer:
 
     def weighted(self, weights: Tensor) -> Tensor:
         """Sum over records, each times its weight: weights (n,) to (outputs, inputs of a group)."""
+        if len(self.gradients) == 1 and self.gradients.shape[2] == 1:
+            return (self.gradients[0, :, 0] * weights[:, None]).mT @ self.inputs[0, :, 0]
         scaled = self.gradients * weights[:, None, None]
         return (scaled.flatten(1, 2).mT @ self.inputs.flatten(1, 2)).flatten(0, 1)
 
