@@ -100,9 +100,7 @@ def update_experiments(steps: NoisedTraining | None, rounds: int) -> dict[str, E
 
 def training_mechanism(task: MethodInput, sender: str, number: int, name: str) -> TrainingMechanism:
     """The noise mechanism of a private training; arguments as those of `MethodInput.mechanism`."""
-    return TrainingMechanism(
-        task.noise, task.hidden_randomness, Key(sender, number, name), simulated=task.simulated
-    )
+    return TrainingMechanism(task.noise, task.hidden_randomness, Key(sender, number, name), shadow=task.shadow)
 
 
 def training_release(

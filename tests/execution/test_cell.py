@@ -331,3 +331,20 @@ def test_records_that_an_audit_lacks_are_counted_and_the_next_plan_has_them(tmp_
     )
     assert "more records of the test role (data.split.test" in row.would_decide, row
     assert row.remedy is not None
+
+
+def test_only_the_shadows_of_an_attack_may_draw_noise_in_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, tasks = _simulated(tmp_path), []
+    method = type(job.source.cell.method.build)  # type: ignore[attr-defined]
+    run = method.run
+    monkeypatch.setattr(method, "run", lambda own, task: (tasks.append(task), run(own, task))[1])
+    clients = job.known.clients
+    job.source.run_on(clients, Seeds(1))
+    job.source.run_nonprivate(clients, Seeds(1))
+    job.source.reseeded(Seeds(1))
+    assert not any(task.shadow for task in tasks)
+    Work(job).game.shadows("online", 1, lambda done, of: None)
+    assert tasks[-1].shadow
+    assert tasks[-1].simulated

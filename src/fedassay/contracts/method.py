@@ -55,6 +55,8 @@ class MethodInput:
         parameters: The method's resolved parameters, in any one notation: runs that differ in them share no noise.
         simulated: Whether this is a rerun by an audit or an attack, on records and with seeds of its choice. Its
             noise then follows from the seeds alone, so that simulations on neighbours can share it.
+        shadow: Whether an attack simulates, to learn what releases look like: noise need only have its law. What
+            an audit measures is never one.
         other: Names other hidden coins; empty: the cell's own.
         adversary: The server's own records, where it is malicious and chooses what it sends out so that records
             come apart; None: it is honest.
@@ -73,6 +75,7 @@ class MethodInput:
     spool: Spool = field(default_factory=Spool)
     parameters: str = ""
     simulated: bool = False
+    shadow: bool = False
     other: str = ""
     adversary: Records | None = None
 

@@ -126,6 +126,10 @@ class CapturedSource:
         """Nobody can send captured messages again."""
         raise NotRunError("captured messages cannot be drawn again")
 
+    def run_shadow(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """See `run_on`."""
+        return self.run_on(clients, seeds)
+
     def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """See `again`."""
         raise NotRunError("of captured messages there is no method that could be run without privacy")

@@ -242,7 +242,7 @@ class Work:
             return self._of_gallery(known.gallery)
 
         def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-            return self._visible(job.source.run_on(clients, seeds))
+            return self._visible(job.source.run_shadow(clients, seeds))
 
         seeds = self._seeds_of_all_cells("game", job.entry.label)
         try:

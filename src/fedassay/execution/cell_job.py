@@ -100,6 +100,10 @@ class Source(Protocol):
         """
         ...
 
+    def run_shadow(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """The same for an attack's shadow releases; arguments and errors as `run_on`."""
+        ...
+
     def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """The outcome without privacy, in the form in which the method gives its clients' records away most.
 

@@ -173,6 +173,10 @@ class SimulatedSource:
         """Run the method on records of every client, in their order, with other seeds."""
         return self._run(self._input(clients, seeds, None))
 
+    def run_shadow(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """The same for an attack, which learns from it what releases look like."""
+        return self._run(replace(self._input(clients, seeds, None), shadow=True))
+
     def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Run the method's most revealing form without privacy, on records of these clients."""
         method = self.cell.method.build

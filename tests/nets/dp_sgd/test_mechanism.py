@@ -1,4 +1,4 @@
-"""The noise of private training: what is published and what is simulated have one law."""
+"""The noise of private training: a shadow has the law of what is published."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedassay.privacy.tape import Key
 from fedassay.support.seeds import Seeds
 
 PUBLISHED = TrainingMechanism(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
-SIMULATED = replace(PUBLISHED, simulated=True)
+SHADOW = replace(PUBLISHED, shadow=True)
 
 
 def _zeros() -> dict[str, Tensor]:
@@ -27,7 +27,7 @@ def _noise(mechanism: TrainingMechanism, steps: int = 8, deviation: float = 0.7)
     return np.stack([np.concatenate([each.double().numpy().ravel() for each in own.values()]) for own in drawn])
 
 
-@pytest.mark.parametrize("mechanism", [PUBLISHED, SIMULATED], ids=["published", "simulated"])
+@pytest.mark.parametrize("mechanism", [PUBLISHED, SHADOW], ids=["published", "shadow"])
 def test_noise_is_normal_and_new_in_every_step(mechanism: TrainingMechanism) -> None:
     noise = _noise(mechanism) / 0.7
     assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-3
@@ -37,7 +37,7 @@ def test_noise_is_normal_and_new_in_every_step(mechanism: TrainingMechanism) -> 
     assert abs(np.corrcoef(noise[:, :-1].ravel(), noise[:, 1:].ravel())[0, 1]) < 4.5 / np.sqrt(noise.size)
 
 
-@pytest.mark.parametrize("mechanism", [PUBLISHED, SIMULATED], ids=["published", "simulated"])
+@pytest.mark.parametrize("mechanism", [PUBLISHED, SHADOW], ids=["published", "shadow"])
 def test_noise_is_of_its_key_alone_and_is_added(mechanism: TrainingMechanism) -> None:
     sums = {name: torch.full_like(each, 5.0) for name, each in _zeros().items()}
     first, moved = mechanism.noised(3, _zeros(), 1.0), mechanism.noised(3, sums, 1.0)
@@ -52,12 +52,12 @@ def test_noise_is_of_its_key_alone_and_is_added(mechanism: TrainingMechanism) ->
     assert all(not torch.equal(first["weight"], other["weight"]) for other in others)
 
 
-def test_only_what_is_simulated_is_float32() -> None:
+def test_only_a_shadow_is_float32() -> None:
     assert {each.dtype for each in PUBLISHED.noised(0, _zeros(), 1.0).values()} == {torch.float64}
-    assert {each.dtype for each in SIMULATED.noised(0, _zeros(), 1.0).values()} == {torch.float32}
+    assert {each.dtype for each in SHADOW.noised(0, _zeros(), 1.0).values()} == {torch.float32}
 
 
 def test_parameters_of_one_step_do_not_share_noise() -> None:
     alike = {"a": torch.zeros(40, 40), "b": torch.zeros(40, 40)}
-    noised = SIMULATED.noised(0, alike, 1.0)
+    noised = SHADOW.noised(0, alike, 1.0)
     assert abs(np.corrcoef(noised["a"].ravel(), noised["b"].ravel())[0, 1]) < 4.5 / 40

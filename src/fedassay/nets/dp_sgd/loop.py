@@ -86,7 +86,7 @@ def _take_steps(
     """All steps after the first `done`."""
     steps = training.private.steps
     # A shadow release takes the steps of a run that was checked.
-    checked = CHECKED_STEPS if training.mechanism.simulated else 0
+    checked = CHECKED_STEPS if training.mechanism.shadow else 0
     for step in range(done, steps):
         if watching is not None:
             watching.before(step, training.inputs, training.labels)
@@ -114,7 +114,7 @@ def _take_step(
     sums = clip(training.inputs[rows], training.labels[rows], mechanism.streams(step, chosen), check=check)
     noised = mechanism.noised(step, sums, private.noise_multiplier * private.norm)
     means = [noised[name] for name in state.parameters]
-    if mechanism.simulated:
+    if mechanism.shadow:
         # Nobody else looks at these.
         torch._foreach_div_(means, private.batch)
     else:

@@ -28,14 +28,14 @@ class TrainingMechanism:
         noise: Root of the noise streams of a run.
         hidden_randomness: Root of its hidden coins.
         key: Of the release that the trained weights are; parameter and step are added to it.
-        simulated: Whether nobody publishes what is trained: a shadow release of an attack or an audit. Its noise
-            has the same law, in float32 and from one stream a step, at a third of the time.
+        shadow: Whether this is an attack's shadow release, which nobody publishes or measures. Its noise has the
+            same law, in float32 and from one stream a step, at a third of the time.
     """
 
     noise: Seeds
     hidden_randomness: Seeds
     key: Key
-    simulated: bool = field(default=False, kw_only=True)
+    shadow: bool = field(default=False, kw_only=True)
 
     def sampled(self, step: int, records: int, rate: float) -> NDArray[np.int64]:
         """Places of the records that come into a step, each independently with probability `rate` (Poisson)."""
@@ -49,9 +49,9 @@ class TrainingMechanism:
     def noised(self, step: int, sums: Mapping[str, Tensor], deviation: float) -> dict[str, Tensor]:
         """The sums plus normals of standard deviation `deviation`, float64, by parameter name.
 
-        What is simulated is float32.
+        That of a shadow is float32.
         """
-        if self.simulated:
+        if self.shadow:
             return self._at_once(step, sums, deviation)
         return {name: self._noised(name, step, each.detach(), deviation) for name, each in sums.items()}
 
