@@ -26,10 +26,10 @@ from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.gaussian import mu_of
-from fedassay.privacy.reruns import ALIKE, Experiment, llr_scores, null_scores
+from fedassay.privacy.reruns import ALIKE, Experiment, exact_coordinates, llr_scores, null_scores
 from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.units import members
-from fedassay.privacy.variants import distances, with_mu
+from fedassay.privacy.variants import distances, in_span, with_mu
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 
@@ -85,7 +85,7 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
         binary = (labels != label).astype(np.int64)
         if claim.adjacency == "add_remove":
             rest = np.setdiff1d(np.arange(len(rows)), places)
-            pair = Neighbours(features[rest], binary[rest], features, binary)
+            pair, apart = Neighbours(features[rest], binary[rest], features, binary), features[places]
         else:
             same = claim.adjacency == "replace_one_same_label"
             wanted = labels[places] if same else np.full(len(places), label)
@@ -95,25 +95,17 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
             other = context.test.take(np.array([rng.choice(each) for each in fitting]))
             changed, relabelled = features.copy(), binary.copy()
             changed[places] = encode(other)
+            apart = np.concatenate([features[places], changed[places]])
             relabelled[places] = binary[places] if same else 1
             pair = Neighbours(changed, relabelled, features, binary)
-        variants.append(_on(experiment, pair))
+        variants.append(in_span(_on(experiment, pair), apart))
     if not variants:
         raise NotRunError("no test record can stand in for one of the client's")
-    width = sum(
-        flat(field).shape[1] for flat, field in zip(experiment.flatten, _exact(variants[0], rng), strict=True)
-    )
+    width = sum(field.shape[1] for field in exact_coordinates(variants[0], rng)[0])
     size = int(min(releases, _CELLS // max(1, 2 * width)))
     units = f"{claim.unit}s" if claim.unit == "record" else f"{claim.unit}s of {ALIKE} records each"
     words = f"{name}, at {owner.name}, for {len(variants)} of {len(blocks)} real {units} in turn"
     return _of_experiments("real_records", words, variants, context, claim, size)
-
-
-def _exact(experiment: Experiment, rng: np.random.Generator) -> tuple[Matrix, ...]:
-    """What the mechanism gives out with its noise off."""
-    pair = experiment.neighbours
-    off = (0.0,) * len(experiment.sigmas)
-    return experiment.release(pair.features1, pair.labels1, off, rng, 1)
 
 
 def _on(experiment: Experiment, pair: Neighbours) -> Experiment:

@@ -81,17 +81,17 @@ def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator)
         Scores (reruns,) under data set 0, and under data set 1. Where a field that differs between the
         two leaves without noise they are -inf and +inf: the two are told apart with certainty.
     """
-    exact = _exact(experiment, rng)
+    exact = exact_coordinates(experiment, rng)
     return _scores(experiment, 0, exact, reruns, rng), _scores(experiment, 1, exact, reruns, rng)
 
 
 def null_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator) -> Floats:
     """Those of data set 0 alone, (reruns,); see `llr_scores`."""
-    return _scores(experiment, 0, _exact(experiment, rng), reruns, rng)
+    return _scores(experiment, 0, exact_coordinates(experiment, rng), reruns, rng)
 
 
-def _exact(experiment: Experiment, rng: np.random.Generator) -> tuple[list[Floats], list[Floats]]:
-    """The coordinates of either data set without noise."""
+def exact_coordinates(experiment: Experiment, rng: np.random.Generator) -> tuple[list[Floats], list[Floats]]:
+    """The coordinates of either data set without noise: of each field (1, k)."""
     pair, off = experiment.neighbours, (0.0,) * len(experiment.sigmas)
     return (
         _coordinates(experiment, pair.features0, pair.labels0, off, rng, 1),

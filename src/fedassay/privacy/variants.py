@@ -1,4 +1,4 @@
-"""A statistic under other noise: the two controls of an observed bound.
+"""A statistic under other noise, or at a smaller width: the controls of an observed bound, and what it costs.
 
 A control must be right whether or not the audited mechanism is. So the noise of the positive control is
 the mechanism's own, scaled down until nobody could call it private; that of the negative control is drawn
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedassay.privacy.reruns import Experiment, Floats, Labels
+from fedassay.privacy.reruns import Experiment, Floats, Labels, exact_coordinates
 from fedassay.support.seeds import Seeds
 
 
@@ -52,17 +52,44 @@ def with_reference_noise(experiment: Experiment, mu: float) -> Experiment:
     return replace(experiment, mu=mu, sigmas=sigmas, release=release, flatten=(_same,) * len(sigmas))
 
 
+def in_span(experiment: Experiment, apart: Floats) -> Experiment:
+    """The experiment in the coordinates in which its neighbours differ, where it has the same law there.
+
+    White noise is white in every orthonormal basis, and so is that of a symmetric matrix where it is white in the
+    embedding `vech`. In a basis of the records by which the neighbours differ, all other coordinates carry noise
+    alone, on both sides: their likelihood ratio is 1 (see `fedassay.privacy.reruns`). The last feature keeps an
+    axis of its own, for some statistics leave it out.
+
+    Args:
+        experiment: Whose neighbours differ by few records.
+        apart: Those records, (k, d).
+
+    Returns:
+        The experiment at width k + 1 at most; the experiment itself where that is no smaller, or where one of its
+        fields' distances is another there: it clips, embeds or noises by coordinates.
+    """
+    width = apart.shape[1]
+    if len(apart) + 1 >= width:
+        return experiment
+    basis, upper = np.linalg.qr(apart[:, :-1].T)
+    # Nonnegative features stay so, two of them: what cuts negative ones off sees the same records.
+    basis *= np.where(np.diag(upper) < 0, -1.0, 1.0)
+
+    def narrow(features: Floats) -> Floats:
+        return np.concatenate([features[:, :-1] @ basis, features[:, -1:]], axis=1)
+
+    pair = experiment.neighbours
+    narrowed = replace(
+        experiment, neighbours=replace(pair, features0=narrow(pair.features0), features1=narrow(pair.features1))
+    )
+    same = np.allclose(distances(narrowed), distances(experiment), rtol=1e-9, atol=1e-12)
+    return narrowed if same else experiment
+
+
 def distances(experiment: Experiment) -> tuple[float, ...]:
     """L2 distance of the two neighbours' exact statistics, field by field, in the coordinates that are noised."""
-    pair, off, rng = experiment.neighbours, (0.0,) * len(experiment.sigmas), Seeds(0).numpy("distances")
-    sides = (
-        experiment.release(pair.features0, pair.labels0, off, rng, 1),
-        experiment.release(pair.features1, pair.labels1, off, rng, 1),
-    )
-    return tuple(
-        float(np.linalg.norm(flat(one) - flat(zero)))
-        for flat, zero, one in zip(experiment.flatten, *sides, strict=True)
-    )
+    sides = exact_coordinates(experiment, Seeds(0).numpy("distances"))
+    return tuple(float(np.linalg.norm(one - zero)) for zero, one in zip(*sides, strict=True))
 
 
 def _sigmas(experiment: Experiment, mu: float) -> tuple[float, ...]:
