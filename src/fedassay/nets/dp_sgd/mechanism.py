@@ -66,10 +66,10 @@ class TrainingMechanism:
         Its tails end at 5.8 deviations, and whoever knows the step's seed knows all of it: enough to learn what a
         release looks like, not to protect one.
         """
-        sizes = [each.numel() for each in sums.values()]
+        exact = [each.detach() for each in sums.values()]
+        sizes = [each.numel() for each in exact]
         source = torch.Generator().manual_seed(self.noise.integer(*replace(self.key, step=step).path))
-        noise = torch.empty(sum(sizes)).normal_(0.0, deviation, generator=source)
-        return {
-            name: part.to(each.device).view_as(each).add_(each.detach())
-            for part, (name, each) in zip(torch.split(noise, sizes), sums.items(), strict=True)
-        }
+        noise = torch.empty(sum(sizes)).normal_(0.0, deviation, generator=source).to(exact[0].device)
+        noised = [part.view_as(each) for part, each in zip(torch.split(noise, sizes), exact, strict=True)]
+        torch._foreach_add_(noised, exact)
+        return dict(zip(sums, noised, strict=True))
