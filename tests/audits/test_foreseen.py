@@ -54,7 +54,9 @@ def test_a_run_says_what_was_foreseen(tmp_path: Path) -> None:
     assert set(said) <= set(estimate(scenario).remarks)
     record = run_scenario(scenario, tmp_path / "run", RunOptions(device="cpu", quiet=True))[1]
     silent = [f for cell in record.cells for f in cell.findings if f.verdict == "no_leak_found"]
-    assert silent == []
+    # Releases that are not even told from chance are silent about chance. Which ones, their draws decide.
+    assert {f.source for f in silent} <= {"informed"}
+    assert not [f for f in silent if f.limit is None or f.limit.metric == "epsilon"]
     assert any("more releases would decide" in f.reason for cell in record.cells for f in cell.findings)
 
 
