@@ -185,14 +185,20 @@ def _clauses(group: Group) -> Iterator[str]:
 
 
 def distinct(found: list[Leak]) -> list[Leak]:
-    """The worst leak of each kind of harm and mechanism, the worst first, one of each kind before a second."""
+    """The worst leak of each kind of harm and mechanism, the worst first, one of each kind before a second.
+
+    Two mechanisms of which the same would be said are one to whoever reads it.
+    """
     kept: dict[tuple[str, str], Leak] = {}
     for leak in found:
         kept.setdefault((leak.harm.kind, leak.harm.mechanism), leak)
-    first: dict[str, Leak] = {}
+    told: dict[str, Leak] = {}
     for leak in kept.values():
+        told.setdefault(harm_clause(leak), leak)
+    first: dict[str, Leak] = {}
+    for leak in told.values():
         first.setdefault(leak.harm.kind, leak)
-    return [*first.values(), *(leak for leak in kept.values() if leak not in first.values())]
+    return [*first.values(), *(leak for leak in told.values() if leak not in first.values())]
 
 
 def silence(group: Group, where: str = "", unasked: str = "") -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedassay.records.facts import Obstacle
+from fedassay.records.facts import Harm, Obstacle
 from fedassay.records.record import CellRecord, Finding, Limit, Metric, RunRecord, TapeAnswer
 from fedassay.reports.words.sentences import listed, open_clause, row_words
 from fedassay.reports.words.summary import lead, search, strip
@@ -203,6 +203,22 @@ def test_below_a_refuted_claim_nothing_comforts(build_cell: Any) -> None:
     cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, verdict="unsound", accounted=0.9, findings=(fine,))
     (line,) = strip(of(cell))
     assert line.clauses == ("claims ε = 1 (one record added or removed), but that is disproved",)
+
+
+def test_what_two_mechanisms_give_away_alike_is_said_once(build_cell: Any) -> None:
+    told = [
+        Finding(
+            audit="membership",
+            verdict="leak",
+            reason="r",
+            metrics={"auc": Metric(value=area, n=40)},
+            harm=Harm(kind="members", of="record", metric="auc", value=area, mechanism=mechanism),
+        )
+        for mechanism, area in (("membership", 1.0), ("gallery", 1.0), ("surrogate", 0.75))
+    ]
+    (line,) = strip(of(build_cell(None, "fedpft", "fedpft", math.inf, 0, findings=tuple(told))))
+    assert len(line.clauses) == len(set(line.clauses))
+    assert [clause for clause in line.clauses if "AUC 0.75" in clause]
 
 
 @pytest.mark.parametrize(

@@ -304,8 +304,8 @@ def _row(row: Walls, scale: Scale, box: _Box, top: float, deltas: bool) -> str:
 
 
 def _legend(left: float, y: float, wide: bool) -> str:
-    step = 128 if wide else 116
-    claimed, accounted, observed = (left + index * step + 6 for index in range(3))
+    # "claimed" is short: where there is little room the others are nearer to it than to each other.
+    claimed, accounted, observed = (left + start + 6 for start in ((0, 128, 256) if wide else (0, 88, 214)))
     return "".join(
         [
             tag("line", x1=claimed, x2=claimed, y1=y - 12, y2=y + 4, class_="claimed"),
