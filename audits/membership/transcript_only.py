@@ -68,7 +68,8 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
         leak="the messages name who of the gallery is in them",
         undecided="the gallery may not hold the records that the messages were made of: one that does would "
         "decide",
-        harm=Harm(kind="named", of="record", count=count, total=total, mechanism="linear_in_members"),
+        # Nobody knows how many of the candidates took part.
+        harm=Harm(kind="named", of="record", count=count, mechanism="linear_in_members"),
     )
     figures = Figures(
         metrics={"records_named": Metric(value=float(count), n=total)},

@@ -38,7 +38,7 @@ DOES_NOT_HOLD = "does not hold"
 _FOUND: dict[HarmKind, str] = {
     "pictures": "images rebuilt",
     "exact": "records exact",
-    "named": "named",
+    "named": "candidates named",
     "members": "members told from others",
     "attributes": "labels or attributes told",
     "counts": "record counts told",

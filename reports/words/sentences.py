@@ -204,7 +204,9 @@ def _exact(harm: Harm, _finding: Finding) -> str:
 
 
 def _named(harm: Harm, _finding: Finding) -> str:
-    who = f"{_of(harm.count, harm.total, alone='single')} {_THINGS[harm.of]}"
+    # Only those among the candidates can be named, and more may have taken part.
+    candidate = "" if harm.total is None else "candidate "
+    who = f"{_of(harm.count, harm.total, alone='single')} {candidate}{_THINGS[harm.of]}"
     return f"an attacker names {who} that took part"
 
 

@@ -54,6 +54,22 @@ def test_a_stated_harm_stands_and_silence_has_none() -> None:
     assert harm_of(OLD["exact"].model_copy(update={"verdict": "no_leak_found"})) is None
 
 
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [
+        (None, "names 119 records that took part"),
+        (119, "names all 119 candidate records that took part"),
+        (127, "names 119 of 127 candidate records that took part"),
+    ],
+)
+def test_only_candidates_are_named(build_cell: Any, total: int | None, words: str) -> None:
+    """More records may have taken part than an attacker asks about."""
+    harm = Harm(kind="named", of="record", count=119, total=total, mechanism="linear_in_members")
+    finding = Finding(audit="membership", verdict="leak", reason="x", harm=harm)
+    (found,) = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(finding,))])
+    assert harm_clause(found) == f"an attacker {words}"
+
+
 @pytest.mark.parametrize(("worse", "lesser"), list(itertools.combinations(HARMS, 2)))
 def test_the_worse_harm_is_first_whatever_the_order_of_the_findings(
     build_cell: Any, worse: HarmKind, lesser: HarmKind
@@ -102,7 +118,7 @@ def test_harms_in_words(build_cell: Any) -> None:
         "pictures": "private images were rebuilt from raw features: 90 images, SSIM 0.500",
         "exact": "the features of 60 of 100 records were recovered exactly from what is sent, "
         "by gram factorization",
-        "named": "an attacker names 3 of 12 persons that took part",
+        "named": "an attacker names 3 of 12 candidate persons that took part",
         "members": "an attacker tells which records took part better than by chance (AUC 0.800, 0.5 is guessing)",
         "attributes": "labels or attributes of 4 of 5 clients follow from what is sent",
         "counts": "how many records a client holds follows from class sums and second moments together",
