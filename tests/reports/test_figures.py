@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedassay.records.record import RunRecord, Series
+from fedassay.records.record import Finding, Metric, RunRecord, Series
 from fedassay.reports.document.ceiling import KAPPA, ceiling
 from fedassay.reports.document.content import contents
 from fedassay.reports.document.figures.curves import Named, roc, sweep
@@ -98,6 +98,27 @@ def test_figures_stay_within_their_frame(record: RunRecord) -> None:
             for name, limit in (("cx", width), ("x1", width), ("x2", width), ("cy", height), ("y1", height)):
                 value = item.get(name)
                 assert value is None or -1 <= float(value) <= limit + 1, (figure.name, item.tag, name, value)
+
+
+def test_what_several_kinds_of_epsilon_are_of_stands_below_the_plot(build_cell: Any) -> None:
+    told = Finding(
+        audit="membership",
+        verdict="leak",
+        reason="r",
+        metrics={"auc": Metric(value=0.9, low=0.8, high=0.95, n=40)},
+    )
+    cells = [
+        build_cell(None, name, name, 1.0, 0, findings=(told,), utility={"accuracy": 0.8})
+        for name in ("fedpft", "fedcgs")
+    ]
+    (figure,) = privacy_utility(RunRecord(plan={}, environment={}, cells=tuple(cells)))
+    width = float((ElementTree.fromstring(figure.svg).get("viewBox") or "").split()[2])
+    for item in elements(figure, "tick"):
+        # Letters of 11 pixels are some five wide.
+        end = float(item.get("x") or 0) + 5 * len(item.text or "") * (item.get("text-anchor") == "start")
+        assert end <= width, item.text
+    for name, kind in (("fedpft", "one record replaced, same label"), ("fedcgs", "one record added or removed")):
+        assert f"ε of {name}: {kind}." in figure.note
 
 
 def test_the_epsilon_plot_puts_the_unbounded_beyond_the_break_and_the_rest_on_its_axis(record: RunRecord) -> None:

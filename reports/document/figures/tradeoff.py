@@ -187,12 +187,14 @@ def _scatter(
         taken.append((cx - 8, cx + 8, cy + 3.5))
         # Below the plot and in its note stands what the numbers are of.
         words.append((f"{point.group.label} {short(point.group.asked.bare)}", cx, cy))
+    # Several kinds have no room on one line; the note below the plot has them all.
+    legend = ["Pareto front", "hollow: ε = ∞", *(kinds if len(kinds) == 1 else ())]
     # Labels come last, so that no mark and no whisker runs across them.
     return [
         *out,
         *(_placed(*each, taken) for each in words),
         tag("circle", cx=LEFT + 6, cy=HEIGHT - 8, r=6, class_="front-ring"),
-        text(LEFT + 18, HEIGHT - 4, "; ".join(["Pareto front", "hollow: ε = ∞", *kinds]), "tick"),
+        text(LEFT + 18, HEIGHT - 4, "; ".join(legend), "tick"),
     ]
 
 
