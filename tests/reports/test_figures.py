@@ -231,6 +231,22 @@ def test_accuracy_and_bytes(record: RunRecord) -> None:
     assert {row[0]: row[4] for row in sizes.rows}["feddiff"] == 5_840_000.0
 
 
+def test_names_of_rows_keep_to_their_room(build_cell: Any) -> None:
+    names = ("fedcgs", "a method whose label nobody could read at a glance")
+    cells = [
+        build_cell(None, "fedcgs", "fedcgs", epsilon, 0, bytes=1000.0 / epsilon).model_copy(update={"label": name})
+        for name in names
+        for epsilon in (1, 8)
+    ]
+    figure = bytes_up(RunRecord(plan={}, environment={}, cells=tuple(cells)))
+    assert figure is not None
+    shown = [item.text or "" for item in elements(figure, "point-label")]
+    assert shown[:2] == ["fedcgs 1", "fedcgs 8"]
+    assert max(map(len, shown)) == 26
+    for epsilon in (1, 8):
+        assert f"{names[1]}, ε = {epsilon} (one record added or removed): " in figure.svg
+
+
 def test_the_histogram_counts_every_score_once() -> None:
     scores = (0.2, 0.99999, 1.0, 1.5, 2.0, 2.0)
     figure = histogram("h", "cell", Series(title="s", columns={"generated": scores, "heldout": (1.9,) * 6}))

@@ -23,6 +23,8 @@ from fedassay.reports.words.numbers import short, size
 
 _LABEL = 52.0
 """Pixels that the label of a tick needs, such as `100 kB`."""
+_LEFT, _LETTERS = 150.0, 26
+"""Pixels beside the plot for the names of rows, and how many letters these hold."""
 
 
 def bytes_up(record: RunRecord) -> Figure | None:
@@ -34,25 +36,27 @@ def bytes_up(record: RunRecord) -> Figure | None:
     merged: dict[tuple[str, float], list[Group]] = {}
     for group, metric in rows:
         merged.setdefault((group.label, metric.value or 0.0), []).append(group)
-    left, step = 150.0, 26.0
-    scale = log_scale([value for _, value in merged], left + 8, WIDTH - 70)
+    step = 26.0
+    scale = log_scale([value for _, value in merged], _LEFT + 8, WIDTH - 70)
     order, out = labels(record), []
     for index, ((label, value), alike) in enumerate(merged.items()):
         y = 16 + index * step
         shared = len([key for key in merged if key[0] == label]) == 1
         words = label if shared else f"{label}, ε = {', '.join(asked_words(group.asked) for group in alike)}"
+        # What the epsilons are of, and whole names, stand in the row that rests under the pointer.
+        brief = label if shared else f"{label} {', '.join(dict.fromkeys(short(g.asked.bare) for g in alike))}"
         out += [
-            text(0, y + 4, words, "point-label"),
+            text(0, y + 4, brief if len(brief) <= _LETTERS else f"{brief[: _LETTERS - 1]}…", "point-label"),
             hover(
                 f"{words}: {size(value)}",
-                hit(left, y - step / 2, WIDTH - left, step),
-                tag("line", x1=left, x2=scale(value), y1=y, y2=y, class_="leader"),
+                hit(_LEFT, y - step / 2, WIDTH - _LEFT, step),
+                tag("line", x1=_LEFT, x2=scale(value), y1=y, y2=y, class_="leader"),
                 marker(order.index(label), scale(value), y),
             ),
             text(scale(value) + 11, y + 4, size(value), "tick"),
         ]
     bottom = 16 + len(merged) * step
-    out.append(tag("line", x1=left, x2=WIDTH - 62, y1=bottom - 8, y2=bottom - 8, class_="axis"))
+    out.append(tag("line", x1=_LEFT, x2=WIDTH - 62, y1=bottom - 8, y2=bottom - 8, class_="axis"))
     last = -math.inf
     for tick in scale.ticks(4):
         if scale(tick) - last < _LABEL:
