@@ -23,6 +23,8 @@ from fedassay.reports.document.figures.histogram import histogram
 from fedassay.reports.document.figures.svg import (
     Figure,
     Scale,
+    extra_height,
+    legend,
     linear_scale,
     linear_ticks,
     log_scale,
@@ -269,6 +271,32 @@ def test_roc_leaves_out_what_a_log_axis_cannot_hold() -> None:
     assert figure.rows == (("a", 0.01, 0.5), ("a", 1.0, 1.0))
     assert "0.500 of members found at 0.0100" in figure.description
     assert roc("r", "t", [Named("a", Series(title="", columns={"fpr": (0.0,), "tpr": (0.0,)}))]) == ()
+
+
+@given(st.lists(st.text("ab ,ε", min_size=1, max_size=200), min_size=1, max_size=8))
+def test_a_legend_keeps_to_its_width_and_says_every_name_whole(names: list[str]) -> None:
+    drawn = legend([(name, index) for index, name in enumerate(names)], 50.0, 100.0, 420.0)
+    texts = [ElementTree.fromstring(each) for each in drawn if each.startswith("<text")]
+    assert all(float(item.get("x") or 0) + 6.2 * len(item.text or "") <= 420.0 for item in texts)
+    assert len({(item.get("x"), item.get("y")) for item in texts}) == len(texts)
+    said = "".join(item.text or "" for item in texts)
+    assert said.replace(" ", "") == "".join(names).replace(" ", "")
+    lowest = max(float(item.get("y") or 0) for item in texts)
+    assert lowest <= 100.0 + extra_height([(name, 0) for name in names], 420.0)
+
+
+def test_a_band_reaches_down_to_the_axis_where_its_low_end_is_zero() -> None:
+    columns = {
+        "fpr": (0.0, 0.02, 0.1, 1.0),
+        "tpr": (0.0, 0.1, 0.5, 1.0),
+        "tpr_low": (0.0, 0.0, 0.2, 0.9),
+        "tpr_high": (0.2, 0.3, 0.8, 1.0),
+    }
+    (figure,) = roc("r", "title", [Named("a", Series(title="s", columns=columns))])
+    (band,) = elements(figure, "band")
+    points = [tuple(map(float, each.split(","))) for each in (band.get("points") or "").split()]
+    assert [x for x, _ in points[:3]] == [x for x, _ in reversed(points[3:])]
+    assert points[-1][1] == max(y for _, y in points)
 
 
 def test_many_curves_are_spread_over_several_plots() -> None:

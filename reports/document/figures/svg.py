@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 
 from fedassay.reports.document.tables import csv_text
 from fedassay.reports.words.numbers import short
@@ -256,6 +257,8 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 404.0, 34.0, 246.0
 SHAPES = 6
 _LINE = 16.0
 """Height of a line of a legend."""
+_KEY, _LETTER = 22.0, 6.2
+"""Widths of a marker in a legend, with what parts it from others, and of a letter."""
 
 
 def marker(index: int, x: float, y: float, size: float = 4.5, hollow: bool = False) -> str:
@@ -293,23 +296,30 @@ def polyline(points: Iterable[tuple[float, float]], class_: str) -> str:
 def legend(entries: Sequence[tuple[str, int]], left: float, y: float, width: float) -> list[str]:
     """Markers with names, in as many lines as they need."""
     out = []
-    for (words, index), (x, line) in zip(entries, _places(entries, left, width), strict=True):
+    for (_, index), (parts, x, line) in zip(entries, _places(entries, left, width), strict=True):
         below = y + _LINE * line
-        out += [marker(index, x + 5, below - 4), text(x + 14, below, words, "tick")]
+        out.append(marker(index, x + 5, below - 4))
+        out += [text(x + 14, below + _LINE * place, part, "tick") for place, part in enumerate(parts)]
     return out
 
 
 def extra_height(entries: Sequence[tuple[str, int]], width: float) -> float:
     """Height of a legend's lines."""
-    return _LINE * (1 + max((line for _, line in _places(entries, LEFT, width)), default=0))
+    places = _places(entries, LEFT, width)
+    return _LINE * (1 + max((line + len(parts) - 1 for parts, _, line in places), default=0))
 
 
-def _places(entries: Sequence[tuple[str, int]], left: float, width: float) -> Iterator[tuple[float, int]]:
-    """Where each entry of a legend begins, and in which of its lines."""
-    x, line = left, 0
+def _places(
+    entries: Sequence[tuple[str, int]], left: float, width: float
+) -> Iterator[tuple[list[str], float, int]]:
+    """The lines of each entry of a legend, where they begin, and in which line of the whole."""
+    x, line, letters = left, 0, int((width - left - _KEY) / _LETTER)
     for words, _ in entries:
-        step = 22 + len(words) * 6.2
-        if x + step > width and x > left:
+        parts = wrap(words, letters) or [""]
+        step = _KEY + max(map(len, parts)) * _LETTER
+        if x > left and (x + step > width or len(parts) > 1):
             x, line = left, line + 1
-        yield x, line
-        x += step
+        yield parts, x, line
+        # What takes several lines has them for itself.
+        line += len(parts) - 1
+        x = x + step if len(parts) == 1 else width
