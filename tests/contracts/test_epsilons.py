@@ -32,6 +32,7 @@ BARE = {
     "reports/document/figures/epsilon.py": "an axis of one kind",
     "reports/document/figures/epsilons.py": "an axis of one kind",
     "reports/document/figures/tradeoff.py": "a label beside a point; its figure says of what",
+    "reports/document/figures/utility.py": "a label beside a bar; its figure says of what",
     "reports/evidence/release.py": "what a signature vouches for, with relation, unit and delta",
     "reports/gate/recomputed.py": "numbers of a record held against those that are accounted again",
     "reports/words/groups.py": "CSV of figures, with relation and unit",

@@ -247,6 +247,7 @@ def test_names_of_rows_keep_to_their_room(build_cell: Any) -> None:
     assert max(map(len, shown)) == 26
     for epsilon in (1, 8):
         assert f"{names[1]}, ε = {epsilon} (one record added or removed): " in figure.svg
+    assert figure.note.endswith(" ε: one record added or removed.")
 
 
 def test_the_histogram_counts_every_score_once() -> None:

@@ -18,8 +18,9 @@ from fedassay.reports.document.figures.svg import (
     text,
 )
 from fedassay.reports.document.privacy_tables import bytes_over_seeds
-from fedassay.reports.words.groups import GROUP_KEYS, KIND_KEYS, Group, asked_words, groups, labels
+from fedassay.reports.words.groups import GROUP_KEYS, KIND_KEYS, Group, asked_words, groups, kinds_of, labels
 from fedassay.reports.words.numbers import short, size
+from fedassay.reports.words.sentences import sentence
 
 _LABEL = 52.0
 """Pixels that the label of a tick needs, such as `100 kB`."""
@@ -43,7 +44,7 @@ def bytes_up(record: RunRecord) -> Figure | None:
         y = 16 + index * step
         shared = len([key for key in merged if key[0] == label]) == 1
         words = label if shared else f"{label}, ε = {', '.join(asked_words(group.asked) for group in alike)}"
-        # What the epsilons are of, and whole names, stand in the row that rests under the pointer.
+        # Whole names stand in the row that rests under the pointer, and below the plot what the epsilons are of.
         brief = label if shared else f"{label} {', '.join(dict.fromkeys(short(g.asked.bare) for g in alike))}"
         out += [
             text(0, y + 4, brief if len(brief) <= _LETTERS else f"{brief[: _LETTERS - 1]}…", "point-label"),
@@ -71,6 +72,8 @@ def bytes_up(record: RunRecord) -> Figure | None:
     described = "; ".join(f"{g.label} at ε = {asked_words(g.asked)}: {size(m.value)}" for g, m in rows) + "."
     svg = drawing("bytes_up", WIDTH, bottom + 20, title, described, out)
     data: tuple[tuple[Datum, ...], ...] = tuple((*g.keys, m.value, *g.asked.standing) for g, m in rows)
+    alone = all(len([key for key in merged if key[0] == label]) == 1 for label, _ in merged)
+    kinds = [] if alone else kinds_of((group.label, group.asked) for group, _ in rows)
     return Figure(
         "bytes_up",
         title,
@@ -78,5 +81,5 @@ def bytes_up(record: RunRecord) -> Figure | None:
         svg,
         (*GROUP_KEYS, "bytes_up", *KIND_KEYS),
         data,
-        note="Sent by all clients together, as serialized; logarithmic axis.",
+        note=" ".join(["Sent by all clients together, as serialized; logarithmic axis.", *map(sentence, kinds)]),
     )
