@@ -51,7 +51,8 @@ def test_members_are_named_in_captured_messages(
     found = audited(tmp_path, gallery)
     assert found.verdict == "leak"
     assert found.harm is not None
-    assert (found.harm.kind, found.harm.count, found.harm.total) == ("named", 100, 397)
+    # Of 397 candidates; how many of these took part nobody knows who has the messages alone.
+    assert (found.harm.kind, found.harm.count, found.harm.total) == ("named", 100, None)
 
 
 @pytest.mark.long
