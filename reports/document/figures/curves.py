@@ -53,15 +53,14 @@ def roc(name: str, title: str, curves: Sequence[Named]) -> tuple[Figure, ...]:
     return tuple(_roc(own, title, part) for own, part in zip(names, parts, strict=True))
 
 
-def _roc_points(series: Series) -> list[tuple[float, float]]:
-    pairs = zip(numbers(series, "fpr"), numbers(series, "tpr"), strict=False)
-    return [(a, b) for a, b in pairs if a is not None and b is not None and a > 0 and b > 0]
-
-
-def _band_edge(series: Series, column: str, low: float) -> list[tuple[float, float]]:
-    """One side of a band; what is below the axis, such as 0, lies on it."""
+def _pairs(series: Series, column: str) -> list[tuple[float, float]]:
+    """Rates at false-positive rates that a log axis holds."""
     pairs = zip(numbers(series, "fpr"), numbers(series, column), strict=False)
-    return [(a, max(b, low)) for a, b in pairs if a is not None and b is not None and a > 0]
+    return [(a, b) for a, b in pairs if a is not None and b is not None and a > 0]
+
+
+def _roc_points(series: Series) -> list[tuple[float, float]]:
+    return [(a, b) for a, b in _pairs(series, "tpr") if b > 0]
 
 
 def _roc(name: str, title: str, curves: Sequence[Named]) -> Figure:
@@ -77,9 +76,10 @@ def _roc(name: str, title: str, curves: Sequence[Named]) -> Figure:
     told = []
     for index, curve in enumerate(curves):
         points = [(a, max(b, low)) for a, b in _roc_points(curve.series)]
-        lower, upper = (_band_edge(curve.series, column, low) for column in ("tpr_low", "tpr_high"))
+        lower, upper = (_pairs(curve.series, column) for column in ("tpr_low", "tpr_high"))
         if lower and upper:
-            edge = [(x(a), y(b)) for a, b in (*upper, *reversed(lower))]
+            # What is below the axis, such as 0, lies on it.
+            edge = [(x(a), y(max(b, low))) for a, b in (*upper, *reversed(lower))]
             out.append(polygon(edge, f"band s{index}"))
         middle = points[len(points) * (index + 1) // (len(curves) + 1)]
         out += [

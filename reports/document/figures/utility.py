@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.figures.svg import (
@@ -40,9 +41,10 @@ def bytes_up(record: RunRecord) -> Figure | None:
     step = 26.0
     scale = log_scale([value for _, value in merged], _LEFT + 8, WIDTH - 70)
     order, out = labels(record), []
+    rows_of = Counter(label for label, _ in merged)
     for index, ((label, value), alike) in enumerate(merged.items()):
         y = 16 + index * step
-        shared = len([key for key in merged if key[0] == label]) == 1
+        shared = rows_of[label] == 1
         words = label if shared else f"{label}, ε = {', '.join(asked_words(group.asked) for group in alike)}"
         # Whole names stand in the row that rests under the pointer, and below the plot what the epsilons are of.
         brief = label if shared else f"{label} {', '.join(dict.fromkeys(short(g.asked.bare) for g in alike))}"
@@ -72,8 +74,7 @@ def bytes_up(record: RunRecord) -> Figure | None:
     described = "; ".join(f"{g.label} at ε = {asked_words(g.asked)}: {size(m.value)}" for g, m in rows) + "."
     svg = drawing("bytes_up", WIDTH, bottom + 20, title, described, out)
     data: tuple[tuple[Datum, ...], ...] = tuple((*g.keys, m.value, *g.asked.standing) for g, m in rows)
-    alone = all(len([key for key in merged if key[0] == label]) == 1 for label, _ in merged)
-    kinds = [] if alone else kinds_of((group.label, group.asked) for group, _ in rows)
+    kinds = kinds_of((group.label, group.asked) for group, _ in rows if rows_of[group.label] > 1)
     return Figure(
         "bytes_up",
         title,
