@@ -36,6 +36,7 @@ from pydantic import Field
 from fedassay.attacks.gram.attribution import SURE, Part, attribute
 from fedassay.attacks.gram.count_search import search
 from fedassay.attacks.gram.factorization import Factors, factorize
+from fedassay.attacks.gram.remembered import Found, once
 from fedassay.attacks.gram.rotation import components_of, own_features, rotated, turnable
 from fedassay.attacks.gram.targets import Target, targets
 from fedassay.attacks.gram.through_map import through_map
@@ -143,7 +144,7 @@ class GramFactorization(Parameters):
             if why is not None:
                 best = best or _Tried(size, None, why)
                 continue
-            rng = knowledge.seeds.numpy("starts", target.sender, target.what)
+            rng = knowledge.seeds.numpy("starts", target.what)
             searched, factors = self._factors(gram, size, rng)
             if factors is None:
                 best = best or _Tried(size, None, _UNCOUNTED)
@@ -180,10 +181,14 @@ class GramFactorization(Parameters):
     def _factors(self, gram: Gram, size: Size, rng: np.random.Generator) -> tuple[Size, Factors | None]:
         """Vectors with a second moment, and how many; None where it has full rank and nothing says how many."""
         tries = {"restarts": self.restarts, "iterations": self.iterations}
-        if not uncounted(gram, size):
-            return size, factorize(gram, size, rng, **tries)
-        found = search(gram, size, rng, most=self.max_records, **tries)
-        return (size, None) if found is None else found
+
+        def make() -> Found:
+            if not uncounted(gram, size):
+                return size, factorize(gram, size, rng, **tries)
+            found = search(gram, size, rng, most=self.max_records, **tries)
+            return (size, None) if found is None else found
+
+        return once(gram, size, rng, {**tries, "most": self.max_records}, make)
 
     def _result(self, found: list[Target], outcomes: list[_Tried], view: View) -> AttackResult:
         vectors, labels, errors, owners, notes, parts = [], [], [], [], [], []

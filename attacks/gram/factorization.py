@@ -48,6 +48,9 @@ _MOMENTUM = (0.5, 0.8)
 _SMALLEST = 1e-12
 _TALL_RESTARTS = 3
 _MET = 1e-10
+_ORTHOGONAL = 1e-7
+"""Largest inner product of columns at which what the first order leaves, its square, is rounding."""
+
 _LONGER = 2
 """Steps of splitting for one of alternating projections."""
 _NEAR = 0.05
@@ -115,11 +118,11 @@ def factorize(
 
 @dataclass(frozen=True)
 class _Problem:
-    """F = means + basis R scatter with R^T R = I, in scaled columns.
+    """F = means + U R scatter with R^T R = I, in scaled columns; U R is sought as one, orthogonal to indicators.
 
     Attributes:
         means: Shape (n, k), k the columns that are used.
-        basis: Shape (n, n - C), orthonormal columns.
+        grouped: Indicators of the groups as columns of norm one, shape (n, C); no column where sums are not known.
         scatter: Shape (m, k), m at most n - C.
         scale: Norm of each used column, shape (k,).
         used: Which columns are used, shape (d,).
@@ -129,7 +132,7 @@ class _Problem:
     """
 
     means: Matrix
-    basis: Matrix
+    grouped: Matrix
     scatter: Matrix
     scale: Matrix
     used: NDArray[np.bool_]
@@ -140,24 +143,20 @@ class _Problem:
     @property
     def tall(self) -> bool:
         """Whether there are more free directions than the scatter has rank."""
-        return bool(self.basis.shape[1] > len(self.scatter) > 0)
+        return bool(len(self.means) - self.grouped.shape[1] > len(self.scatter) > 0)
 
     def nearest(self, factor: Matrix) -> Matrix:
         """The nearest matrix with these means and this scatter (Procrustes)."""
-        return np.asarray(
-            self.means + self.basis @ (_polar(self.basis.T @ (factor @ self.scatter.T)) @ self.scatter)
-        )
-
-    def near(self, factor: Matrix) -> Matrix:
-        """The nearest feasible factor to about 8 digits, several times as fast where R is tall."""
-        return np.asarray(
-            self.means + self.basis @ (_polar_by_eigen(self.basis.T @ (factor @ self.scatter.T)) @ self.scatter)
-        )
+        return self._turned(factor @ self.scatter.T)
 
     def start(self, rng: np.random.Generator) -> Matrix:
         """A random matrix with these means and this scatter."""
-        turned = _polar(rng.standard_normal((self.basis.shape[1], len(self.scatter))))
-        return np.asarray(self.means + self.basis @ (turned @ self.scatter))
+        return self._turned(rng.standard_normal((len(self.means), len(self.scatter))))
+
+    def _turned(self, like: Matrix) -> Matrix:
+        """The matrix whose U R is nearest to one of shape (n, m)."""
+        centred = like - self.grouped @ (self.grouped.T @ like)
+        return np.asarray(self.means + _polar(centred) @ self.scatter)
 
     def equations(self) -> Equations:
         """Second moment and sums in scaled columns."""
@@ -200,27 +199,28 @@ def _problem(gram: Gram, size: Size) -> _Problem:
     kept = np.argsort(-values)[:free]
     kept = kept[values[kept] > len(values) * np.finfo(float).eps * max(float(values[-1]), 0.0)]
     scatter = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
-    return _Problem(means, _complement(indicators), scatter, scale, used, rest, groups, labels)
-
-
-def _complement(columns: Matrix) -> Matrix:
-    """An orthonormal basis of what is orthogonal to orthonormal columns: (n, c) to (n, n - c)."""
-    full, _ = np.linalg.qr(columns, mode="complete")
-    return np.asarray(full[:, columns.shape[1] :])
+    return _Problem(means, indicators, scatter, scale, used, rest, groups, labels)
 
 
 def _polar(matrix: Matrix) -> Matrix:
-    """The nearest matrix with orthonormal columns (Procrustes)."""
+    """The nearest matrix with orthonormal columns, shape (n, m) with m at most n (Procrustes).
+
+    With V the eigenvectors of M^T M, M V has orthogonal columns of lengths s; rounding leaves them, scaled to
+    length one, at Z with Z^T Z = 1 + C. To first order in C, the nearest matrix is Z (1 - C / 2 + W) V^T with
+    W_ij = C_ij (s_j - s_i) / (2 (s_i + s_j)): about half the time of a singular value decomposition, and as exact
+    while C is small.
+    """
+    _, vectors = np.linalg.eigh(matrix.T @ matrix)
+    turned = matrix @ vectors
+    lengths = np.linalg.norm(turned, axis=0)
+    if lengths.size and lengths.min() > 0:
+        turned /= lengths
+        off = turned.T @ turned - np.eye(len(lengths))
+        if np.abs(off).max() < _ORTHOGONAL:
+            skew = (lengths - lengths[:, None]) / (lengths + lengths[:, None])
+            return np.asarray((turned + turned @ (off * (skew - 1) / 2)) @ vectors.T)
     left, _, right = np.linalg.svd(matrix, full_matrices=False)
     return np.asarray(left @ right)
-
-
-def _polar_by_eigen(matrix: Matrix) -> Matrix:
-    """The same for more rows than columns, M (M^T M)^(-1/2), from the smaller decomposition."""
-    values, vectors = np.linalg.eigh(matrix.T @ matrix)
-    if values[0] < 1e-10 * values[-1]:
-        return _polar(matrix)
-    return np.asarray(matrix @ ((vectors / np.sqrt(values)) @ vectors.T))
 
 
 def _project(
@@ -248,7 +248,7 @@ def _project(
 def _split(problem: _Problem, rng: np.random.Generator, iterations: int, momentum: float) -> tuple[float, Matrix]:
     """One run where R is tall, from a random start; it takes no momentum."""
     del momentum
-    residual, best = split(problem.start(rng), problem.near, _LONGER * iterations)
+    residual, best = split(problem.start(rng), problem.nearest, _LONGER * iterations)
     if residual < _TOLERANCE or residual > _NEAR:
         return residual, best
     ends = [problem.nearest(each) for each in (best, polish(best, problem.equations()))]

@@ -8,6 +8,7 @@ its view.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -111,6 +112,8 @@ def crowded(context: AttackedContext) -> tuple[Reading, ...]:
 def as_large(context: AuditContext, wanted: Records, number: int) -> Records:
     """A control client with as many records of each class as an audited one, as far as the control role goes.
 
+    `number` tells those of one audited client apart.
+
     Where a class has too few control records, others stand in under its label: what is sent of them is of the
     same form.
     """
@@ -133,14 +136,28 @@ def as_large(context: AuditContext, wanted: Records, number: int) -> Records:
     return Records(chosen.name, chosen.images, given, lambda _: chosen.features)
 
 
+def each_as_large(context: AuditContext, wanted: Sequence[Records]) -> list[Records]:
+    """A control client for each audited one; others for one that is asked for again.
+
+    Whichever audit asks for clients of a histogram, and whatever it asks for beside them, the first is the same,
+    and what an attack makes of its message need not be computed again.
+    """
+    asked: Counter[bytes] = Counter()
+    found = []
+    for client in wanted:
+        histogram = np.bincount(client.labels, minlength=context.classes).tobytes()
+        found.append(as_large(context, client, asked[histogram]))
+        asked[histogram] += 1
+    return found
+
+
 def alike(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Reading, ...]:
     """Control clients as large as these audited ones.
 
     Raises:
         NotRunError: The control role is empty, or the method cannot be run.
     """
-    group = [as_large(context, client, number) for number, client in enumerate(wanted)]
-    group = [client for client in group if len(client)]
+    group = [client for client in each_as_large(context, wanted) if len(client)]
     if not group:
         needed = max((len(client) for client in wanted), default=1)
         raise NotRunError(

@@ -32,16 +32,19 @@ def test_more_records_than_features_come_back(n: int, width: int, seed: int) -> 
     assert result.scores["records"].tolist() == [n]
 
 
-def test_counts_that_nobody_sends_are_searched_for() -> None:
-    features, labels = sparse(20, width=16, zeros=0.75, seed=2)
+@pytest.mark.parametrize("seed", [2, 5, 7])
+def test_counts_that_nobody_sends_are_searched_for(seed: int) -> None:
+    features, labels = sparse(20, width=16, zeros=0.75, seed=seed)
     statistics = gram(features, labels, counts=False)
     assert uncounted(statistics, measure(statistics))
     assert obstacle(statistics, measure(statistics)) is None
     result = attacked(message(features, labels, leave_out=("N",)))
     assert result.scores["records"].tolist() == [20]
-    assert np.median(errors(vectors(result), features)) < 1e-6
-    nearest = [int(np.linalg.norm(features - vector, axis=1).argmin()) for vector in vectors(result)]
-    assert (result.vectors[0].labels == labels[nearest]).all()
+    # Vectors on which independent runs do not agree are left out.
+    apart = np.linalg.norm(vectors(result)[:, None] - features, axis=2)
+    close = apart.min(axis=0) < 1e-6 * np.linalg.norm(features, axis=1)
+    assert close.mean() >= 0.9
+    assert (result.vectors[0].labels == labels[apart.argmin(axis=1)]).all()
 
 
 def test_what_counting_does_not_allow_is_not_believed() -> None:
