@@ -9,15 +9,14 @@ from fedassay.reports.document.audits import shows_images
 from fedassay.reports.document.tables import Column, Name, Row, Ruling, Table, Value
 from fedassay.reports.words.groups import Group, in_order, several_deltas, several_seeds
 from fedassay.reports.words.metrics import hint, ordered, title
-from fedassay.reports.words.summary import SELECTIONS, attacks_on
+from fedassay.reports.words.sentences import source_words
+from fedassay.reports.words.summary import attacks_on, selection_words
 from fedassay.support.epsilon import Epsilon
 
 Found = tuple[CellRecord, Finding]
 
 _SOURCE_HINT = "What the attack read in the messages: which vectors or fields."
-_SELECTION_HINT = "Which of its images or vectors are scored. " + "; ".join(
-    f"{name}: {words}" for name, words in SELECTIONS.items()
-)
+_SELECTION_HINT = "Which of its images or vectors are scored."
 _LIMIT_HINT = "Smallest leak that a run of this size would have found with the stated power: a 95 % bound."
 _NO_BASELINE = Metric(value=None, reason="the baseline does not give it")
 
@@ -108,7 +107,7 @@ def findings_table(
     groups = []
     for cell, finding in findings:
         who = (*cell_values(cell), finding.audit, finding.attack or "")
-        what = (finding.source or "", finding.selection or "")
+        what = _what(finding)
         n, measured = _common(_values(finding, names))
         unsaid = in_numbers and finding.verdict in {"inconclusive", "not_run"}
         ruling = Ruling(finding.verdict, finding.reason if unsaid else "")
@@ -120,6 +119,12 @@ def findings_table(
             rows.append(Row((*who, *what, "", "", *values, "", "", n), "baseline"))
         groups.append(tuple(rows))
     return Table(name, caption, columns, tuple(groups), roles=True)
+
+
+def _what(finding: Finding) -> tuple[Name, Name]:
+    """What was read and which of it was scored, by name, with plain words beneath."""
+    source = source_words(finding.source) if finding.source else ""
+    return Name(finding.source or "", source), Name(finding.selection or "", selection_words(finding.selection))
 
 
 def _limit(finding: Finding) -> tuple[Metric, str]:
@@ -167,8 +172,7 @@ def controls_table(record: RunRecord) -> Table:
         values: tuple[Value, ...] = (
             *cell_values(cell),
             finding.audit,
-            finding.source or "",
-            finding.selection or "",
+            *_what(finding),
             *_outcome(positive, "MISSED" if missed else "caught"),
             *_outcome(negative, "FLAGGED" if flagged else "not flagged"),
         )
