@@ -148,7 +148,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
         say(f"warning: {mistaken}")
     for row, cell in zip(rows, scenario.cells, strict=True):
         seconds = found.cells[cell.key]
-        about = "not estimated" if seconds is None else f"about {in_words(seconds)}"
+        about = "not estimated" if seconds is None else f"method alone about {in_words(seconds)}"
         say(f"  {row['cell']}  ({cell.privacy.guarantee.kind.words})  {about}")
     attacks = ", ".join(attack.label for attack in scenario.attacks) or "none"
     audits = ", ".join(audit.label for audit in scenario.audits) or "none"

@@ -88,6 +88,7 @@ def test_every_component_has_a_cost(kind: ComponentKind) -> None:
 def test_the_text_says_that_it_is_an_estimate() -> None:
     result = CliRunner().invoke(cli, ["run", str(CONFIGS / "frontier.yaml"), "--dry-run"], standalone_mode=False)
     assert "estimate, from rates measured on one core" in result.output
+    assert "method alone about" in result.output
     assert "GiB a job" in result.output
     assert result.output.count("about") == len(load_scenario(CONFIGS / "frontier.yaml").cells)
 
@@ -187,3 +188,21 @@ def test_a_measured_gpu_has_its_own_rates_for_that_estimate_alone(
     assert 0 < there["estimated_seconds"] < here["estimated_seconds"]  # type: ignore[operator]
     assert before == rates.UNET_FLOPS
     assert _told("cpu") == here
+
+
+def test_generators_of_pictures_take_memory(tmp_path: Path) -> None:
+    held = []
+    for attacks in (["message_algebra"], ["message_algebra", {"feature_diffusion": {"preset": "tiny"}}]):
+        content = {
+            "name": "p",
+            "data": {"name": "digits"},
+            "backbone": {"name": "pixels"},
+            "methods": [{"fedcgs": {}}],
+            "attacks": attacks,
+            "audits": ["message"],
+        }
+        (tmp_path / "plan.yaml").write_text(json.dumps(content))
+        found = estimate(load_scenario(tmp_path / "plan.yaml")).memory
+        assert found is not None
+        held.append(found)
+    assert held[1] > held[0] + 2**28

@@ -70,7 +70,9 @@ def _estimate(scenario: Scenario) -> Estimate:
         else:
             total += seeds * cost(params, sizes, load)
     remarks += [*_foreseen(scenario, sizes), *scenario.warnings]
-    return Estimate(cells, total, memory(sizes, _parameters(scenario, sizes)), tuple(remarks))
+    pictures = any("reconstructions" in attack.build.facts.gives for attack in scenario.attacks)
+    held = memory(sizes, _parameters(scenario, sizes), pictures)
+    return Estimate(cells, total, held, tuple(remarks))
 
 
 def foreseen(scenario: Scenario) -> tuple[str, ...]:

@@ -46,8 +46,10 @@ AUDIT = 0.7
 """An audit of one cell besides what it compares: bootstrap, bounds, pictures; an attack that only reads."""
 START = 10.0
 """Importing what a run needs, and writing the report."""
-PROCESS_BYTES = 450 * 2**20
-"""Memory of a process that has imported torch and diffusers."""
+PROCESS_BYTES = 600 * 2**20
+"""Memory of a process that audits statistics of small images: torch, diffusers, and what their audits hold."""
+PICTURES_BYTES = 500 * 2**20
+"""What is added where a generator of pictures is trained, and its pictures are compared."""
 
 
 def gpu_rates() -> tuple[str, dict[str, float]]:

@@ -95,12 +95,18 @@ def extraction(sizes: Sizes) -> float:
     return sizes.backbone * images / rate.CONVOLUTION_FLOPS
 
 
-def memory(sizes: Sizes, parameters: float) -> float:
-    """Bytes that a process holds at most: images, features, the clients' networks and their messages."""
+def memory(sizes: Sizes, parameters: float, pictures: bool) -> float:
+    """Bytes that a process holds at most: images, features, the clients' networks and their messages.
+
+    Args:
+        sizes: Of the plan.
+        parameters: Of the largest network that a client trains.
+        pictures: Whether an attack reconstructs images by a generator.
+    """
     images = sizes.private + sizes.attacker + sizes.public + sizes.test
     held = images * (sizes.pixels + 4 * sizes.width)
     moments = sizes.clients * sizes.width**2 * 8
     # A network, its two Adam moments, its message and the server's copy.
     networks = 5 * 4 * parameters * sizes.clients
     together = 256 * (parameters * 4 + sizes.pixels * 200)
-    return rate.PROCESS_BYTES + held + moments + networks + together
+    return rate.PROCESS_BYTES + rate.PICTURES_BYTES * pictures + held + moments + networks + together
