@@ -27,6 +27,9 @@ SELECTIONS = {
 }
 """Plain words for which targets were scored."""
 
+_WHOEVER = frozenset({"named", "members"})
+"""Kinds of harm of which nothing is said of what gave them away."""
+
 _AT_A_GLANCE = 15
 """Lines that are taken in at once, whatever their order."""
 
@@ -93,15 +96,18 @@ def strip(record: RunRecord) -> tuple[Line, ...]:
 
 
 def lead(record: RunRecord) -> str:
-    """One sentence above the strip: how many releases came out how."""
+    """Above the strip: how many releases came out how, and of how many a claim says what attacks do not."""
     counts: dict[Verdict, int] = {}
+    bounded = 0
     for line in strip(record):
         counts[line.verdict] = counts.get(line.verdict, 0) + 1
+        bounded += line.verdict == "inconclusive" and _bounded(line.group)
+    alone = " by attacks alone" if bounded else ""
     words: dict[Verdict, tuple[str, str]] = {
         "unsound": ("makes a claim that is disproved", "make claims that are disproved"),
         "leak": ("leaks", "leak"),
         "unsupported": ("claims more than its ledger supports", "claim more than their ledgers support"),
-        "inconclusive": ("could not be judged", "could not be judged"),
+        "inconclusive": (f"could not be judged{alone}",) * 2,
         "no_leak_found": ("shows no leak", "show no leak"),
         "sound": ("holds its claim", "hold their claims"),
         "not_run": ("was not assessed", "were not assessed"),
@@ -110,7 +116,21 @@ def lead(record: RunRecord) -> str:
     if not total:
         return "No release was audited."
     parts = [f"{counts[verdict]} {words[verdict][counts[verdict] > 1]}" for verdict in LOOKS if verdict in counts]
-    return f"Of {total} release{'s' if total != 1 else ''} under audit, {listed(parts, limit=7)}."
+    said = f"Of {total} release{'s' if total != 1 else ''} under audit, {listed(parts, limit=7)}."
+    if not bounded:
+        return said
+    unclear = counts["inconclusive"]
+    which = "Its claim bounds" if bounded == 1 else "Their claims bound"
+    if bounded < unclear:
+        whose = "claim of 1 bounds" if bounded == 1 else f"claims of {bounded} bound"
+        which = f"Of these {unclear}, the {whose}"
+    return f"{said} {which} what attacks could not judge."
+
+
+def _bounded(group: Group) -> bool:
+    """Whether a claim that holds bounds whatever attacks on a group could not judge."""
+    unclear = [(cell, f) for cell in group.cells for f in attacks_on(cell) if f.verdict == "inconclusive"]
+    return bool(unclear) and all(settled(cell, finding) for cell, finding in unclear)
 
 
 def attacks_on(cell: CellRecord) -> tuple[Finding, ...]:
@@ -187,11 +207,14 @@ def _clauses(group: Group) -> Iterator[str]:
 def distinct(found: list[Leak]) -> list[Leak]:
     """The worst leak of each kind of harm and mechanism, the worst first, one of each kind before a second.
 
-    Two mechanisms of which the same would be said are one to whoever reads it.
+    Two mechanisms of which the same would be said are one to whoever reads it; who took part is told or named by
+    the best attack, whichever that is.
     """
-    kept: dict[tuple[str, str], Leak] = {}
+    kept: dict[tuple[str, ...], Leak] = {}
     for leak in found:
-        kept.setdefault((leak.harm.kind, leak.harm.mechanism), leak)
+        harm = leak.harm
+        way = (harm.of, harm.metric) if harm.kind in _WHOEVER else (harm.mechanism,)
+        kept.setdefault((harm.kind, *way), leak)
     told: dict[str, Leak] = {}
     for leak in kept.values():
         told.setdefault(harm_clause(leak), leak)

@@ -19,6 +19,7 @@ from fedassay.reports.evidence.release import release_of
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.allowed import allowed, known, settled
+from fedassay.reports.words.summary import lead
 from fedassay.reports.words.untested import not_fully_tested
 
 MU = 0.5
@@ -223,3 +224,29 @@ def test_an_attack_that_fails_on_a_release_is_stood_in_for_by_one_that_works(
     assert (told in evidence(pages(release_of(record, Policy(name="p", coverage="complete"))))) is expected
     refuted = cell.model_copy(update={"privacy": cell.privacy.model_copy(update={"verdict": "unsound"})})
     assert not settled(refuted, weak)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (["no_power"], "1 could not be judged by attacks alone. Its claim bounds what attacks could not judge."),
+        (["control_missed"], "1 could not be judged."),
+        (
+            ["no_power", "no_power"],
+            "2 could not be judged by attacks alone. Their claims bound what attacks could not judge.",
+        ),
+        (
+            ["no_power", "control_missed"],
+            "2 could not be judged by attacks alone. "
+            "Of these 2, the claim of 1 bounds what attacks could not judge.",
+        ),
+    ],
+)
+def test_the_verdicts_begin_with_what_a_claim_settles(
+    build_cell: Any, kinds: list[ObstacleKind], said: str
+) -> None:
+    cells = [
+        cell_of(build_cell, unclear(kind)).model_copy(update={"label": f"entry-{number}"})
+        for number, kind in enumerate(kinds)
+    ]
+    assert lead(RunRecord(plan={}, environment={}, cells=tuple(cells))).endswith(said)
