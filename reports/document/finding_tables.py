@@ -124,7 +124,12 @@ def findings_table(
 def _what(finding: Finding) -> tuple[Name, Name]:
     """What was read and which of it was scored, by name, with plain words beneath."""
     source = source_words(finding.source) if finding.source else ""
-    return Name(finding.source or "", source), Name(finding.selection or "", selection_words(finding.selection))
+    return _in_words(finding.source, source), _in_words(finding.selection, selection_words(finding.selection))
+
+
+def _in_words(name: str | None, words: str) -> Name:
+    """A name, and words beneath where they say more."""
+    return Name(name or "", "" if words == (name or "").replace("_", " ") else words)
 
 
 def _limit(finding: Finding) -> tuple[Metric, str]:
