@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from fedassay.attacks.gram import remembered
 from fedassay.contracts.audit import AuditContext, AuditIO
 from fedassay.contracts.method import HasLeakiestForm, Method, MethodInput, Outcome
 from fedassay.data.records import Records
@@ -175,8 +176,9 @@ _OTHERS = 160
 
 @pytest.fixture(autouse=True)
 def _new_process() -> None:
-    """Take every test for a process of its own, in which no method has run."""
+    """Take every test for a process of its own, in which no method has run and nothing was factored."""
     forget_runs()
+    remembered.forget()
 
 
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:

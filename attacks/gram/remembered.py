@@ -51,6 +51,11 @@ def once(
     return counted, None if factors is None else replace(factors, vectors=factors.vectors.copy())
 
 
+def forget() -> None:
+    """Take this process for a new one: for tests, each of which stands for a process of its own."""
+    _kept.clear()
+
+
 def _bytes(found: Found) -> int:
     _, factors = found
     return 0 if factors is None else factors.vectors.nbytes

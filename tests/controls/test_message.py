@@ -217,8 +217,7 @@ def test_a_broken_factorization_is_inconclusive(
     """Without its iterations the attack must fail its own positive control."""
 
     def broken(problem: Any, rng: np.random.Generator, iterations: int, momentum: float) -> Any:
-        turned = factorization._polar(rng.standard_normal((problem.basis.shape[1], len(problem.scatter))))
-        return 0.0, problem.means + problem.basis @ (turned @ problem.scatter)
+        return 0.0, problem.start(rng)
 
     monkeypatch.setattr(factorization, "_project", broken)
     task = make_task(clients=3, records=60)

@@ -195,7 +195,7 @@ def test_generators_of_pictures_take_memory(tmp_path: Path) -> None:
     for attacks in (["message_algebra"], ["message_algebra", {"feature_diffusion": {"preset": "tiny"}}]):
         content = {
             "name": "p",
-            "data": {"name": "digits"},
+            "data": {"name": "photographs"},
             "backbone": {"name": "pixels"},
             "methods": [{"fedcgs": {}}],
             "attacks": attacks,

@@ -109,4 +109,5 @@ def memory(sizes: Sizes, parameters: float, pictures: bool) -> float:
     # A network, its two Adam moments, its message and the server's copy.
     networks = 5 * 4 * parameters * sizes.clients
     together = 256 * (parameters * 4 + sizes.pixels * 200)
-    return rate.PROCESS_BYTES + rate.PICTURES_BYTES * pictures + held + moments + networks + together
+    generated = rate.PICTURES_BYTES * min(sizes.pixels, rate.PICTURES_MOST) * pictures
+    return rate.PROCESS_BYTES + generated + held + moments + networks + together
