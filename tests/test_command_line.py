@@ -217,6 +217,22 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(("command", "code"), [("--help", 0), ("run --help", 0), ("--version", 0), ("--what", 2)])
+def test_help_that_nobody_reads_is_no_failure(command: str, code: int, tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "fedassay", *command.split()],
+        cwd=tmp_path,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
+
+
 def test_a_place_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = _run("init", "file/plan.yaml", cwd=tmp_path)

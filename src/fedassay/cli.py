@@ -50,6 +50,7 @@ def main() -> None:
     """Entry point: user errors end in one message and exit code 2, failed work in 1, signals in 128 and theirs."""
     guard_standard_error()
     stop_in_order()
+    stream = sys.stdout
     try:
         plain = False if "NO_COLOR" in os.environ else None
         code = cli.main(prog_name="fedassay", standalone_mode=False, color=plain)
@@ -65,6 +66,11 @@ def main() -> None:
     except click.ClickException as error:
         say_problem(error)
         sys.exit(2)
+    except SystemExit:
+        # Click prints help itself; where its reader has had enough, it wraps the stream and ends with 1.
+        if sys.stdout is stream:
+            raise
+        sys.exit(0)
     except BaseException as error:
         # Panics of libraries in Rust are none of Exception.
         if not (isinstance(error, Exception) or is_of_a_library(error)) or os.environ.get(_TRACEBACK):
