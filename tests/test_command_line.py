@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pty
 import re
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from fedassay.cli import cli, main
@@ -231,6 +233,35 @@ def test_help_that_nobody_reads_is_no_failure(command: str, code: int, tmp_path:
     os.close(write)
     assert done.returncode == code
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("library", ["click", "yaml", "h2"])
+def test_what_lies_in_the_folder_is_not_run(library: str, tmp_path: Path) -> None:
+    (tmp_path / f"{library}.py").write_text("raise SystemExit(77)")
+    done = subprocess.run(
+        [sys.executable, "-m", "fedassay", "list", "methods"], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"fedcgs" in done.stdout
+
+
+@pytest.mark.long
+def test_workers_do_not_run_what_lies_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "pickle.py").write_text("raise SystemExit(77)")
+    plan = {
+        "name": "p",
+        "data": {"name": "digits", "limit": 300},
+        "clients": {"count": 3},
+        "backbone": {"name": "pixels"},
+        "privacy": {"epsilon": [math.inf, 4]},
+        "methods": [{"fedcgs": {}}],
+        "attacks": ["message_algebra"],
+        "audits": ["message"],
+    }
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+    done = _run("run", "plan.yaml", "-o", "out", "--jobs", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads((tmp_path / "out" / "record.json").read_text())["cells"]) == 2
 
 
 def test_a_place_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
