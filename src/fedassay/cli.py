@@ -50,8 +50,6 @@ def main() -> None:
     """Entry point: user errors end in one message and exit code 2, failed work in 1, signals in 128 and theirs."""
     guard_standard_error()
     stop_in_order()
-    # Workers are interpreters of their own, and would look for modules in the folder that the command is called in.
-    os.environ.setdefault("PYTHONSAFEPATH", "1")
     stream = sys.stdout
     try:
         plain = False if "NO_COLOR" in os.environ else None

@@ -140,9 +140,13 @@ def _died(future: Future[FinishedCell]) -> bool:
 
 @contextmanager
 def _environment(threads: int) -> Iterator[None]:
-    """Thread limits that libraries read when they are loaded, which in a worker is at its start."""
-    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+    """Thread limits, which libraries read when they are loaded, at a worker's start, and its first search path.
+
+    An interpreter would look for its first modules in the current folder; then it has the path of this process.
+    """
+    wanted = {**dict.fromkeys(_THREAD_VARIABLES, str(threads)), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
