@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,15 +12,17 @@ import yaml
 from fedassay.audits.evidence import Subject
 from fedassay.audits.verdict import not_run
 from fedassay.execution import cell as cell_module
-from fedassay.execution import engines
+from fedassay.execution import engines, runner
 from fedassay.execution.apart import Apart
 from fedassay.execution.cell import Work
 from fedassay.execution.cell_job import CellJob, Place
-from fedassay.execution.order import Step, Teller, decisive_first, steps_of
+from fedassay.execution.order import Step, Teller, decisive_first, soonest_first, steps_of
 from fedassay.execution.prepare import prepare
+from fedassay.execution.runner import RunOptions
 from fedassay.execution.simulated_source import SimulatedSource, job_of_plan
 from fedassay.plan.resolve import resolve
-from fedassay.plan.schema import parse_plan
+from fedassay.plan.schema import Scenario, parse_plan
+from fedassay.support.errors import PlanError
 from fedassay.support.progress import SILENT, Progress
 
 PLAN = """
@@ -35,8 +38,26 @@ audits: [inversion: {}, message: {}, dp_claim: {}]
 """
 
 
-def _case(folder: Path, progress: Progress = SILENT) -> CellJob:
-    scenario = resolve(parse_plan(yaml.safe_load(PLAN), "plan"), folder, "plan")
+TWO_CELLS = """
+name: two
+seeds: [0]
+data: {name: digits, limit: 120, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
+clients: {count: 2, partition: iid}
+backbone: {name: pixels}
+privacy: {epsilon: [inf, 2]}
+methods: [fedcgs: {}]
+attacks: [message_algebra: {}, membership: {tests: [likelihood_ratio]}]
+audits: [dp_claim: {reruns: 2000}, message: {}, membership: {}]
+"""
+
+
+def _scenario(folder: Path, plan: str = PLAN, order: str = "decisive", **given: object) -> Scenario:
+    raw = {**yaml.safe_load(plan), "resources": {"order": order}, **given}
+    return resolve(parse_plan(raw, "plan"), folder, "plan")
+
+
+def _case(folder: Path, progress: Progress = SILENT, order: str = "decisive") -> CellJob:
+    scenario = _scenario(folder, order=order)
     prepared = prepare(scenario.plan, folder, 0, "cpu", SILENT)
     own = (scenario, scenario.cells[0], prepared, {}, Place(folder, "cpu", progress))
     source = job_of_plan(*own).source
@@ -55,6 +76,41 @@ def test_claims_and_algebra_come_before_what_trains_or_searches(tmp_path: Path) 
     unknown = [step.place for step in decisive_first(steps, None)]
     early = [step.place for step in steps if step.audit.name != "inversion"]
     assert unknown == [*early, *(set(range(len(steps))) - set(early))]
+
+
+def test_a_plan_may_say_that_its_own_order_is_worked_on(tmp_path: Path) -> None:
+    job = _case(tmp_path, order="plan")
+    steps = steps_of(job.audits, job.attacks)
+    assert decisive_first(steps, job.another) == steps != decisive_first(steps, None)
+    scenario = _scenario(tmp_path, TWO_CELLS, "plan")
+    assert soonest_first(scenario) == list(scenario.cells) != soonest_first(_scenario(tmp_path, TWO_CELLS))
+    with pytest.raises(PlanError, match=r"resources\.order: given .random.; allowed: decisive, plan"):
+        _scenario(tmp_path, order="random")
+
+
+def test_releases_with_a_claim_come_first_the_fast_ones_before_the_slow_ones(tmp_path: Path) -> None:
+    own = {"methods": [{"feddiff": {}}, {"fedlog": {}}, {"fedcgs": {}}], "seeds": [4, 0]}
+    keys = [(cell.method.name, cell.seed) for cell in soonest_first(_scenario(tmp_path, **own))]
+    fast_first = ["fedcgs", "fedlog", "feddiff"]
+    # Cells of one seed share records and features, so that seeds stay together as the plan names them.
+    assert keys == [(name, seed) for seed in (4, 0) for name in fast_first]
+    both = {**own, "seeds": [0], "privacy": {"epsilon": ["inf", 2.0]}}
+    private = [cell.privacy.private for cell in soonest_first(_scenario(tmp_path, **both))]
+    assert private == [True] * 3 + [False] * 3
+    # Where no audit judges claims, they decide nothing sooner.
+    unjudged = _scenario(tmp_path, **{**both, "audits": [{"message": {}}]})
+    assert [cell.method.name for cell in soonest_first(unjudged)][:2] == ["fedcgs", "fedcgs"]
+
+
+@pytest.mark.long
+def test_the_order_of_cells_changes_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for name, order in (("soonest", soonest_first), ("latest", lambda plan: soonest_first(plan)[::-1])):
+        monkeypatch.setattr(runner, "soonest_first", order)
+        _, record = runner.run_scenario(_scenario(tmp_path, TWO_CELLS), tmp_path / name, RunOptions(quiet=True))
+        assert [cell.epsilon for cell in record.cells] == [math.inf, 2.0]
+        found.append([cell.model_copy(update={"seconds": {}}).model_dump_json() for cell in record.cells])
+    assert found[0] == found[1]
 
 
 @pytest.mark.long

@@ -1,7 +1,8 @@
-"""In which order a cell's audits are worked on: claims and algebra before what trains or searches.
+"""In which order cells and their audits are worked on: claims and algebra before what trains or searches.
 
-What decides early is said early. The order changes nothing else: every stream of random numbers has a name, every
-attack knows what the plan's earlier attacks recovered, and findings stand in the plan's order whenever they came.
+What decides early is said early, unless the plan asks for its own order (`resources.order`). The order changes
+nothing else: every stream of random numbers has a name, every attack knows what the plan's earlier attacks
+recovered, and findings and cells stand in the plan's order whenever they came.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from fedassay.contracts.attack import Attack
 from fedassay.contracts.registry import judges_the_claim
 from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
+from fedassay.plan.estimate import estimate
 from fedassay.plan.next_run import NextRun, Part
-from fedassay.plan.schema import Component
+from fedassay.plan.schema import Cell, Component, Scenario
 from fedassay.records.record import Finding, Verdict
 
 _DECISIVE: dict[Verdict, str] = {
@@ -60,6 +62,8 @@ def decisive_first(steps: Sequence[Step], another: NextRun | None) -> list[Step]
         steps: In the plan's order, which steps that are alike keep.
         another: Estimates what a step takes; None: nobody knows, and kinds alone decide.
     """
+    if another is not None and another.scenario.plan.resources.order == "plan":
+        return list(steps)
 
     def rank(step: Step) -> tuple[bool, float]:
         attack = step.attack
@@ -71,6 +75,25 @@ def decisive_first(steps: Sequence[Step], another: NextRun | None) -> list[Step]
         return not early, math.inf if seconds is None else seconds[0]
 
     return sorted(steps, key=rank)
+
+
+def soonest_first(scenario: Scenario) -> list[Cell]:
+    """The cells of a run in the order of work: of each seed those with a claim that is judged, then the rest.
+
+    A claim is always decided, silence or a leak may take every attack; of either kind the methods that are
+    estimated to be fastest come first. Seeds stay together, since their cells share records and features.
+    """
+    if scenario.plan.resources.order == "plan":
+        return list(scenario.cells)
+    judged = any(judges_the_claim(audit.name) for audit in scenario.audits)
+    seconds = estimate(scenario).cells
+
+    def rank(cell: Cell) -> tuple[int, bool, float]:
+        own = seconds[cell.key]
+        late = not (judged and cell.privacy.private)
+        return cell.seed_index, late, math.inf if own is None else own
+
+    return sorted(scenario.cells, key=rank)
 
 
 class Teller:

@@ -20,6 +20,7 @@ from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of, key_of_digests, refuse_unlike
 from fedassay.execution.cell import Work
 from fedassay.execution.cell_job import CellJob, Place
+from fedassay.execution.order import soonest_first
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.run_output import output_folder, write_run
 from fedassay.execution.runfolder import FinishedCell
@@ -156,7 +157,7 @@ def _run_cells(
     scenario: Scenario, folder: Path, device: str, options: RunOptions, progress: Progress, secret: bytes | None
 ) -> list[FinishedCell]:
     done = _kept(scenario, folder, device, progress, threads_now()) if options.resume else {}
-    waiting = [cell for cell in scenario.cells if cell.key not in done]
+    waiting = [cell for cell in soonest_first(scenario) if cell.key not in done]
     names = [cell.key for cell in waiting]
     # Workers may have another current folder, and those of a cluster another device.
     there = options.device if options.engine == "ray" else device

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -27,11 +28,14 @@ class Resources(Frozen):
         memory: GiB that a cell may take: no more run at once than fit. Ray places cells by it.
         gpus: GPUs of a cell with `--device cuda`; 0.25 lets four cells share one. Ray places cells by it; without
             Ray all cells share one GPU.
+        order: Whether releases are worked on, and each one's audits, as they are expected to decide (`decisive`:
+            claims and algebra first, reconstructions last) or as the plan names them (`plan`).
     """
 
     threads: int | None = Field(default=None, ge=1, le=limits.THREADS)
     memory: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    order: Literal["decisive", "plan"] = "decisive"
 
     def threads_of(self, jobs: int) -> int:
         """Threads of each of `jobs` workers: as many as asked for, else an even share of the cores."""
