@@ -17,7 +17,7 @@ from fedassay.reports.document.tables import Column, Row, Table
 from fedassay.reports.words.groups import cell_name, groups, several_deltas
 from fedassay.reports.words.naming import distinct, slug
 from fedassay.reports.words.sentences import source_words
-from fedassay.reports.words.summary import about, selection_words
+from fedassay.reports.words.summary import about
 
 
 def first_seed(record: RunRecord, audit: str) -> list[tuple[CellRecord, Finding]]:
@@ -32,7 +32,10 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
     deltas = several_deltas(record)
     out: list[Figure | None] = []
     if audit == image_audit():
-        entries = [ForestRow(cell_name(cell, deltas), what(finding), finding) for cell, finding in findings]
+        entries = [
+            ForestRow(cell_name(cell, deltas), about(finding) or source_words(None), finding)
+            for cell, finding in findings
+        ]
         out.append(forest("reconstruction_ssim", entries))
     curves = [
         Named(_about(cell, finding, deltas), finding.series[ROC])
@@ -41,12 +44,12 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
     ]
     out += roc(slug(f"{audit}_roc"), "Who can be told to be a member?", curves)
     for cell, finding in findings:
-        about = _about(cell, finding, deltas)
-        name = slug(f"{audit}-{about}")
+        title = _about(cell, finding, deltas)
+        name = slug(f"{audit}-{title}")
         if SCORES in finding.series:
-            out.append(histogram(f"{name}-scores", about, finding.series[SCORES]))
+            out.append(histogram(f"{name}-scores", title, finding.series[SCORES]))
         if SWEEP in finding.series:
-            out.append(sweep(f"{name}-sweep", about, finding.series[SWEEP]))
+            out.append(sweep(f"{name}-sweep", title, finding.series[SWEEP]))
     return tuple(figure for figure in out if figure is not None)
 
 
@@ -71,11 +74,6 @@ def series_files(record: RunRecord) -> dict[tuple[int, str], str]:
 def _series_file(cell: CellRecord, finding: Finding, name: str) -> str:
     parts = [cell_name(cell, delta=True, seed=True), finding.audit, finding.source, finding.selection, name]
     return f"series_{slug('-'.join(part for part in parts if part))}"
-
-
-def what(finding: Finding) -> str:
-    """What a finding speaks of: its source and selection."""
-    return ", ".join(part for part in (source_words(finding.source), selection_words(finding.selection)) if part)
 
 
 def _about(cell: CellRecord, finding: Finding, deltas: bool) -> str:
