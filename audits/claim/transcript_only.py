@@ -106,7 +106,10 @@ def _not_measured(transcript: Transcript, measured: Sequence[MeasuredNoise]) -> 
 
 
 def _figures(held: Sequence[FieldNoise], measured: Sequence[MeasuredNoise]) -> dict[str, Metric]:
-    """The smallest p-value of "the noise is there", and the smallest share of the declared noise."""
+    """The smallest p-value of "the noise is there", and the share of the declared noise whose upper end is least.
+
+    The smallest share over fields would be that of the field with the fewest draws.
+    """
     found: dict[str, Metric] = {}
     tested = [field for field in held if field.outcome != "not_tested"]
     if tested:
@@ -116,9 +119,9 @@ def _figures(held: Sequence[FieldNoise], measured: Sequence[MeasuredNoise]) -> d
             n=sum(field.draws for field in tested),
             reason=f"of {least.field}: that its entries carry the declared noise, corrected for all blocks",
         )
-    shares = [field for field in measured if field.ratio is not None]
+    shares = [field for field in measured if field.high is not None]
     if shares:
-        worst = min(shares, key=lambda field: field.ratio or 0.0)
+        worst = min(shares, key=lambda field: (field.outcome != "too_little", field.high or 0.0))
         found["noise_measured"] = Metric(
             value=worst.ratio,
             low=worst.low,

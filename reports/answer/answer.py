@@ -191,11 +191,13 @@ def answer(
         PlanError: The run has no such release.
     """
     held = policy or standard_policy(record)
-    return answer_of(record, decide(record, held, method, epsilon, judgements))
+    decision = decide(record, held, method, epsilon, judgements)
+    everywhere = decision if epsilon is None else decide(record, held, method, None, judgements)
+    return answer_of(record, decision, everywhere)
 
 
-def answer_of(record: RunRecord, decision: Decision) -> Answer:
-    """The answer that a decision comes to."""
+def answer_of(record: RunRecord, decision: Decision, everywhere: Decision | None = None) -> Answer:
+    """The answer that a decision comes to; `everywhere` is that on every epsilon, where it is on one of them."""
     subject = _subject(decision)
     word = _word(decision, subject)
     cells = [cell for option in decision.everything for cell in option.group.cells]
@@ -214,7 +216,7 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         at_risk=_at_risk([cell for option in about for cell in option.group.cells] or cells),
         hides=". ".join(_hides(about)),
         bares=_bares([] if subject is None else subject.group.cells),
-        next=next_step(record, decision, subject),
+        next=next_step(record, decision, subject, everywhere or decision),
         rows=tuple(row_of(option) for option in decision.options),
         sweeps=sweeps(decision),
         decision=decision,
@@ -282,8 +284,7 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
         yield from (sentence(each.short) for option in unclear[:1] for each in decisive(option)[:1])
     yield from rest[1:]
     if subject is None and word == "no":
-        judged = [option for option in decision.options if option.state is not None]
-        closest = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)), default=None)
+        closest = decision.closest
         if closest is not None:
             fault = worst_fault(closest)
             why = f": {decisive(closest)[0].short}" if fault is None else f", which {fault_clause(fault)}"

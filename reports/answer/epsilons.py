@@ -20,6 +20,7 @@ class Sweep:
         cost: Accuracy that privacy takes there, in points.
         useful: The smallest at which every rule on what a model can do is kept; None: none.
         allowed: The largest at which no rule on privacy is broken; None: none.
+        highest: The largest that was run.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Sweep:
     cost: Metric | None
     useful: Epsilon | None
     allowed: Epsilon | None
+    highest: Epsilon
 
     @property
     def clause(self) -> str:
@@ -45,10 +47,11 @@ class Sweep:
             return f"{least}, but none that was run is within the limits"
         allowed = beside(self.allowed, self.useful, short)
         if not exceeds(self.useful, self.allowed):
-            if self.useful == self.allowed:
-                return f"{self.name}: ε = {with_kind(self.useful)} breaks no rule, but some are open"
-            span = f"{with_kind(self.useful)} to {allowed}"
-            return f"{self.name}: ε from {span} breaks no rule, but some are open"
+            one = self.useful == self.allowed
+            span = f"{'=' if one else 'from'} {with_kind(self.useful)}{'' if one else f' to {allowed}'}"
+            larger = exceeds(self.highest, self.allowed)
+            above = f"; at {beside(self.highest, self.allowed, short)} one is broken" if larger else ""
+            return f"{self.name}: ε {span} breaks no rule, but some are open{above}"
         return (
             f"{self.name}: useful from ε = {with_kind(self.useful)}, within the limits up to {allowed}; "
             "they do not meet"
@@ -76,6 +79,7 @@ def _sweep(options: list[Option], several: bool) -> Sweep:
         cost=next((option.cost for option in options if option.group.asked == best), None),
         useful=smallest(option.group.asked for option in options if not _broken(option, use=True)),
         allowed=largest(option.group.asked for option in options if not _broken(option, use=False)),
+        highest=largest(option.group.asked for option in options) or group.asked,
     )
 
 

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 from fedassay.contracts.registry import audit_facts, claim_audit
 from fedassay.plan.rates import in_words
+from fedassay.records.facts import Change
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.captured import is_captured
 from fedassay.reports.answer.rows import worst_fault, worst_leak
 from fedassay.reports.decision.decision import Decision, Option
-from fedassay.reports.decision.standard import check_command
+from fedassay.reports.decision.standard import asking, check_command
 from fedassay.reports.decision.steps import Step
 from fedassay.reports.gate.judging import BROKE_OFF
 from fedassay.reports.words.claims import Fault, noise_not_measured
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.sentences import listed, sentence
+from fedassay.reports.words.sentences import listed, sentence, who
 
 _MEND: dict[Fault, str] = {
     "noise": "Find out why less noise is added than is declared, mend it, and run or capture again.",
@@ -35,20 +36,23 @@ class NextStep:
         what: In one sentence.
         command: To be typed, with RUN for the run folder, and POLICY for a policy of one's own.
         takes: Estimated time; empty where nobody can estimate it.
+        changes: The keys of the plan that do it; empty where none do.
     """
 
     what: str
     command: str
     takes: str = ""
+    changes: tuple[Change, ...] = ()
 
 
-def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> NextStep:
+def next_step(record: RunRecord, decision: Decision, subject: Option | None, everywhere: Decision) -> NextStep:
     """What to do next.
 
     Args:
         record: The run.
         decision: What a policy makes of it.
         subject: The release that the answer is about; None: it is about all.
+        everywhere: The decision on every epsilon, where the answer is about one of them.
     """
     if decision.recommended is not None and not decision.deployment:
         return NextStep("Write a plan for images of your own.", "fedassay init mine.yaml --data FOLDER")
@@ -57,7 +61,8 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> 
     passing = [option for option in decision.options if option.state == "pass"]
     if passing and subject is None:
         what = "Choose by what must be protected, and read the answer to one of them alone."
-        return NextStep(what, f"fedassay answer RUN --method {max(passing, key=_accuracy).group.label}")
+        best = max(passing, key=_accuracy).group.label
+        return NextStep(what, f"fedassay answer RUN{asking(record, decision.policy, best, None)}")
     every = check_command(decision.policy)
     if any(
         each.rule == BROKE_OFF and each.state != "pass"
@@ -66,6 +71,10 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> 
     ):
         what = "Mend what broke off, and run the same plan again: what was finished is kept."
         return NextStep(what, "fedassay run PLAN -o RUN --resume")
+    fails = all(option.state == "broken" for option in decision.options)
+    better = _better(record, everywhere, subject) if fails else None
+    if better is not None:
+        return better
     mended = "" if subject is None else _mended(subject)
     if mended:
         return NextStep(mended, every)
@@ -73,14 +82,30 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None) -> 
         again = None if subject is None else _captured_again(subject)
         if again is not None:
             return again
-    step = _deciding(record, decision)
+    # What is open of a release that breaks a rule changes no answer.
+    step = next(iter(decision.deciding), None) if fails else _deciding(record, decision)
     if step is None:
-        return NextStep("See every rule of the policy.", every)
+        closest = decision.closest
+        return NextStep((closest and _mended(closest)) or "See every rule of the policy.", every)
     takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
     if is_captured(record):
         return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)
-    command = "fedassay next RUN > next.yaml && fedassay run next.yaml" if step.changes else every
-    return NextStep(sentence(step.what), command, takes)
+    options = asking(record, decision.policy, decision.method, decision.epsilon)
+    command = f"fedassay next RUN{options} > next.yaml && fedassay run next.yaml" if step.changes else every
+    return NextStep(sentence(step.what), command, takes, step.changes)
+
+
+def _better(record: RunRecord, everywhere: Decision, subject: Option | None) -> NextStep | None:
+    """Another epsilon of the run, at which what fails at the one that was asked about passes or is open."""
+    kept = [each for each in everywhere.options if each.state in ("pass", "undecided")]
+    own = [each for each in kept if subject is not None and each.group.label == subject.group.label] or kept
+    best = next((each for each in own if each.state == "pass"), own[0] if own else None)
+    if best is None:
+        return None
+    how = "it passes" if best.state == "pass" else "no rule is broken there, though some are open"
+    what = f"Read the answer to {who(best.group)}: {how}."
+    options = asking(record, everywhere.policy, best.group.label, best.group.asked.bare)
+    return NextStep(what, f"fedassay answer RUN{options}")
 
 
 def _accuracy(option: Option) -> float:

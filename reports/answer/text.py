@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import textwrap
 from collections.abc import Iterator
 
@@ -46,7 +48,13 @@ def lines(found: Answer, run: str = "RUN", policy: str = "POLICY") -> Iterator[s
         yield f"  {len(found.sweeps) - _SWEEPS} more on epsilon, in the report"
     takes = f" ({found.next.takes})" if found.next.takes else ""
     yield from _wrapped(f"Next: {found.next.what.rstrip('.')}{takes}.", "")
-    yield f"  {plain(found.next.command).replace('RUN', run).replace('POLICY', policy)}"
+    yield f"  {_typed(found.next.command, run, policy)}"
+
+
+def _typed(command: str, run: str, policy: str) -> str:
+    """A command with the run folder and the policy file in it, as a shell takes it."""
+    command = re.sub(r"(?<= )RUN\b", lambda _: shlex.quote(plain(run)), plain(command), count=1)
+    return re.sub(r"(?<= --policy )POLICY\b", lambda _: shlex.quote(plain(policy)), command, count=1)
 
 
 def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:

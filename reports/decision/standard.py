@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib import resources
 from pathlib import Path
 
 from fedassay.records.record import RunRecord
 from fedassay.reports.gate.judging import judged
 from fedassay.reports.gate.policy import Policy, load_policy
+from fedassay.support.text import plain
 
 
 def standard_policy(record: RunRecord) -> Policy:
@@ -17,7 +19,18 @@ def standard_policy(record: RunRecord) -> Policy:
 
 def check_command(policy: str) -> str:
     """The command that shows every rule of a policy; RUN is the run folder, POLICY a file of one's own."""
-    return f"fedassay check RUN --policy {policy if _shipped(policy).is_file() else 'POLICY'} --verbose"
+    return f"fedassay check RUN{_held(policy)} --verbose"
+
+
+def asking(record: RunRecord, policy: str, method: str | None, epsilon: float | None) -> str:
+    """Options by which a command speaks of these releases under this policy, where it would not without them."""
+    found = "" if method is None else f" --method {shlex.quote(plain(method))}"
+    found += "" if epsilon is None else f" --epsilon {repr(epsilon).removesuffix('.0')}"
+    return found + ("" if policy == standard_name(record) else _held(policy))
+
+
+def _held(policy: str) -> str:
+    return f" --policy {policy if _shipped(policy).is_file() else 'POLICY'}"
 
 
 def _shipped(name: str) -> Path:

@@ -120,12 +120,13 @@ def noise_not_measured(cell: CellRecord) -> bool:
 
 
 def _scale(cell: CellRecord, fields: tuple[str, ...]) -> float | None:
-    scales = [
+    """The scale of the noise that fields declare; None: none, or where no field is named, unlike ones."""
+    scales = {
         row.noise_scale[0]
         for row in cell.ledger
         if row.noise_scale is not None and (not fields or row.field in fields)
-    ]
-    return min(scales, default=None)
+    }
+    return min(scales, default=None) if fields or len(scales) == 1 else None
 
 
 def fields_in_words(fields: Sequence[str]) -> str:
@@ -143,7 +144,10 @@ def fault_clause(fault: ClaimFault) -> str:
         if not fault.refuted:
             return f"{claim}{sized}, but whether the noise{named} was added could not be checked"
         if fault.share is not None and fault.share > 0.1:
-            return f"{claim}{sized}, but the messages hold only {short(100 * fault.share)} % of that noise"
+            declared = "the noise that they declare" if fault.scale is None else "that noise"
+            return f"{claim}{sized}, but the messages hold only {short(100 * fault.share)} % of {declared}"
+        if not sized and not named:
+            return f"{claim}, but the messages do not hold the noise that they declare"
         return f"{claim}{sized}, but the messages hold no such noise{named}"
     if fault.kind == "sensitivity":
         why = "one record moves the statistics farther than the noise was sized for"

@@ -580,14 +580,17 @@ def answer_(
 
 @cli.command("next", short_help="Print the plan of RUN with the change that decides most.")
 @click.argument("run", type=click.Path(path_type=Path))
+@click.option("--method", help="What decides this method entry: its label or its name.")
+@click.option("--epsilon", help="What decides this epsilon; inf: without noise.")
 @click.option(
     "--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits."
 )
-def next_(run: Path, policy: Path | None) -> int:
+def next_(run: Path, method: str | None, epsilon: str | None, policy: Path | None) -> int:
     """Print the plan of RUN with the change that decides most: `fedassay next RUN > next.yaml`."""
     from fedassay.console import next_plan
 
-    say_lines(next_plan(run, policy).removesuffix("\n"))
+    asked = None if epsilon is None else _epsilon(epsilon)
+    say_lines(next_plan(run, policy, method, asked).removesuffix("\n"))
     return 0
 
 

@@ -198,28 +198,32 @@ def print_answer(found: Answer, folder: Path, policy: Path | None = None, err: b
         say(Styled(line, _COLOURS[found.answer], bold=True) if number == 0 else line, err=err)
 
 
-def next_plan(run: Path, policy: Path | None) -> str:
-    """The plan of a run with the changes that decide most, as YAML.
+def next_plan(run: Path, policy: Path | None, method: str | None = None, epsilon: float | None = None) -> str:
+    """The plan of a run with the changes that the answer advises, or else with those that decide most, as YAML.
 
     Raises:
-        PlanError: Nothing is known to change, or the run is of captured messages and has no plan.
+        PlanError: Nothing is known to change, there is no such release, or the run is of captured messages.
     """
     from fedassay.plan.changes import changed_plan
     from fedassay.records.record import load_record
-    from fedassay.reports.decision.decision import decide
-    from fedassay.reports.decision.standard import standard_policy
+    from fedassay.reports.answer.answer import answer
     from fedassay.reports.document.plan_notes import plan_of, plan_yaml
     from fedassay.reports.gate.policy import load_policy
 
     record = load_record(run)
     if "transcript" in plan_of(record):
         raise PlanError(f"{run}: it audits captured messages, which have no plan; allowed: the run of a plan")
-    held = standard_policy(record) if policy is None else load_policy(policy_file(policy))
-    step = next((step for step in decide(record, held).steps if step.changes), None)
-    if step is None:
-        raise PlanError(f"{run}: no change of its plan is known to decide more under the policy {held.name}")
-    changed = record.model_copy(update={"plan": changed_plan(record.plan, step.changes)})
-    return f"# {step.what[:1].upper()}{step.what[1:]}.\n{plan_yaml(changed)}"
+    held = None if policy is None else load_policy(policy_file(policy))
+    found = answer(record, held, method, epsilon)
+    advised = [
+        (found.next.what, found.next.changes),
+        *((each.what, each.changes) for each in found.decision.steps),
+    ]
+    what, changes = next((each for each in advised if each[1]), ("", ()))
+    if not changes:
+        raise PlanError(f"{run}: no change of its plan is known to decide more under the policy {found.policy}")
+    changed = record.model_copy(update={"plan": changed_plan(record.plan, changes)})
+    return f"# {what[:1].upper()}{what[1:].rstrip('.')}.\n{plan_yaml(changed)}"
 
 
 def plan_file(path: Path) -> Path:

@@ -83,29 +83,33 @@ def test_a_plan_may_say_that_its_own_order_is_worked_on(tmp_path: Path) -> None:
     steps = steps_of(job.audits, job.attacks)
     assert decisive_first(steps, job.another) == steps != decisive_first(steps, None)
     scenario = _scenario(tmp_path, TWO_CELLS, "plan")
-    assert soonest_first(scenario) == list(scenario.cells) != soonest_first(_scenario(tmp_path, TWO_CELLS))
+    assert (
+        soonest_first(scenario, "cpu")
+        == list(scenario.cells)
+        != soonest_first(_scenario(tmp_path, TWO_CELLS), "cpu")
+    )
     with pytest.raises(PlanError, match=r"resources\.order: given .random.; allowed: decisive, plan"):
         _scenario(tmp_path, order="random")
 
 
 def test_releases_with_a_claim_come_first_the_fast_ones_before_the_slow_ones(tmp_path: Path) -> None:
     own = {"methods": [{"feddiff": {}}, {"fedlog": {}}, {"fedcgs": {}}], "seeds": [4, 0]}
-    keys = [(cell.method.name, cell.seed) for cell in soonest_first(_scenario(tmp_path, **own))]
+    keys = [(cell.method.name, cell.seed) for cell in soonest_first(_scenario(tmp_path, **own), "cpu")]
     fast_first = ["fedcgs", "fedlog", "feddiff"]
     # Cells of one seed share records and features, so that seeds stay together as the plan names them.
     assert keys == [(name, seed) for seed in (4, 0) for name in fast_first]
     both = {**own, "seeds": [0], "privacy": {"epsilon": ["inf", 2.0]}}
-    private = [cell.privacy.private for cell in soonest_first(_scenario(tmp_path, **both))]
+    private = [cell.privacy.private for cell in soonest_first(_scenario(tmp_path, **both), "cpu")]
     assert private == [True] * 3 + [False] * 3
     # Where no audit judges claims, they decide nothing sooner.
     unjudged = _scenario(tmp_path, **{**both, "audits": [{"message": {}}]})
-    assert [cell.method.name for cell in soonest_first(unjudged)][:2] == ["fedcgs", "fedcgs"]
+    assert [cell.method.name for cell in soonest_first(unjudged, "cpu")][:2] == ["fedcgs", "fedcgs"]
 
 
 @pytest.mark.long
 def test_the_order_of_cells_changes_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for name, order in (("soonest", soonest_first), ("latest", lambda plan: soonest_first(plan)[::-1])):
+    for name, order in (("soonest", soonest_first), ("latest", lambda *given: soonest_first(*given)[::-1])):
         monkeypatch.setattr(runner, "soonest_first", order)
         _, record = runner.run_scenario(_scenario(tmp_path, TWO_CELLS), tmp_path / name, RunOptions(quiet=True))
         assert [cell.epsilon for cell in record.cells] == [math.inf, 2.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,19 @@ def test_which_epsilon(build_cell: Any) -> None:
     )
 
 
+def test_an_epsilon_that_is_too_large_stands_beside_those_that_are_open(build_cell: Any) -> None:
+    """Of a release at 10 that a policy allows 3 there was a tick for its claim, and no word."""
+    policy = Policy(name="p", maximum={"accounted": 3.0}, must_conclude=("membership",))
+    for asked, said in {
+        (1.0, 10.0): f"ε = 1{KIND} breaks no rule, but some are open; at 10 one is broken",
+        (1.0, 2.0, 8.0): f"ε from 1{KIND} to 2 breaks no rule, but some are open; at 8 one is broken",
+        (1.0, 2.0): f"ε from 1{KIND} to 2 breaks no rule, but some are open",
+    }.items():
+        cells = (build_cell(None, "fedcgs", "fedcgs", each, 0, verdict="sound", accounted=each) for each in asked)
+        (sweep,) = answer(RunRecord(plan={}, environment={}, cells=tuple(cells)), policy).sweeps
+        assert sweep.clause == f"fedcgs: {said}"
+
+
 def test_the_largest_class_stands_beside_the_accuracy(build_cell: Any) -> None:
     cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0)
     cell = cell.model_copy(update={"utility": {**cell.utility, "majority_share": 0.625}})
@@ -244,6 +258,56 @@ def test_the_next_plan_is_the_plan_with_the_change_and_can_be_run(tmp_path: Path
     assert after - before == {3.0}
     with pytest.raises(PlanError, match="captured messages, which have no plan"):
         next_plan(ROOT / "docs" / "gallery" / "captured", None)
+
+
+def test_what_is_open_of_a_release_that_breaks_a_rule_is_not_what_comes_next() -> None:
+    """Of a refuted claim it said "add membership", which changes no answer."""
+    record = load_record(ROOT / "docs" / "gallery" / "claims")
+    refuted = answer(record, method="fedcgs exact counts")
+    assert refuted.answer == "no"
+    assert refuted.next.what == "Add noise to everything that depends on records, or do not send it."
+    above = answer(record, method="fedcgs central", epsilon=10.0)
+    assert above.answer == "no"
+    assert "at ε = 1 " in above.next.what
+    assert above.next.command == "fedassay answer RUN --method 'fedcgs central' --epsilon 1"
+    within = answer(record, method="fedcgs central", epsilon=1.0)
+    assert within.answer == "not yet"
+    assert "membership" in within.next.what
+
+
+@pytest.mark.parametrize("name", ["photographs", "closed_forms", "sweep", "claims", "clinic", "quickstart"])
+def test_the_command_that_comes_next_does_what_the_answer_says(name: str) -> None:
+    """The plan had the first change of the whole run, whichever release and policy had been asked about."""
+    run = ROOT / "docs" / "gallery" / name
+    record = load_record(run)
+    asked = {(None, None), *((cell.label, cell.asked.bare) for cell in record.cells)}
+    for policy, (method, epsilon) in itertools.product((None, policy_file(Path("demonstration"))), asked):
+        held = None if policy is None else load_policy(policy)
+        found = answer(record, held, method, epsilon)
+        if found.next.changes:
+            made = next_plan(run, policy, method, epsilon)
+            assert made.startswith(f"# {found.next.what}\n"), (method, epsilon)
+            typed = shlex.split(found.next.command.partition(" >")[0])[3:]
+            options = dict(zip(typed[::2], typed[1::2], strict=True))
+            assert options.get("--method") == method
+            assert float(options.get("--epsilon", "nan")) == pytest.approx(epsilon or math.nan, nan_ok=True)
+            assert ("--policy" in options) == (held is not None and held.name != record.plan.get("policy"))
+
+
+def test_a_command_that_comes_next_can_be_typed_as_it_stands(build_cell: Any, tmp_path: Path) -> None:
+    """A folder or a label with a space was two arguments, and a label RUN became the folder."""
+    made = (
+        build_cell(None, "fedcgs", "fedcgs", asked, 0, verdict="sound", accounted=asked) for asked in (1.0, 8.0)
+    )
+    cells = [cell.model_copy(update={"label": "sums RUN"}) for cell in made]
+    policy = Policy(name="my own", maximum={"accounted": 3.0}, claims="sound")
+    found = answer(RunRecord(plan={}, environment={}, cells=tuple(cells)), policy, epsilon=8.0)
+    assert found.answer == "no"
+    typed = shlex.split([*lines(found, "my run", "my policy.yaml")][-1])
+    assert typed == [
+        *("fedassay", "answer", "my run", "--method", "sums RUN"),
+        *("--epsilon", "1", "--policy", "my policy.yaml"),
+    ]
 
 
 def test_changes_of_a_plan() -> None:

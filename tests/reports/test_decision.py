@@ -116,7 +116,7 @@ def test_options_under_unlike_neighbours_are_not_held_against_each_other() -> No
     assert "what they protect differs" in said.headline
     assert "The guarantee of fedcgs protects whether one record took part" in said.hides
     assert "The guarantee of fedpft protects which of the records" in said.hides
-    assert said.next.command == "fedassay answer RUN --method fedcgs"
+    assert said.next.command == "fedassay answer RUN --method fedcgs --policy POLICY"
     person = decided(cell("fedcgs", 1.0), cell("fedlog", 1.0, unit="person"))
     assert person.recommended is None
 

@@ -173,6 +173,14 @@ def test_noise_that_is_missing_is_why_a_claim_falls_not_what_adds_up(build_cell:
         f"{claim}, but the messages hold no such noise",
         f"{claim}, but the messages hold only 70 % of that noise",
     ]
+    row = claiming(build_cell).ledger[0]
+    unlike = (row, row.model_copy(update={"noise_scale": (4.0,)}))
+    said = [claim_clause(claiming(build_cell, findings=(each,), ledger=unlike)) for each in (captured, less)]
+    assert said == [
+        "claims ε = 2 (one record added or removed), but the messages do not hold the noise that they declare",
+        "claims ε = 2 (one record added or removed), but the messages hold only 70 % of the noise that "
+        "they declare",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -77,16 +77,16 @@ def decisive_first(steps: Sequence[Step], another: NextRun | None) -> list[Step]
     return sorted(steps, key=rank)
 
 
-def soonest_first(scenario: Scenario) -> list[Cell]:
+def soonest_first(scenario: Scenario, device: str) -> list[Cell]:
     """The cells of a run in the order of work: of each seed those with a claim that is judged, then the rest.
 
     A claim is always decided, silence or a leak may take every attack; of either kind the methods that are
-    estimated to be fastest come first. Seeds stay together, since their cells share records and features.
+    estimated to be fastest on a device come first. Seeds stay together, since their cells share records and features.
     """
     if scenario.plan.resources.order == "plan":
         return list(scenario.cells)
     judged = any(judges_the_claim(audit.name) for audit in scenario.audits)
-    seconds = estimate(scenario).cells
+    seconds = estimate(scenario, device).cells
 
     def rank(cell: Cell) -> tuple[int, bool, float]:
         own = seconds[cell.key]

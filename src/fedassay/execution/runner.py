@@ -157,7 +157,7 @@ def _run_cells(
     scenario: Scenario, folder: Path, device: str, options: RunOptions, progress: Progress, secret: bytes | None
 ) -> list[FinishedCell]:
     done = _kept(scenario, folder, device, progress, threads_now()) if options.resume else {}
-    waiting = [cell for cell in soonest_first(scenario) if cell.key not in done]
+    waiting = [cell for cell in soonest_first(scenario, device) if cell.key not in done]
     names = [cell.key for cell in waiting]
     # Workers may have another current folder, and those of a cluster another device.
     there = options.device if options.engine == "ray" else device
