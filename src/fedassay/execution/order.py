@@ -81,7 +81,7 @@ def soonest_first(scenario: Scenario, device: str) -> list[Cell]:
     """The cells of a run in the order of work: of each seed those with a claim that is judged, then the rest.
 
     A claim is always decided, silence or a leak may take every attack; of either kind the methods that are
-    estimated to be fastest on a device come first. Seeds stay together, since their cells share records and features.
+    estimated to be fastest there come first. Seeds stay together, since their cells share records and features.
     """
     if scenario.plan.resources.order == "plan":
         return list(scenario.cells)
