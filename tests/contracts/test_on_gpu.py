@@ -35,6 +35,7 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import every_audit
 from fedassay.data.images import ImageSet
 from fedassay.exchange.view import ThreatModel, view
+from fedassay.execution.apart import forget_runs
 from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.heads.linear import train_head
 from fedassay.mixtures import fit_mixtures
@@ -467,6 +468,8 @@ def test_a_whole_run_of_every_attack_and_audit(
 
     def run(device: str) -> dict[str, Any]:
         monkeypatch.setenv("FEDASSAY_CACHE", str(tmp_path / "cache" / device))
+        # What runs a second time runs in a worker, which has no pretended GPU.
+        forget_runs()
         _, record = run_scenario(scenario, tmp_path / device, RunOptions(device=device, quiet=True))
         return record.model_dump(mode="json")
 
