@@ -28,6 +28,7 @@ from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.gate.deltas import RULE as DELTA
 from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.gate.judging import judge
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, claims, fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
@@ -191,8 +192,9 @@ def answer(
         PlanError: The run has no such release.
     """
     held = policy or standard_policy(record)
-    decision = decide(record, held, method, epsilon, judgements)
-    everywhere = decision if epsilon is None else decide(record, held, method, None, judgements)
+    every = tuple(judge(record, held) if judgements is None else judgements)
+    decision = decide(record, held, method, epsilon, every)
+    everywhere = decision if epsilon is None else decide(record, held, method, None, every)
     return answer_of(record, decision, everywhere)
 
 
@@ -282,13 +284,14 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
     if subject is None and word == "not yet":
         unclear = [option for option in decision.options if option.state == "undecided"]
         yield from (sentence(each.short) for option in unclear[:1] for each in decisive(option)[:1])
+    closest = decision.closest if subject is None and word == "no" else None
+    if closest is not None:
+        fault = worst_fault(closest)
+        if fault is None:
+            yield f"What comes closest is {who(closest.group)}: {decisive(closest)[0].short}."
+        else:
+            yield f"What comes closest, {closest.group.name}, {fault_clause(fault)}."
     yield from rest[1:]
-    if subject is None and word == "no":
-        closest = decision.closest
-        if closest is not None:
-            fault = worst_fault(closest)
-            why = f": {decisive(closest)[0].short}" if fault is None else f", which {fault_clause(fault)}"
-            yield f"What comes closest is {who(closest.group)}{why}."
 
 
 def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Word) -> Iterator[str]:

@@ -71,7 +71,9 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None, eve
     ):
         what = "Mend what broke off, and run the same plan again: what was finished is kept."
         return NextStep(what, "fedassay run PLAN -o RUN --resume")
-    fails = all(option.state == "broken" for option in decision.options)
+    # Where rules are broken, and none is open, what is open elsewhere changes no answer.
+    states = {option.state for option in decision.options}
+    fails = "broken" in states and not states & {"pass", "undecided"}
     better = _better(record, everywhere, subject) if fails else None
     if better is not None:
         return better
@@ -82,11 +84,11 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None, eve
         again = None if subject is None else _captured_again(subject)
         if again is not None:
             return again
-    # What is open of a release that breaks a rule changes no answer.
     step = next(iter(decision.deciding), None) if fails else _deciding(record, decision)
     if step is None:
         closest = decision.closest
-        return NextStep((closest and _mended(closest)) or "See every rule of the policy.", every)
+        advice = "" if closest is None else _mended(closest) or _too_little(closest)
+        return NextStep(advice or "See every rule of the policy.", every)
     takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
     if is_captured(record):
         return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)
@@ -124,6 +126,15 @@ def _mended(subject: Option) -> str:
     exact = list(dict.fromkeys(name for cell in subject.group.cells for name in _exact(cell)))
     sent = f" Sent without noise: {listed(exact)}." if leak is not None and exact else ""
     return facts.rule.help + sent
+
+
+def _too_little(subject: Option) -> str:
+    """What to do where an epsilon is above the policy's limit and of too little use; empty where it is not so."""
+    broken = [each for each in subject.judgements if each.state == "broken"]
+    above = all(each.metric in ("accounted", "observed") for each in broken if each.about == "privacy")
+    if not above or {each.about for each in broken} != {"use", "privacy"}:
+        return ""
+    return f"Take more records, or another method: {who(subject.group)} is of too little use already."
 
 
 def _exact(cell: CellRecord) -> Iterator[str]:

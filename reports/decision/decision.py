@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
-from fedassay.reports.decision.settling import allowed_epsilon, settling_epsilon
+from fedassay.reports.decision.settling import allowed_epsilon, first_epsilon, settling_epsilon
 from fedassay.reports.decision.steps import Step, open_steps
 from fedassay.reports.decision.words import Rule, in_words
 from fedassay.reports.gate.judgement import Judgement, State
@@ -154,6 +154,7 @@ def decide(
     other = (
         *allowed_epsilon(record, policy, every, labels),
         *settling_epsilon(record, policy, every, labels),
+        *first_epsilon(record, policy, every, labels),
     )
     opening = open_steps(record)
     return Decision(

@@ -1,10 +1,14 @@
-"""Which epsilon to run next: the largest that a policy allows, or that lets a claim bound what audits missed."""
+"""Which epsilon to run next: the largest that a policy allows, or that lets a claim bound what audits missed.
+
+Where a policy judges no release without noise, and nothing else was run, an epsilon is what is missing.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from fedassay.contracts.registry import has_private_form
 from fedassay.plan.changes import labelled
 from fedassay.records.facts import Change
 from fedassay.records.record import CellRecord, RunRecord
@@ -52,11 +56,10 @@ def settling_epsilon(
     if not rows:
         return ()
     epsilon = min(least.values())
-    names = listed(dict.fromkeys(cell.label for cell in rows.values()))
     return (
         Step(
-            what=f"put {short(epsilon)} into the list {_where(record, rows.values())} for {names}: there the "
-            "claim itself rules out what so few records cannot show",
+            what=f"{_also(record, rows.values(), epsilon)}: there the claim itself rules out what so few records "
+            "cannot show",
             why="the claim allows more than the policy's limit of detection, and nothing else is open",
             cells=tuple(rows),
             seconds=again(rows.values()),
@@ -94,7 +97,6 @@ def allowed_epsilon(
                 sides.add(below)
     if not rows:
         return ()
-    names = listed(dict.fromkeys(cell.label for cell in rows))
     settles = min((found for cell in rows if (found := _epsilon(cell, policy)) is not None), default=bound)
     epsilon = min(bound, settles)
     bounded = f"the policy allows {short(bound)}" if epsilon < bound else "the largest that the policy allows"
@@ -102,11 +104,39 @@ def allowed_epsilon(
         bounded += f", and at {short(epsilon)} the claim itself rules out what so few records cannot show"
     return (
         Step(
-            what=f"put {short(epsilon)} into the list {_where(record, rows)} for {names}: {bounded}",
+            what=f"{_also(record, rows, epsilon)}: {bounded}",
             why="; ".join(_WHY[below] for below in sorted(sides)),
             cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
             seconds=again(rows),
             changes=_changes(record, rows, epsilon),
+        ),
+    )
+
+
+def first_epsilon(
+    record: RunRecord, policy: Policy, judgements: Sequence[Judgement], labels: Iterable[str]
+) -> tuple[Step, ...]:
+    """The largest epsilon that a policy allows, where nothing was run that it judges.
+
+    That is said of method entries that were run without noise alone and can be run with it.
+    """
+    bound, wanted = policy.maximum.get("accounted"), set(labels)
+    own = [cell for cell in record.cells if cell.label in wanted]
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    names = {cell_name(cell, deltas, seeds): cell for cell in own}
+    judged = any(each.cell in names for each in judgements)
+    if bound is None or not math.isfinite(bound) or judged or any(cell.asked.finite for cell in own):
+        return ()
+    rows = {name: cell for name, cell in names.items() if has_private_form(cell.method)}
+    if not rows:
+        return ()
+    return (
+        Step(
+            what=f"{_also(record, rows.values(), bound)}: the policy judges no release without noise",
+            why="nothing that was run is in the scope of the policy",
+            cells=tuple(rows),
+            seconds=again(rows.values()),
+            changes=_changes(record, rows.values(), bound),
         ),
     )
 
@@ -117,9 +147,11 @@ def _changes(record: RunRecord, cells: Iterable[CellRecord], epsilon: float) -> 
     return tuple(Change(key=key, after=epsilon) for key in keys)
 
 
-def _where(record: RunRecord, cells: Iterable[CellRecord]) -> str:
-    keys = dict.fromkeys(_key(record, cell.label) for cell in cells)
-    return listed(keys)
+def _also(record: RunRecord, cells: Iterable[CellRecord], epsilon: float) -> str:
+    """That method entries are to be run at another epsilon as well, and where a plan says so."""
+    labels = list(dict.fromkeys(cell.label for cell in cells))
+    keys = listed(dict.fromkeys(_key(record, label) for label in labels))
+    return f"run {listed(labels)} at ε = {short(epsilon)} as well (put it into the list {keys})"
 
 
 def _key(record: RunRecord, label: str) -> str:

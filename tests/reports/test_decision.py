@@ -231,7 +231,9 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
     weak = cell("fedcgs", 1.0, accuracy=0.3, seconds={"method": 7.0})
     strong = cell("fedcgs", 8.0, accuracy=0.7)
     (step,) = decided(weak, strong, policy=USEFUL).steps
-    assert step.what == "put 3 into the list privacy.epsilon for fedcgs: the largest that the policy allows"
+    assert step.what == (
+        "run fedcgs at ε = 3 as well (put it into the list privacy.epsilon): the largest that the policy allows"
+    )
     assert [(change.key, change.after) for change in step.changes] == [("privacy.epsilon", 3.0)]
     assert step.seconds == pytest.approx(17.0)
 
@@ -239,9 +241,46 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
 def test_where_everything_lies_above_the_bound_it_is_the_next_step() -> None:
     found = decided(cell("fedcgs", 8.0, accuracy=0.9), cell("fedcgs", 5.0, accuracy=0.9), policy=USEFUL)
     (step,) = found.steps
-    assert step.what.startswith("put 3 into the list privacy.epsilon for ")
+    assert step.what.startswith("run fedcgs at ε = 3 as well (put it into the list privacy.epsilon): ")
     assert step.cells == ("fedcgs, ε = 5 (one record added or removed)",)
     assert "larger" in step.why
+
+
+def test_where_nothing_was_run_that_the_policy_judges_it_is_an_epsilon() -> None:
+    """It said to add another attack, which says nothing of a release that no rule is put to."""
+    policy = USEFUL.model_copy(update={"cells": POLICY.cells})
+    cells = (cell("fedcgs", math.inf), cell("raw_features", math.inf), cell("fedpft", math.inf))
+    found = answered(*cells, policy=policy)
+    assert found.headline == "Not yet: no release of this run is in the scope of the policy test."
+    assert found.next.what == (
+        "Run fedcgs and fedpft at ε = 3 as well (put it into the list privacy.epsilon): the policy judges no "
+        "release without noise."
+    )
+    assert [(change.key, change.after) for change in found.next.changes] == [("privacy.epsilon", 3.0)]
+    # Features have no private form, and what is judged needs no epsilon first.
+    assert not answered(cells[1], policy=policy).next.changes
+    assert not decided(cells[0], cell("fedpft", 2.0), policy=policy).steps
+
+
+def test_what_is_too_large_and_of_too_little_use_needs_something_else() -> None:
+    found = answered(cell("fedcgs", 8.0, accuracy=0.3), policy=USEFUL)
+    assert found.answer == "no"
+    assert found.next.what.startswith("Take more records, or another method: fedcgs at ε = 8 ")
+    assert not found.next.changes
+
+
+def test_what_comes_closest_is_said_before_a_second_leak_without_noise() -> None:
+    """Of a run with two leaks without noise nobody learnt why the private release is refused."""
+    leaks = [
+        Finding(audit="m", verdict="leak", reason="x", harm=Harm(kind=kind, of="record", count=5, total=9))
+        for kind in ("exact", "named")
+    ]
+    policy = USEFUL.model_copy(update={"cells": POLICY.cells})
+    free = cell("fedcgs", math.inf, accuracy=0.9, findings=tuple(leaks))
+    found = answered(free, cell("fedcgs", 8.0, accuracy=0.9), policy=policy)
+    assert found.answer == "no"
+    assert "9 records" in found.sentences[1]
+    assert "Accounted ε 8.00 for one record added or removed is above the maximum of 3" in found.sentences[2]
 
 
 def test_an_epsilon_of_the_entry_itself_is_what_changes() -> None:

@@ -110,6 +110,16 @@ def attack_facts(name: str) -> AttackFacts:
     return cast("AttackFacts", declared("attack", name).facts)
 
 
+def has_private_form(method: str) -> bool:
+    """Whether a method can be asked for a finite epsilon; False where none of this name is of use here."""
+    if method not in entries("method"):
+        return False
+    try:
+        return cast("MethodFacts", declared("method", method).facts).private_form
+    except PlanError:
+        return False
+
+
 def audit_facts(name: str) -> AuditFacts | None:
     """What an audit declares; None where no audit of this name is installed, or it is of no use.
 
