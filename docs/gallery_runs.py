@@ -8,6 +8,7 @@ with a cache of its own, so that no record names a folder of this machine.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ import yaml
 from nbclient import NotebookClient
 
 from fedassay.data import DataRequest, load
-from fedassay.records.record import load_record
+from fedassay.records.record import FILE, load_record
 
 ROOT = Path(__file__).resolve().parents[1]
 GALLERY = ROOT / "docs" / "gallery"
@@ -79,7 +80,7 @@ def from_plan(name: str, folder: Path) -> Path:
     shutil.copytree(ROOT / "configs", folder / "configs")
     if name == "clinic":
         clinic(folder)
-    command = [sys.executable, "-m", "fedassay", "run", *PLANS[name], "--jobs", "2", "-o", name]
+    command = [sys.executable, "-m", "fedassay", "run", *PLANS[name], "-o", name, "--jobs", "2"]
     subprocess.run(command, cwd=folder, check=True)
     return folder / name
 
@@ -109,7 +110,9 @@ def store(run: Path, kept: Path) -> None:
     record = load_record(run)
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
-    shutil.copy(run / "record.json", kept)
+    # Without the spaces, which are a third of it.
+    text = json.loads((run / FILE).read_text(encoding="utf-8"))
+    (kept / FILE).write_text(json.dumps(text, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
     for file in sorted({each.file for cell in record.cells for found in cell.findings for each in found.pictures}):
         (kept / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(run / file, kept / file)

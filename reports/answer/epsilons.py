@@ -44,13 +44,13 @@ class Sweep:
             return f"{self.name}: no ε that was run is useful"
         least = f"{self.name}: useful from ε = {with_kind(self.useful)}"
         if self.allowed is None:
-            return f"{least}, but none that was run is within the limits"
+            return f"{least}, but each breaks a limit on privacy"
         allowed = beside(self.allowed, self.useful, short)
         if not exceeds(self.useful, self.allowed):
             one = self.useful == self.allowed
             span = f"{'=' if one else 'from'} {with_kind(self.useful)}{'' if one else f' to {allowed}'}"
             larger = exceeds(self.highest, self.allowed)
-            above = f"; at {beside(self.highest, self.allowed, short)} one is broken" if larger else ""
+            above = f"; {beside(self.highest, self.allowed, short)} breaks one" if larger else ""
             return f"{self.name}: ε {span} breaks no rule, but some are open{above}"
         return (
             f"{self.name}: useful from ε = {with_kind(self.useful)}, within the limits up to {allowed}; "

@@ -151,7 +151,8 @@ def _also(record: RunRecord, cells: Iterable[CellRecord], epsilon: float) -> str
     """That method entries are to be run at another epsilon as well, and where a plan says so."""
     labels = list(dict.fromkeys(cell.label for cell in cells))
     keys = listed(dict.fromkeys(_key(record, label) for label in labels))
-    return f"run {listed(labels)} at ε = {short(epsilon)} as well (put it into the list {keys})"
+    number = short(epsilon)
+    return f"also run {listed(labels)} at an epsilon of {number} (put {number} into the list {keys})"
 
 
 def _key(record: RunRecord, label: str) -> str:

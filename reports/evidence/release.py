@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedassay.records.record import CellRecord, Finding, RunRecord
-from fedassay.reports.answer.answer import Answer, answer_of
+from fedassay.reports.answer.answer import Answer, answer
 from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.gate.policy import Policy
@@ -89,8 +89,7 @@ def release_of(
     option = _one(decision)
     group = option.group
     cells = tuple((number, cell) for number, cell in enumerate(record.cells) if cell in group.cells)
-    alone = decide(record, held, group.label, group.asked.bare)
-    return Release(record, held, option, answer_of(record, alone), cells)
+    return Release(record, held, option, answer(record, held, group.label, group.asked.bare), cells)
 
 
 def _one(decision: Decision) -> Option:

@@ -222,8 +222,8 @@ def test_an_epsilon_that_is_too_large_stands_beside_those_that_are_open(build_ce
     """Of a release at 10 that a policy allows 3 there was a tick for its claim, and no word."""
     policy = Policy(name="p", maximum={"accounted": 3.0}, must_conclude=("membership",))
     for asked, said in {
-        (1.0, 10.0): f"ε = 1{KIND} breaks no rule, but some are open; at 10 one is broken",
-        (1.0, 2.0, 8.0): f"ε from 1{KIND} to 2 breaks no rule, but some are open; at 8 one is broken",
+        (1.0, 10.0): f"ε = 1{KIND} breaks no rule, but some are open; 10 breaks one",
+        (1.0, 2.0, 8.0): f"ε from 1{KIND} to 2 breaks no rule, but some are open; 8 breaks one",
         (1.0, 2.0): f"ε from 1{KIND} to 2 breaks no rule, but some are open",
     }.items():
         cells = (build_cell(None, "fedcgs", "fedcgs", each, 0, verdict="sound", accounted=each) for each in asked)

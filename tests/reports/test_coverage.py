@@ -136,7 +136,7 @@ def test_no_bare_tick_where_an_attack_that_applies_was_not_conclusive(
     said = capsys.readouterr().out
     assert f"N{words[1:]}"[4:] in " ".join(said.split())
     assert "6.25 % of the records" in said
-    assert "--policy strict" in said
+    assert "the policy judges no release without noise" in " ".join(said.split())
     whole = run_of(bare.model_copy(update={"coverage": (row("message_algebra", "conclusive"),)}))
     assert strip(whole)[0].verdict == "no_leak_found"
     assert not_fully_tested(whole.cells) == ""

@@ -232,7 +232,8 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
     strong = cell("fedcgs", 8.0, accuracy=0.7)
     (step,) = decided(weak, strong, policy=USEFUL).steps
     assert step.what == (
-        "run fedcgs at ε = 3 as well (put it into the list privacy.epsilon): the largest that the policy allows"
+        "also run fedcgs at an epsilon of 3 (put 3 into the list privacy.epsilon): the largest that the policy "
+        "allows"
     )
     assert [(change.key, change.after) for change in step.changes] == [("privacy.epsilon", 3.0)]
     assert step.seconds == pytest.approx(17.0)
@@ -241,7 +242,7 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
 def test_where_everything_lies_above_the_bound_it_is_the_next_step() -> None:
     found = decided(cell("fedcgs", 8.0, accuracy=0.9), cell("fedcgs", 5.0, accuracy=0.9), policy=USEFUL)
     (step,) = found.steps
-    assert step.what.startswith("run fedcgs at ε = 3 as well (put it into the list privacy.epsilon): ")
+    assert step.what.startswith("also run fedcgs at an epsilon of 3 (put 3 into the list privacy.epsilon): ")
     assert step.cells == ("fedcgs, ε = 5 (one record added or removed)",)
     assert "larger" in step.why
 
@@ -253,8 +254,8 @@ def test_where_nothing_was_run_that_the_policy_judges_it_is_an_epsilon() -> None
     found = answered(*cells, policy=policy)
     assert found.headline == "Not yet: no release of this run is in the scope of the policy test."
     assert found.next.what == (
-        "Run fedcgs and fedpft at ε = 3 as well (put it into the list privacy.epsilon): the policy judges no "
-        "release without noise."
+        "Also run fedcgs and fedpft at an epsilon of 3 (put 3 into the list privacy.epsilon): the policy judges "
+        "no release without noise."
     )
     assert [(change.key, change.after) for change in found.next.changes] == [("privacy.epsilon", 3.0)]
     # Features have no private form, and what is judged needs no epsilon first.

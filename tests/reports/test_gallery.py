@@ -14,8 +14,8 @@ from fedassay.records.record import load_record
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 RUNS = sorted(path.parent for path in (ROOT / "docs" / "gallery").glob("*/record.json"))
-LARGEST = 700_000
-"""Bytes of a record; all of them are in every checkout."""
+LARGEST = 900_000
+"""Bytes of a record, 56 releases and what was tried on each of them; all of them are in every checkout."""
 
 
 def test_every_report_that_the_page_links_has_a_record_and_the_other_way_round() -> None:
