@@ -289,7 +289,7 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
         fault = worst_fault(closest)
         if fault is None:
             yield f"What comes closest is {who(closest.group)}: {decisive(closest)[0].short}."
-        else:
+        elif f"{closest.group.name} {fault_clause(fault)}." not in rest:
             yield f"What comes closest, {closest.group.name}, {fault_clause(fault)}."
     yield from rest[1:]
 
