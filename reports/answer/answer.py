@@ -289,8 +289,9 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
         fault = worst_fault(closest)
         if fault is None:
             yield f"What comes closest is {who(closest.group)}: {decisive(closest)[0].short}."
-        elif f"{closest.group.name} {fault_clause(fault)}." not in rest:
-            yield f"What comes closest, {closest.group.name}, {fault_clause(fault)}."
+        else:
+            own = f"{closest.group.name} {fault_clause(fault)}."
+            yield own if own in rest else f"What comes closest, {closest.group.name}, {fault_clause(fault)}."
     yield from rest[1:]
 
 

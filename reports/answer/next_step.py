@@ -87,7 +87,7 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None, eve
     step = next(iter(decision.deciding), None) if fails else _deciding(record, decision)
     if step is None:
         closest = decision.closest
-        advice = "" if closest is None else _mended(closest) or _too_little(closest)
+        advice = "" if closest is None else _mended(closest) or _too_little(closest, everywhere)
         return NextStep(advice or "See every rule of the policy.", every)
     takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
     if is_captured(record):
@@ -128,13 +128,14 @@ def _mended(subject: Option) -> str:
     return facts.rule.help + sent
 
 
-def _too_little(subject: Option) -> str:
-    """What to do where an epsilon is above the policy's limit and of too little use; empty where it is not so."""
-    broken = [each for each in subject.judgements if each.state == "broken"]
-    above = all(each.metric in ("accounted", "observed") for each in broken if each.about == "privacy")
-    if not above or {each.about for each in broken} != {"use", "privacy"}:
-        return ""
-    return f"Take more records, or another method: {who(subject.group)} is of too little use already."
+def _too_little(subject: Option, everywhere: Decision) -> str:
+    """What to do where a method is of too little use even above the policy's limits on epsilon; empty else."""
+    for option in everywhere.everything:
+        broken = [each for each in option.judgements if each.state == "broken"]
+        above = {each.metric for each in broken if each.about == "privacy"} & {"accounted", "observed"}
+        if option.group.label == subject.group.label and above and any(each.about == "use" for each in broken):
+            return f"Take more records, or another method: {who(option.group)} is of too little use already."
+    return ""
 
 
 def _exact(cell: CellRecord) -> Iterator[str]:

@@ -73,10 +73,11 @@ def allowed_epsilon(
 ) -> tuple[Step, ...]:
     """The largest epsilon that a policy allows, where releases below it are of too little use, or all lie above.
 
-    That is said of method entries that were not run at this epsilon, and whose largest epsilon below it breaks
-    nothing but a least figure such as accuracy; or whose smallest, where all lie above, breaks nothing but the
-    bounds on epsilon. Where audits may have missed more than the policy accepts, it is no larger than a claim that
-    bounds this by itself. What it takes is what the entry's private cells took in this run.
+    That is said of method entries that were not run at this epsilon. The largest epsilon below it breaks nothing
+    but a least figure such as accuracy, which the smallest above it keeps where one was run; or all lie above, and
+    the smallest breaks nothing but the bounds on epsilon. Where audits may have missed more than the policy
+    accepts, it is no larger than a claim that bounds this by itself. What it takes is what the entry's private
+    cells took in this run.
     """
     bound = policy.maximum.get("accounted")
     if bound is None or not math.isfinite(bound):
@@ -90,8 +91,13 @@ def allowed_epsilon(
     sides: set[bool] = set()
     for label in labels:
         own = [cell for cell in record.cells if cell.label == label and cell.asked.finite]
-        for nearest, below in _nearest(own, bound):
-            why = [each for cell in nearest for each in broken.get(cell_name(cell, deltas, seeds), ())]
+        for nearest, below, above in _nearest(own, bound):
+            why, further = (
+                [each for cell in cells for each in broken.get(cell_name(cell, deltas, seeds), ())]
+                for cells in (nearest, above)
+            )
+            if below and any(each.about == "use" for each in further):
+                continue
             if why and all(each.about == "use" if below else each.metric in _EPSILONS for each in why):
                 rows += nearest
                 sides.add(below)
@@ -179,11 +185,21 @@ def _epsilon(cell: CellRecord, policy: Policy) -> float | None:
     return epsilon if 0 < epsilon < cell.asked.bare else None
 
 
-def _nearest(cells: Sequence[CellRecord], bound: float) -> Iterator[tuple[list[CellRecord], bool]]:
-    """Cells nearest to a bound, of each kind of epsilon that was not run at it, and whether they lie below it."""
+def _nearest(
+    cells: Sequence[CellRecord], bound: float
+) -> Iterator[tuple[list[CellRecord], bool, list[CellRecord]]]:
+    """Cells nearest to a bound, of each kind of epsilon that was not run at it.
+
+    Besides, whether they lie below it, and then those nearest to it above.
+    """
     for asked in of_kind(cell.asked for cell in cells).values():
         limit = asked[0].like(bound)
         if limit not in asked:
             below = [each for each in asked if exceeds(limit, each)]
             place = largest(below) or smallest(asked)
-            yield [cell for cell in cells if cell.asked == place], bool(below)
+            above = smallest(each for each in asked if exceeds(each, limit)) if below else None
+            yield (
+                [cell for cell in cells if cell.asked == place],
+                bool(below),
+                [cell for cell in cells if above is not None and cell.asked == above],
+            )

@@ -264,10 +264,15 @@ def test_where_nothing_was_run_that_the_policy_judges_it_is_an_epsilon() -> None
 
 
 def test_what_is_too_large_and_of_too_little_use_needs_something_else() -> None:
-    found = answered(cell("fedcgs", 8.0, accuracy=0.3), policy=USEFUL)
-    assert found.answer == "no"
-    assert found.next.what.startswith("Take more records, or another method: fedcgs at ε = 8 ")
-    assert not found.next.changes
+    """To methods of too little use at 1 and at 8 it said: run 3, the largest that the policy allows."""
+    for cells in ([8.0], [1.0, 8.0]):
+        found = answered(*(cell("fedcgs", epsilon, accuracy=0.3) for epsilon in cells), policy=USEFUL)
+        assert found.answer == "no"
+        assert found.next.what.startswith("Take more records, or another method: fedcgs at ε = 8 ")
+        assert not found.next.changes
+    below = [cell(label, 1.0, accuracy=0.3) for label in ("fedcgs", "fedlog")]
+    above = [cell("fedcgs", 8.0, accuracy=0.3), cell("fedlog", 8.0, accuracy=0.9)]
+    assert answered(*below, *above, policy=USEFUL).next.what.startswith("Also run fedlog at an epsilon of 3 ")
 
 
 def test_what_comes_closest_is_said_before_a_second_leak_without_noise() -> None:
