@@ -92,7 +92,7 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None, eve
     takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
     if is_captured(record):
         return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)
-    options = asking(record, decision.policy, decision.method, decision.epsilon)
+    options = asking(record, decision.policy, decision.only_method, decision.only_epsilon)
     command = f"fedassay next RUN{options} > next.yaml && fedassay run next.yaml" if step.changes else every
     return NextStep(sentence(step.what), command, takes, step.changes)
 

@@ -89,8 +89,8 @@ class Decision:
             cannot be compared.
         steps: What could be recommended yet, and what would decide the rest: first what was
             run and said nothing, then what the plan left out.
-        method: The label or the name that was asked for; None: all.
-        epsilon: The number that was asked for; None: all.
+        only_method: The label or the name that was asked for; None: all.
+        only_epsilon: The number that was asked for, of whatever kind; None: all.
         deployment: Whether what passes may be deployed.
         deciding: Those of the steps that may change an answer; what is open of a release that breaks a rule, or
             that no rule is put to, does not.
@@ -107,8 +107,8 @@ class Decision:
     standings: tuple[Standing, ...] = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
     deciding: tuple[Step, ...] = field(repr=False)
-    method: str | None = None
-    epsilon: float | None = None
+    only_method: str | None = None
+    only_epsilon: float | None = None
     deployment: bool = True
 
     @property
@@ -159,8 +159,8 @@ def decide(
     opening = open_steps(record)
     return Decision(
         policy=policy.name,
-        method=method,
-        epsilon=epsilon,
+        only_method=method,
+        only_epsilon=epsilon,
         deployment=policy.deployment,
         rules=in_words(policy),
         of_run=tuple(each for each in own if not each.cell),

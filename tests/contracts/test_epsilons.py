@@ -24,6 +24,7 @@ BARE = {
     "src/fedassay/api/frames.py": "data frames, with columns of relation and unit",
     "audits/claim/detection_limit.py": "limits of detection, whose words say what they are of",
     "reports/answer/answer.py": "JSON, with relation, unit and delta",
+    "reports/answer/next_step.py": "what somebody types as --epsilon",
     "reports/answer/rows.py": "a row, which holds the words of its kind",
     "reports/decision/settling.py": "what a plan would ask for",
     "reports/words/allowed.py": "a limit of detection, which is said with its kind",
