@@ -149,7 +149,11 @@ def at_epsilon(asked: Epsilon) -> str:
 
 def harm_clause(leak: Leak) -> str:
     """What a leak gives away."""
-    harm = leak.harm
+    return harm_words(leak.harm, leak.finding)
+
+
+def harm_words(harm: Harm, finding: Finding) -> str:
+    """What a harm that a finding shows gives away."""
     say = {
         "pictures": _pictures,
         "exact": _exact,
@@ -158,7 +162,7 @@ def harm_clause(leak: Leak) -> str:
         "attributes": _attributes,
         "counts": _counts,
     }
-    return say[harm.kind](harm, leak.finding)
+    return say[harm.kind](harm, finding)
 
 
 def _pictures(harm: Harm, finding: Finding) -> str:

@@ -22,6 +22,7 @@ from fedassay.execution.runner import RunOptions
 from fedassay.execution.simulated_source import SimulatedSource, job_of_plan
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan
+from fedassay.records.facts import Harm
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import SILENT, Progress
 
@@ -134,18 +135,23 @@ def test_the_order_of_work_changes_no_result(tmp_path: Path, monkeypatch: pytest
 
 def test_what_is_settled_is_said_before_the_cell_is_done(tmp_path: Path) -> None:
     said: list[str] = []
-    done = Work(_case(tmp_path, Progress(tells=said.append))).run()
+    Work(_case(tmp_path, Progress(tells=said.append))).run()
     assert any("claim holds" in line for line in said), said
-    assert all(line.startswith(done.cell.key) for line in said)
+    assert all(line.startswith("fedcgs at ε = 2 (one record added or removed)") for line in said)
 
 
 def test_a_verdict_is_said_once_an_audit_and_silence_never() -> None:
     said: list[str] = []
     teller = Teller("cell", said.append)
-    leak = not_run(Subject("message", "a"), "x").model_copy(update={"verdict": "leak", "reason": "3 records"})
-    teller.hear([not_run(Subject("message", "a"), "nothing"), leak, leak])
-    teller.hear([leak])
-    assert said == ["cell: leak, found by message"]
+    silent = not_run(Subject("message", "a"), "x")
+    counts, exact = (
+        silent.model_copy(update={"verdict": "leak", "harm": Harm(kind=kind, of=of, count=3, total=9)})
+        for kind, of in (("counts", "client"), ("exact", "record"))
+    )
+    teller.hear([silent, counts, exact])
+    teller.hear([counts])
+    # The worst of a step is said, as a reader names it.
+    assert said == ["cell leaks: the features of 3 of 9 records were recovered exactly from what is sent"]
 
 
 def _speaks(key: str) -> object:

@@ -43,6 +43,7 @@ from fedassay.records.basis import Released
 from fedassay.records.digests import file_digest
 from fedassay.records.manifest import note
 from fedassay.records.record import CellPrivacy, CellRecord, Coverage, ErrorRecord, Finding, LedgerRow, Verdict
+from fedassay.reports.words.sentences import at_epsilon
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.text import file_name
@@ -128,7 +129,7 @@ class Work:
             context = replace(context, view=seen)
         attacked = Attacked(job.attacks, self.stages, partial(self._attack, seen))
         found: dict[int, list[Finding]] = {}
-        teller = Teller(job.key, job.place.progress.tell)
+        teller = Teller(_named(job), job.place.progress.tell)
         for step in decisive_first(steps_of(job.audits, job.attacks), job.another):
             found[step.place] = self._step(step, attacked, context)
             teller.hear(found[step.place])
@@ -387,6 +388,13 @@ def _goes_on(attack: Component[Attack]) -> bool:
 
 def _no_backbone(images: Images) -> Floats:
     raise NotRunError("no backbone was given to compute features of images with")
+
+
+def _named(job: CellJob) -> str:
+    """A cell as whoever waits for it reads it: `fedcgs at ε = 2 (one record added or removed)`."""
+    seeds = 1 if job.another is None else len(job.another.scenario.plan.seeds)
+    seed = f", seed {job.entry.seed}" if seeds > 1 else ""
+    return f"{job.entry.label} {at_epsilon(job.entry.privacy.guarantee)}{seed}"
 
 
 def _not_run(audit: str, attack: Component[Attack] | None, reason: str) -> Finding:

@@ -17,15 +17,17 @@ from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.estimate import estimate
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Cell, Component, Scenario
+from fedassay.records.facts import rank
 from fedassay.records.record import Finding, Verdict
+from fedassay.reports.words.harms import harm_of
+from fedassay.reports.words.sentences import harm_words
 
 _DECISIVE: dict[Verdict, str] = {
-    "leak": "leak",
     "unsound": "claim refuted",
     "unsupported": "claim unsupported",
     "sound": "claim holds",
 }
-"""Verdicts that settle something before the cell is done, as a line names them."""
+"""Verdicts that settle a claim before the cell is done, as a line names them."""
 
 
 @dataclass(frozen=True)
@@ -102,17 +104,21 @@ class Teller:
     def __init__(self, label: str, tell: Callable[[str], None]) -> None:
         """For the cell of a label; `tell` takes a line."""
         self._label, self._tell = label, tell
-        self._said: set[tuple[str, str]] = set()
+        self._said: set[str] = set()
 
     def hear(self, findings: Sequence[Finding]) -> None:
         """Take the findings of a step."""
         for finding in findings:
             words = _DECISIVE.get(finding.verdict)
-            # Several audits may judge one claim.
-            key = (finding.audit if finding.verdict == "leak" else "", finding.verdict)
-            if words is None or key in self._said:
-                continue
-            self._said.add(key)
-            source = "" if finding.source is None else f" ({finding.source.replace('_', ' ')})"
-            by = f", found by {finding.audit.replace('_', ' ')}{source}" if finding.verdict == "leak" else ""
-            self._tell(f"{self._label}: {words}{by}")
+            if words is not None:
+                self._once(finding.verdict, f": {words}")
+        shown = [(harm, each) for each in findings if each.verdict == "leak" and (harm := harm_of(each))]
+        if shown:
+            harm, finding = min(shown, key=lambda pair: rank(pair[0]))
+            self._once(finding.audit, f" leaks: {harm_words(harm, finding)}")
+
+    def _once(self, what: str, words: str) -> None:
+        """Say something of a claim, or of what an audit found; several audits may judge one claim."""
+        if what not in self._said:
+            self._said.add(what)
+            self._tell(f"{self._label}{words}")
