@@ -314,3 +314,18 @@ def test_second_moments_of_an_optimiser_are_no_gradient() -> None:
     shapes = {"a": (40, 30), "b": (40,), "c": (CLASSES, 40), "d": (CLASSES,)}
     arrays = {name: 1e-5 * rng.random(shape) for name, shape in shapes.items()}
     assert {each.read_as for each in _found([arrays], **dict.fromkeys("abcd", "parameters")).values()} == {None}
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_weights_beside_counts_of_few_records_are_no_features(flat: bool) -> None:
+    """Counts below the number of classes, 0 beside a row of weights, were labels, and the weights features."""
+    rng = np.random.default_rng(2)
+    messages = []
+    for _ in range(3):
+        weights = rng.normal(size=(10, 384))
+        counts = np.bincount(rng.integers(10, size=20), minlength=10)
+        assert counts.min() == 0
+        messages.append({"a": weights.ravel() if flat else weights, "b": counts})
+    found = _found(messages, classes=10)
+    assert found["a"].reading.kind != "features"
+    assert found["b"].reading.kind != "labels"

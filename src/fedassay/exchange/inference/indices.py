@@ -88,10 +88,9 @@ def _one(name: str, values: Sequence[Matrix], tables: Sequence[Matrix], classes:
         words = "whole numbers, one a class" + ("" if not inside else ", 0 where the class's row is")
         return Indices(rest | {name: sure("class_counts", words)}, counts=values)
     if not all(map(np.all, empty)):
-        return Indices(
-            rest | {name: sure("labels", "whole numbers below the number of classes, 0 for rows that are not")},
-            labels=values,
-        )
+        # What is no class's row of sums or means may be a record, or a row of weights beside counts.
+        why = "as many whole numbers as classes, 0 for rows that are not: labels, or counts beside other rows"
+        return Indices(rest | {name: unsure("labels", "class_counts", why=why)})
     why = "as many whole numbers as classes, all below their number: counts, or labels of as many records"
     return Indices(rest | {name: unsure("class_counts", "labels", why=why)})
 
