@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 
 import nbformat
 import numpy as np
-import yaml
 from nbclient import NotebookClient
 
 from fedassay.data import DataRequest, load
@@ -94,7 +93,7 @@ def clinic(folder: Path) -> None:
     drawn = np.random.default_rng(0).integers(0, 2, int(persons.max()) + 1)
     labels = (whole.labels[two] == 8).astype(int)
     np.savez(folder / "images.npz", x=whole.images[two], y=labels, patient=persons, sex=drawn[persons])
-    (folder / "plan.yaml").write_text(yaml.safe_dump(yaml.safe_load(CLINIC), sort_keys=False), encoding="utf-8")
+    (folder / "plan.yaml").write_text(CLINIC, encoding="utf-8")
 
 
 def from_notebook(name: str, folder: Path) -> Path:

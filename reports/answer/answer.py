@@ -195,11 +195,6 @@ def answer(
     every = tuple(judge(record, held) if judgements is None else judgements)
     decision = decide(record, held, method, epsilon, every)
     everywhere = decision if epsilon is None else decide(record, held, method, None, every)
-    return answer_of(record, decision, everywhere)
-
-
-def answer_of(record: RunRecord, decision: Decision, everywhere: Decision | None = None) -> Answer:
-    """The answer that a decision comes to; `everywhere` is that on every epsilon, where it is on one of them."""
     subject = _subject(decision)
     word = _word(decision, subject)
     cells = [cell for option in decision.everything for cell in option.group.cells]
@@ -218,7 +213,7 @@ def answer_of(record: RunRecord, decision: Decision, everywhere: Decision | None
         at_risk=_at_risk([cell for option in about for cell in option.group.cells] or cells),
         hides=". ".join(_hides(about)),
         bares=_bares([] if subject is None else subject.group.cells),
-        next=next_step(record, decision, subject, everywhere or decision),
+        next=next_step(record, decision, subject, everywhere),
         rows=tuple(row_of(option) for option in decision.options),
         sweeps=sweeps(decision),
         decision=decision,
@@ -286,12 +281,12 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
         yield from (sentence(each.short) for option in unclear[:1] for each in decisive(option)[:1])
     closest = decision.closest if subject is None and word == "no" else None
     if closest is not None:
-        fault = worst_fault(closest)
+        fault, name = worst_fault(closest), closest.group.name
         if fault is None:
             yield f"What comes closest is {who(closest.group)}: {decisive(closest)[0].short}."
         else:
-            own = f"{closest.group.name} {fault_clause(fault)}."
-            yield own if own in rest else f"What comes closest, {closest.group.name}, {fault_clause(fault)}."
+            own = f"{name} {fault_clause(fault)}."
+            yield own if own in rest else f"What comes closest, {name}, {fault_clause(fault)}."
     yield from rest[1:]
 
 

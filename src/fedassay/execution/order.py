@@ -67,7 +67,7 @@ def decisive_first(steps: Sequence[Step], another: NextRun | None) -> list[Step]
     if another is not None and another.scenario.plan.resources.order == "plan":
         return list(steps)
 
-    def rank(step: Step) -> tuple[bool, float]:
+    def decides(step: Step) -> tuple[bool, float]:
         attack = step.attack
         early = judges_the_claim(step.audit.name) if attack is None else not attack.build.facts.needs
         parts = [Part("audit", step.audit.name)]
@@ -76,7 +76,7 @@ def decisive_first(steps: Sequence[Step], another: NextRun | None) -> list[Step]
         seconds = None if another is None else another.seconds(parts)
         return not early, math.inf if seconds is None else seconds[0]
 
-    return sorted(steps, key=rank)
+    return sorted(steps, key=decides)
 
 
 def soonest_first(scenario: Scenario, device: str) -> list[Cell]:
@@ -90,12 +90,12 @@ def soonest_first(scenario: Scenario, device: str) -> list[Cell]:
     judged = any(judges_the_claim(audit.name) for audit in scenario.audits)
     seconds = estimate(scenario, device).cells
 
-    def rank(cell: Cell) -> tuple[int, bool, float]:
+    def decides(cell: Cell) -> tuple[int, bool, float]:
         own = seconds[cell.key]
         late = not (judged and cell.privacy.private)
         return cell.seed_index, late, math.inf if own is None else own
 
-    return sorted(scenario.cells, key=rank)
+    return sorted(scenario.cells, key=decides)
 
 
 class Teller:
