@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fedassay.data.account import Account
 from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import EPSILON_LIMIT, Policy
@@ -139,7 +140,8 @@ def standing_in_words(adjacency: Adjacency, unit: str) -> str:
 
 def grounds(record: RunRecord) -> tuple[str, ...]:
     """Where public data came from, and whether the noise was secret: what a decision rests on, a sentence each."""
-    out = [*_public(record), *_persons(record)]
+    said = [f"{line[:1].upper()}{line[1:].rstrip('.')}." for line in account_of(record).lines()]
+    out = [*said, *_public(record), *_persons(record)]
     finite = [cell for cell in record.cells if cell.asked.finite]
     if not finite:
         return tuple(out)
@@ -151,6 +153,13 @@ def grounds(record: RunRecord) -> tuple[str, ...]:
     else:
         out.append("The noise was drawn from the system's generator and was not kept.")
     return tuple(out)
+
+
+def account_of(record: RunRecord) -> Account:
+    """What was read of the user's own files and what was left out; empty where the record says nothing of it."""
+    held = record.data.values() if isinstance(record.data, dict) else ()
+    facts = next((each for each in held if isinstance(each, dict) and each.get("account")), {})
+    return Account.of(facts.get("account"))
 
 
 def _public(record: RunRecord) -> list[str]:

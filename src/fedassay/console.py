@@ -137,12 +137,15 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
             "rates": found.basis,
             "persons": persons,
             "record_claims": mistaken,
+            "account": None if data is None else data.data.account.facts(),
             "remarks": found.remarks,
             "fetched": fetched,
         }
         say_json(json.dumps(content, indent=1))
         return
     say(f"{scenario.plan.name}: {len(rows)} cell{'s' if len(rows) != 1 else ''}")
+    for line in () if data is None else data.data.account.lines():
+        say(line)
     say(f"persons: {persons}")
     if mistaken:
         say(f"warning: {mistaken}")
@@ -180,10 +183,13 @@ def time_of(plan: Path) -> str:
 def print_summary(record: RunRecord, folder: Path) -> None:
     """The answer of a run, what failed, and where the report is."""
     from fedassay.reports.answer.answer import answer
+    from fedassay.reports.decision.words import account_of
     from fedassay.reports.words.groups import part_in_words
 
     found = answer(record)
     print_answer(found, folder)
+    for line in account_of(record).lines():
+        say(line)
     for error in record.errors:
         words = f"error in {error.cell}: {part_in_words(error.stage)} broke off: {error.message}"
         say(Styled(words, "red"), err=True)

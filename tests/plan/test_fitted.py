@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -103,7 +104,7 @@ def _mixed(folder: Path) -> Path:
 
 def test_the_column_of_labels_is_asked_for_and_taken(tmp_path: Path) -> None:
     root, plan = _mixed(tmp_path), tmp_path / "plan.yaml"
-    with pytest.raises(DataError, match="allows patient, dx; name it with --label-column"):
+    with pytest.raises(DataError, match=r"allows patient, dx; or move meta\.csv away"):
         fitted_plan(root, plan, _STARTER)
     text = fitted_plan(root, plan, _STARTER, "dx")
     data = yaml.safe_load(text)["data"]
@@ -136,11 +137,42 @@ def _sites_with_table(folder: Path) -> Path:
 def test_a_table_beside_folders_is_not_passed_over(tmp_path: Path) -> None:
     """The folders are patients: taken for classes they would make a plan that tests nothing."""
     root, plan = _sites_with_table(tmp_path), tmp_path / "plan.yaml"
-    with pytest.raises(DataError, match="finding; name it with --label-column, or move the table away"):
+    with pytest.raises(DataError, match=r"finding; or move metadata\.csv away"):
         fitted_plan(root, plan, _STARTER)
     made = yaml.safe_load(fitted_plan(root, plan, _STARTER, "finding"))
     assert made["data"]["groups"] == "patient_id"
     assert made["clients"] == {"count": 3, "partition": "domains", "shared_persons": "one_client"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (
+            lambda table: table + b"north/PAT9/0.png,PAT9,north,ill\n",
+            "line 182: 'north/PAT9/0.png' is not in the folder",
+        ),
+        (lambda table: table.rsplit(b"\n", 2)[0], "1 of 180 images have no row"),
+        (lambda table: table.replace(b",well\n", b",\n", 1), "has no label in column finding"),
+        (lambda table: table.replace(b"north/", b"scans/north/"), "is not in the folder"),
+        (lambda table: table.replace(b"ill", "ungünstig".encode("cp1252")), "is no CSV in UTF-8"),
+    ],
+)
+def test_the_error_of_a_table_stands(spoil: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:
+    """The folders below it are patients, and would pass for classes."""
+    root = _sites_with_table(tmp_path)
+    table = root / "metadata.csv"
+    table.write_bytes(spoil(table.read_bytes()))
+    with pytest.raises(DataError, match=re.escape(says)):
+        fitted_plan(root, tmp_path / "plan.yaml", _STARTER, "finding")
+
+
+def test_a_table_that_does_not_speak_of_the_images_blocks_nothing(tmp_path: Path) -> None:
+    root = _folder(tmp_path, ("ill", "well"), 30)
+    (root / "scanners.csv").write_text("scanner,bought\nA,2019\nB,2020\n")
+    assert "labels" not in yaml.safe_load(fitted_plan(root, tmp_path / "plan.yaml", _STARTER))["data"]
+    (root / "who.csv").write_text("patient,born\nA,1950\nB,1960\n")
+    with pytest.raises(DataError, match=r"who\.csv: no column names files of the folder"):
+        fitted_plan(root, tmp_path / "plan.yaml", _STARTER)
 
 
 def test_a_folder_with_one_archive_is_that_archive_and_keeps_its_size(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def with_features(data: LoadedData, path: Path, attributes: Sequence[str] = ()) 
         sets += [] if data.test is None else [_joined(archive, "test_", data.test)]
         sets = with_attributes(archive, _PARTS[: len(sets)], sets)
         train, test = sets[0], sets[1] if len(sets) > 1 else None
-        return LoadedData(train, test, f"{data.source}, features of {archive.where}")
+        return LoadedData(train, test, f"{data.source}, features of {archive.where}", data.account)
 
 
 def check_features(path: Path, source: str, records: int, test: int | None) -> int:

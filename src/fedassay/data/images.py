@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.data.account import NOTHING_SAID, Account
 from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
 
@@ -119,11 +120,13 @@ class LoadedData:
         train: The records that the roles are drawn from.
         test: The official test set, where the data set has one; its groups number the same persons.
         source: Where the records came from, for the record and the report.
+        account: What was read of the user's own files and what was not; empty of data sets that are known by name.
     """
 
     train: ImageSet
     test: ImageSet | None
     source: str
+    account: Account = NOTHING_SAID
 
 
 def are_pictures(image_shape: tuple[int, int, int]) -> bool:

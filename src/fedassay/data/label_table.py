@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from fedassay.data.groups import is_obvious
 from fedassay.support import limits
-from fedassay.support.errors import DataError, UnnamedColumnError
+from fedassay.support.errors import DataError, UnrelatedTableError
 from fedassay.support.reading import regular_size
 
 _LABEL_COLUMNS = ("label", "class", "target", "diagnosis", "category", "y")
@@ -158,7 +159,8 @@ def _file_column(
         return _named(names, asked, "data.file_column", where)
     hits = [sum(row[column].strip() in paths for _, row in rows) for column in range(len(names))]
     if max(hits) == 0:
-        raise DataError(
+        known = [name for name in names if name.lower() in _LABEL_COLUMNS or is_obvious(name)]
+        raise (DataError if known else UnrelatedTableError)(
             f"{where}: no column names files of the folder ({', '.join(names)}; the first row is "
             f"{', '.join(rows[0][1])}); allowed: paths below the folder or names of files"
         )
@@ -172,7 +174,7 @@ def _label_column(names: Sequence[str], file_column: int, asked: str | int | Non
     known = [name for wanted in _LABEL_COLUMNS for name in others if name.lower() == wanted]
     if len(others) == 1 or known:
         return names.index(known[0] if known else others[0])
-    raise UnnamedColumnError(
+    raise DataError(
         f"{where}: which column holds the labels is not to be told; data.label_column allows {', '.join(others)}"
     )
 

@@ -156,6 +156,7 @@ def prepare(
         "image_shape": list(roles.private.image_shape),
         "class_names": list(roles.private.class_names),
         "client_records": [len(part) for part in parts],
+        **({"account": data.account.facts()} if data.account else {}),
         **({"colluders": {"clients": len(colluders), "records": sum(map(len, colluders))}} if colluders else {}),
         "evaluated_on": {"records": plan.clients.evaluate, "count": len(evaluation)},
         "persons": _persons(plan, roles, parts, [*parts, *measured]),

@@ -19,7 +19,7 @@ from fedassay.data.outline import Outline
 from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
 from fedassay.plan.record_claims import most_of_a_person
 from fedassay.plan.schema import DataSpec, Plan, parse_plan
-from fedassay.support.errors import DataError, PlanError, UnnamedColumnError
+from fedassay.support.errors import DataError, PlanError, UnrelatedTableError
 from fedassay.support.text import plain
 
 FEWEST = 20
@@ -95,12 +95,12 @@ def _readable(data: Path, base: Path, label_column: str | None) -> tuple[dict[st
     for source in _ways(data, base, label_column):
         try:
             return source, _outline(source, base)
-        except UnnamedColumnError as error:
-            # A table names the images: folders are not taken for classes behind its back.
-            raise DataError(
-                f"{error}; name it with --label-column, or move the table away for one class a folder"
-            ) from None
+        except UnrelatedTableError:
+            continue
         except DataError as error:
+            if "labels" in source and "size" in source:
+                # A table that is there speaks of the images: folders are not taken for classes behind its back.
+                raise DataError(f"{error}; or move {source['labels']} away for one class a folder") from None
             reasons.append(error)
     if not reasons:
         raise PlanError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -104,7 +105,7 @@ def outline(request: DataRequest) -> Outline | None:
     if request.limit is not None:
         train = limited(data.train, request.limit, request.seed)
         test = None if data.test is None else limited(data.test, request.limit, request.seed)
-        data = type(data)(train, test, data.source)
+        data = replace(data, train=train, test=test)
     return Outline(data, image)
 
 

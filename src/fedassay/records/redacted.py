@@ -14,6 +14,8 @@ GONE = "(redacted)"
 """Stands where a path, or the name of a folder, a file or a class was."""
 
 _NAMES = "class_names"
+_ACCOUNT = "account"
+"""What was read and left out of the user's own files, in words that quote folders, classes and columns."""
 _HASH = "fingerprint"
 _DIGEST = "sha256"
 _FREE_TEXT = ("source", "description", "groups")
@@ -21,6 +23,7 @@ _FREE_TEXT = ("source", "description", "groups")
 _IN_DATA = (
     *("root", "path", "labels", "features", "groups"),
     *("file_column", "label_column", "classes", "test_domain", "attributes"),
+    *("layout", "sites", "label"),
 )
 """Keys of `data` and `data.attacker_from` that hold names of the user's own."""
 _SECTIONS = ("methods", "attacks", "audits", "backbone", "similarity")
@@ -167,6 +170,8 @@ def _without_names(data: Any, names: _Names) -> Any:
 def _without_name(key: str, value: Any, names: _Names) -> Any:
     if key == _NAMES and isinstance(value, (list, tuple)):
         return len(value)
+    if key == _ACCOUNT:
+        return None
     if key == _HASH and isinstance(value, str):
         return unguessable(value)
     if key in _FREE_TEXT and isinstance(value, str):

@@ -30,8 +30,8 @@ class DataError(FedassayError):
     """A file given by the user cannot be used: where, what was found, what is allowed."""
 
 
-class UnnamedColumnError(DataError):
-    """Which column of a table holds the labels is not to be told, and has to be named."""
+class UnrelatedTableError(DataError):
+    """A table has no column of files, labels or persons: it does not speak of the images."""
 
 
 class MissingExtraError(FedassayError, ImportError):
