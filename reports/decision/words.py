@@ -109,7 +109,7 @@ def in_words(policy: Policy) -> tuple[Rule, ...]:
         words = "; ".join(_FORBIDDEN[name] for name in policy.forbidden_verdicts)
         rules.append(Rule(words, "forbidden_verdicts"))
     if policy.delta == "one_in_n":
-        words = "a δ of at most one over those whom the claim protects at the smallest client"
+        words = "a δ of at most one over those whom the claim protects at the largest client"
         rules.append(Rule(words, "delta"))
     if policy.coverage in _COVERAGE:
         rules.append(Rule(_COVERAGE[policy.coverage], "coverage", alone="pass"))

@@ -2,7 +2,9 @@
 
 A mechanism that publishes one unit of n, drawn at random, as it is keeps (0, 1 / n)-differential privacy. So a
 delta above 1 / n allows that somebody is given away for certain (Dwork and Roth, "The Algorithmic Foundations of
-Differential Privacy", 2014, section 2.3). The n is that of the unit which the claim protects.
+Differential Privacy", 2014, section 2.3). The n is that of the unit which the claim protects. A claim holds at
+every client, so the client with the most units bounds delta: at a delta of 1 / 7, a client of 84 records may
+publish twelve of them.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def _units(cell: CellRecord, record: RunRecord) -> tuple[int, str] | None:
     if cell.unit == "person":
         persons = facts.get("persons")
         records = _counts(persons.get("client_persons")) if isinstance(persons, Mapping) else []
-    return (min(records), f"{cell.unit}s of the smallest client") if records else None
+    return (max(records), f"{cell.unit}s of the largest client") if records else None
 
 
 def _counts(held: Any) -> list[int]:

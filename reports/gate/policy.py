@@ -122,7 +122,7 @@ class Policy(Frozen):
         claims: `sound`: every cell makes a claim and it is sound. `not_disproved`: no claim is unsound
             or unsupported; a cell without a claim passes. `any`: no rule.
         delta: `one_in_n`: delta is at most 1 / n, n the units that the claim protects (records, persons) of the
-            smallest client that has any, or the clients of the run where it protects these. `any`: no rule.
+            largest client, or the clients of the run where it protects these. `any`: no rule.
         must_conclude: Audits that must have run and reached a verdict in every cell to which they apply.
         coverage: `attacked`: where attacks apply to what a cell sends, one at least must have been run.
             `complete`: each of them must have been conclusive. `any`: no rule but the one that always holds: a

@@ -212,7 +212,7 @@ def test_a_large_delta_is_warned_of() -> None:
     claim = PrivacyClaim(epsilon=1.0, delta=0.01, adjacency="add_remove", source="a test")
     transcript = Transcript("test", 3, _transcript({"a": _gaussian(0.1)}).messages, claim)
     target = PrivacyTarget(epsilon=1.0, delta=0.01, adjacency="add_remove")
-    assert "smallest client (n = 200)" in warnings_of(transcript, target, 200)[0]
+    assert "largest client (n = 200)" in warnings_of(transcript, target, 200)[0]
     small = claim.model_copy(update={"delta": 1e-5})
     assert warnings_of(Transcript("test", 3, transcript.messages, small), target, 200) == ()
 

@@ -16,26 +16,28 @@ from fedassay.privacy.conversions import for_person
 from fedassay.support.epsilon import Epsilon, exceeds
 
 
-def warnings_of(transcript: Transcript, target: PrivacyTarget, smallest: int) -> tuple[str, ...]:
+def warnings_of(transcript: Transcript, target: PrivacyTarget, units: int) -> tuple[str, ...]:
     """What a reader of the claim must know besides the numbers.
 
     Args:
         transcript: What was sent.
         target: What was asked for.
-        smallest: Records of the smallest client; 0 where it is not known.
+        units: How many of the units that the claim protects the largest client holds (for clients: how many there
+            are); 0 where the number is not known.
     """
     claim = transcript.claim
     if not isinstance(claim, PrivacyClaim):
         return ()
     found = []
-    if smallest and claim.delta >= 1 / smallest:
+    if units and claim.delta >= 1 / units:
+        whose = "for the clients of the run" if claim.unit == "client" else "for the largest client"
         found.append(
-            f"delta = {claim.delta:g} is at least 1/n for the smallest client (n = {smallest}): such a claim "
-            f"allows a record to be published outright"
+            f"delta = {claim.delta:g} is at least 1/n {whose} (n = {units}): such a claim "
+            f"allows a {claim.unit} to be published outright"
         )
     if claim.adjacency != target.adjacency:
         found.append(f"claimed under {claim.adjacency}, audited under {target.adjacency}")
-    if claim.unit == "person" and smallest and transcript.most_records is None:
+    if claim.unit == "person" and units and transcript.most_records is None:
         found.append("nobody says whose the records are (data.groups): each was taken for a person of its own")
     if mistaken := record_as_person(transcript):
         found.append(mistaken.words)

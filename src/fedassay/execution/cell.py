@@ -28,7 +28,7 @@ from fedassay.exchange.ledger import Accounted, account, ledger_rows
 from fedassay.exchange.privacy_unit import warnings_of
 from fedassay.exchange.recount import released
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.exchange.transcript import MANIFEST
+from fedassay.exchange.transcript import MANIFEST, Transcript
 from fedassay.exchange.view import View
 from fedassay.execution import runfolder
 from fedassay.execution.attacked import Attacked
@@ -356,7 +356,6 @@ class Work:
             return self._not_judged(produced, verdict, reason)
         transcript = produced.outcome.transcript
         observed = judged.metrics.get("observed") if judged else None
-        smallest = min((len(client) for client in self.job.known.clients), default=0)
         return CellPrivacy(
             claimed=transcript.claim.epsilon if isinstance(transcript.claim, PrivacyClaim) else None,
             accounted=accounted.epsilon,
@@ -366,8 +365,20 @@ class Work:
             exact_fields=accounted.exact_fields,
             verdict=verdict,
             reason=reason,
-            warnings=warnings_of(transcript, self.job.entry.privacy, smallest),
+            warnings=warnings_of(transcript, self.job.entry.privacy, self._units(transcript)),
         )
+
+    def _units(self, transcript: Transcript) -> int:
+        """How many units that the claim protects the largest client holds, or how many clients there are."""
+        clients = self.job.known.clients
+        unit = transcript.claim.unit if isinstance(transcript.claim, PrivacyClaim) else "record"
+        if unit == "client":
+            return len(clients)
+        persons = unit == "person"
+        held = (
+            len(np.unique(each.groups)) if persons and each.groups is not None else len(each) for each in clients
+        )
+        return max(held, default=0)
 
 
 def _communication(outcome: Outcome) -> dict[str, float]:

@@ -226,7 +226,7 @@ class PrivacySpec(Parameters):
     epsilon: Epsilon | tuple[Epsilon, ...] = math.inf
     """Every method is run once for each; `.inf`: no noise and no claim."""
     delta: Delta | tuple[Delta, ...] = 1e-5
-    """Every finite epsilon is run once for each; far below one over the records of a client."""
+    """Every finite epsilon is run once for each; far below one over the records of the largest client."""
     adjacency: Adjacency | None = None
     """What one record may do between neighbouring data sets; `null`: the method's own choice."""
     unit: Unit = "record"
