@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,11 +16,11 @@ from fedassay.exchange.privacy_unit import warnings_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release, derived, exact, public
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.privacy.accounting import compose
+from fedassay.privacy.events import Event
 from fedassay.privacy.gaussian import epsilon_of
 from fedassay.privacy.sensitivities import class_sums
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
-from fedassay.support.errors import DataError
 
 DELTA = 1e-5
 
@@ -311,26 +312,93 @@ def test_a_share_of_noise_protects_only_inside_the_secure_sum(secure: bool, expe
     assert total.mu == pytest.approx(expected)
 
 
-def _sgd(noise: float, rate: float) -> Release:
+def _sgd(noise: float, rate: float, steps: int = 5) -> Release:
     return Release(
         mechanism="dp_sgd",
         adjacency="add_remove",
         noise_multiplier=noise,
         sampling_rate=rate,
-        steps=5,
+        steps=steps,
         cells=("all",),
     )
 
 
 def test_clients_that_differ_in_one_number_of_dp_sgd_take_one_composition(monkeypatch: pytest.MonkeyPatch) -> None:
-    composed = []
-    monkeypatch.setattr(ledger, "compose", lambda events, delta: composed.append(events) or compose(events, delta))
+    composed = _work(monkeypatch)
     total = account(_transcript(*({"a": _sgd(2.0, 0.01 + i * 1e-5)} for i in range(300))), "add_remove", DELTA)
-    assert len(composed) == 4  # of ours and of the stated sensitivities, each with the empty one
+    assert len(composed) == 1
     assert total.epsilon == account(_transcript({"a": _sgd(2.0, 0.01 + 299 * 1e-5)}), "add_remove", DELTA).epsilon
 
 
-def test_more_kinds_of_dp_sgd_than_are_worth_it_are_refused() -> None:
-    clients = [{"a": _sgd(1 + i * 1e-3, 0.01 + i * 1e-5)} for i in range(limits.GRIDS + 1)]
-    with pytest.raises(DataError, match="kinds or more"):
-        account(_transcript(*clients), "add_remove", DELTA)
+@pytest.mark.parametrize("release", [exact, lambda: _gaussian(0.3), lambda: _sgd(0.0, 0.1)])
+def test_thousands_of_clients_without_a_guarantee_are_infinite_with_their_own_reason(
+    release: Callable[[], Release],
+) -> None:
+    clients = [{"a": release(), f"own{i}": exact()} for i in range(2100)]
+    found = account(_transcript(*clients), "add_remove", DELTA)
+    assert math.isinf(found.epsilon)
+    assert found.reason.startswith("sent exactly: ")
+
+
+def test_thousands_of_clients_whose_noise_differs_are_those_of_the_least_noise() -> None:
+    clients = [{"a": _gaussian(0.3 + i * 1e-5, "add_remove")} for i in range(2100)]
+    assert _mu(_transcript(*clients), "add_remove") == pytest.approx(0.3 + 2099 * 1e-5)
+    classes = [{"a": _gaussian((0.3 + i * 1e-5, 0.4 - i * 1e-5), "add_remove")} for i in range(2100)]
+    assert _mu(_transcript(*classes), "add_remove") == pytest.approx(0.4)
+
+
+def _pure(*epsilons: float) -> Release:
+    cells = ("all",) if len(epsilons) == 1 else tuple(f"class/{i}" for i in range(len(epsilons)))
+    return Release(mechanism="pure", adjacency="add_remove", cells=cells, pure_epsilon=epsilons)
+
+
+def test_thousands_of_clients_of_unlike_pure_epsilons_are_those_of_the_largest() -> None:
+    clients = [{"a": _pure(0.1 + i * 1e-5), "b": _gaussian(0.2 + i * 1e-5, "add_remove")} for i in range(2100)]
+    total = account(_transcript(*clients), "add_remove", DELTA).epsilon
+    assert total == account(_transcript(clients[-1]), "add_remove", DELTA).epsilon
+
+
+def _work(monkeypatch: pytest.MonkeyPatch) -> list[list[Event]]:
+    composed: list[list[Event]] = []
+    monkeypatch.setattr(ledger, "compose", lambda events, delta: composed.append(events) or compose(events, delta))
+    return composed
+
+
+@pytest.mark.long
+def test_clients_of_which_none_is_the_worst_in_all_are_searched_not_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many epochs and as large a batch for every client: those with fewer records take fewer, larger steps."""
+    clients = [{"a": _sgd(2.0, 16 / size, steps=size // 4)} for size in range(400, 2800)]
+    composed = _work(monkeypatch)
+    total = account(_transcript(*clients), "add_remove", DELTA).epsilon
+    assert len(composed) <= 2 * limits.COMPOSITIONS + 1
+    some = [account(_transcript(client), "add_remove", DELTA).epsilon for client in clients[::200]]
+    assert max(some) <= total <= 1.05 * max(some)
+
+
+@pytest.mark.long
+def test_what_is_found_is_the_largest_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    drawn = rng.uniform(0.05, 0.6, (12, 2)).round(2).tolist()
+    clients = [{"a": _gaussian(mu, "add_remove"), "b": _pure(pure)} for mu, pure in drawn]
+    each = [account(_transcript(client), "add_remove", DELTA).epsilon for client in clients]
+    assert account(_transcript(*clients), "add_remove", DELTA).epsilon == max(each)
+    monkeypatch.setattr(limits, "COMPOSITIONS", 1)
+    bound = account(_transcript(*clients), "add_remove", DELTA)
+    assert max(each) <= bound.epsilon
+    assert "neighbouring clients" in bound.reason
+
+
+@pytest.mark.long
+def test_classes_of_which_none_is_the_worst_are_bounded_not_refused() -> None:
+    """A thousand classes, each with a pure epsilon and a mu of its own that trade off."""
+    steps = [0.1 + i * 1e-4 for i in range(1000)]
+    both = _transcript({"a": _pure(*steps), "b": _gaussian(tuple(steps[::-1]), "add_remove")})
+    total = account(both, "replace_one", DELTA).epsilon
+
+    def alone(pure: float, mu: float) -> float:
+        one = _transcript({"a": _pure(pure, pure), "b": _gaussian((mu, mu), "add_remove")})
+        return account(one, "replace_one", DELTA).epsilon
+
+    assert max(alone(0.1, 0.2), alone(0.2, 0.1)) <= total <= alone(0.2, 0.2)

@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
-from operator import ge
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -23,17 +22,17 @@ import numpy as np
 from fedassay.exchange.colluders import colluders_of, without_shares
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
-from fedassay.privacy.accounting import Total, compose
+from fedassay.exchange.worst import Composition, foremost, largest
+from fedassay.privacy.accounting import Total, compose, no_guarantee
 from fedassay.privacy.conversions import compose_for_group, of_group
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
-from fedassay.privacy.gaussian import compose_mu
 from fedassay.records.record import LedgerRow
-from fedassay.support import limits
 from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit, class_counts_public, record_counts_public
 from fedassay.support.epsilon import Epsilon
-from fedassay.support.errors import DataError
 
 _ALL = "all"
+_CHANGES = 16
+"""Classes, or bounds of neighbouring ones, that are combined for one client."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,9 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float, unit: Un
         # What composes as a whole is converted as a whole.
         asked, members = replace(asked, unit="record"), most
     ours = _worst(_events(transcript, asked), adjacency, delta, members)
-    stated = _worst(_events(transcript, replace(asked, stated=True)), adjacency, delta, members)
+    stated = ours
+    if any(item.release.stated_sensitivity for message in transcript.messages for item in message.fields.values()):
+        stated = _worst(_events(transcript, replace(asked, stated=True)), adjacency, delta, members)
     reason = f"sent exactly: {', '.join(exact)}" if exact else ours.method
     total = Epsilon(ours.epsilon, delta, adjacency, unit)
     return Accounted(total, total.like(stated.epsilon), ours.mu, exact, reason)
@@ -119,34 +120,50 @@ def _breaks(release: Release, adjacency: Adjacency) -> bool:
 
 
 def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_Entry]]]:
-    """Entries by client and cell; a joint release counts once, a securely summed one once a client."""
-    found: dict[str, dict[str, list[_Entry]]] = {}
+    """Entries by client and cell; a joint release counts once, a securely summed one once a client.
+
+    Of clients that release alike the first stands for all of them.
+    """
     colluders = colluders_of(transcript.messages)
+    released: dict[str, list[tuple[Release, str]]] = {}
+    alone: dict[tuple[Release, bool], Release] = {}
     for number, message in enumerate(transcript.messages):
         if message.sender in colluders:
             continue
         seen: set[Release] = set()
-        cells = found.setdefault(message.sender, {_ALL: []})
+        of_sender = released.setdefault(message.sender, [])
         for name, item in message.fields.items():
-            # One draw of noise has one scale: fields that share a group's name but not its release are two.
-            joint = item.release.model_copy(update={"note": ""})
-            # Outside of the secure sum a sender's own share of the noise is all that there is.
-            if (
-                joint.shares > 1
-                and joint.noise_scale is not None
-                and not item.secure
-                and message.sender != AGGREGATE
-            ):
-                share = tuple(scale / math.sqrt(joint.shares) for scale in joint.noise_scale)
-                joint = joint.model_copy(update={"noise_scale": share, "shares": 1})
-            joint = without_shares(joint, len(colluders))
+            secure = item.secure or message.sender == AGGREGATE
+            if (joint := alone.get((item.release, secure))) is None:
+                joint = alone[item.release, secure] = _alone(item.release, secure, len(colluders))
             if joint.group is not None and joint in seen:
                 continue
             seen.add(joint)
-            where = f"{name} in message {number} of {message.sender}"
-            for cell, entry in _of_release(joint, asked, where):
+            of_sender.append((joint, f"{name} in message {number} of {message.sender}"))
+    unlike: dict[object, tuple[str, list[tuple[Release, str]]]] = {}
+    for sender, releases in released.items():
+        own = sender if sender in {SERVER, AGGREGATE} else None
+        unlike.setdefault((own, *(release for release, _ in releases)), (sender, releases))
+    found: dict[str, dict[str, list[_Entry]]] = {}
+    for sender, releases in unlike.values():
+        cells = found.setdefault(sender, {_ALL: []})
+        for release, where in releases:
+            for cell, entry in _of_release(release, asked, where):
                 cells.setdefault(cell, []).append(entry)
     return _with_everybodys(found)
+
+
+def _alone(release: Release, secure: bool, colluders: int) -> Release:
+    """What protects one sender: one draw of noise has one scale, whatever is noted beside it.
+
+    Fields that share a group's name but not its release are two draws. Outside of the secure sum a sender's own
+    share of the noise is all that there is.
+    """
+    changed: dict[str, object] = {"note": ""}
+    if release.shares > 1 and release.noise_scale is not None and not secure:
+        share = tuple(scale / math.sqrt(release.shares) for scale in release.noise_scale)
+        changed |= {"noise_scale": share, "shares": 1}
+    return without_shares(release.model_copy(update=changed), colluders)
 
 
 def _with_everybodys(found: dict[str, dict[str, list[_Entry]]]) -> dict[str, dict[str, list[_Entry]]]:
@@ -238,113 +255,53 @@ def _worst(
     Records of several classes together give no more away than as many of the worst class do: Gaussian-DP
     parameters and pure epsilons of the records of one unit add up at most.
     """
-    # Most clients release alike, so few distinct compositions remain.
-    left = _undominated(_candidates(cells_of, adjacency))
-    _refuse_dear(left)
-    return _largest(left, adjacency, delta, members)
+    if (reason := _no_guarantee(cells_of)) is not None:
+        return Total(math.inf, None, reason)
+    return _largest([_candidates(cells_of, adjacency)], adjacency, delta, members)
 
 
-def _candidates(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency) -> list[tuple[Event, ...]]:
-    """What a record may take part in, over clients and cells."""
-    candidates: dict[tuple[Event, ...], None] = {(): None}
+def _no_guarantee(cells_of: dict[str, dict[str, list[_Entry]]]) -> str | None:
+    """Why the total is infinite, by the first release that bounds nothing: some record takes part in it."""
+    entries = (entry for cells in cells_of.values() for part in cells.values() for entry in part)
+    return next((reason for entry in entries if (reason := no_guarantee(entry.inside)) is not None), None)
+
+
+def _candidates(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency) -> list[Composition]:
+    """What a record may take part in, over clients and cells, none of it unbounded."""
+    candidates: dict[Composition, None] = {(): None}
+    known: dict[tuple[Composition, ...], list[Composition]] = {}
     for cells in cells_of.values():
         whole = [entry.inside for entry in cells[_ALL]]
         classes = [part for name, part in cells.items() if name != _ALL]
-        changes = _foremost([[entry.inside for entry in part] for part in classes], 1) or [[]]
-        if adjacency == "replace_one":
-            moved = _foremost([[entry.across for entry in part] for part in classes], 2)
-            _refuse_many(len(changes) + len(candidates) + math.comb(len(moved), 2))
-            changes += [first + second for first, second in combinations(moved, 2)]
-        for change in changes:
+        # Most clients release alike.
+        key = tuple(tuple(event for entry in part for event in (entry.inside, entry.across)) for part in classes)
+        if key not in known:
+            known[key] = _changes(classes, adjacency)
+        for change in known[key]:
             candidates[tuple(sorted([*whole, *change], key=repr))] = None
-        _refuse_many(len(candidates))
     return list(candidates)
 
 
-def _largest(left: list[tuple[Event, ...]], adjacency: Adjacency, delta: float, members: int) -> Total:
-    """The largest total of some compositions, for so many records together."""
-    totals = [
-        compose(list(candidate), delta)
-        if members == 1
-        else compose_for_group(list(candidate), members, delta, adjacency)
-        for candidate in left
-    ]
-    return max(totals, key=lambda total: total.epsilon)
+def _changes(classes: list[list[_Entry]], adjacency: Adjacency) -> list[Composition]:
+    """What a record takes part in that changes within a class, or that moves between two of them."""
+    if not classes:
+        return [()]
+    changes = foremost([tuple(entry.inside for entry in part) for part in classes], 1, _CHANGES)
+    if adjacency == "replace_one":
+        moved = foremost([tuple(entry.across for entry in part) for part in classes], 2, _CHANGES)
+        changes += [first + second for first, second in combinations(moved, 2)]
+    return changes
 
 
-def _refuse_many(compositions: int) -> None:
-    """Refuse more numerical compositions than are worth it; releases of one or two kinds give a handful.
+def _largest(sets: Sequence[Sequence[Composition]], adjacency: Adjacency, delta: float, members: int) -> Total:
+    """The largest total of one composition of each set together, for so many records together."""
 
-    Raises:
-        DataError: There are more.
-    """
-    if compositions > limits.COMPOSITIONS:
-        raise DataError(
-            f"what one record takes part in can be composed in {compositions:,} ways that differ in pure epsilons "
-            f"or in DP-SGD; allowed: {limits.COMPOSITIONS:,}, such as one pure epsilon for all classes"
-        )
+    def composed(events: Composition) -> Total:
+        if members == 1:
+            return compose(list(events), delta)
+        return compose_for_group(list(events), members, delta, adjacency)
 
-
-def _refuse_dear(candidates: list[tuple[Event, ...]]) -> None:
-    """Refuse more grids of DP-SGD than are worth it; clients that differ in one number take one.
-
-    Raises:
-        DataError: There are more.
-    """
-    kinds = [{e for e in candidate if isinstance(e, SubsampledGaussianEvent)} for candidate in candidates]
-    grids = sum(min(len(each), limits.DISTINCT) for each in kinds)
-    if grids > limits.GRIDS:
-        raise DataError(
-            f"the steps of DP-SGD that records take part in are of {grids:,} kinds or more, of which none is the "
-            f"worst in noise, sampling rate and steps together; allowed: {limits.GRIDS:,}"
-        )
-
-
-def _foremost(parts: list[list[Event]], kept: int) -> list[list[Event]]:
-    """The parts of which the worst `kept` together are made: of those alike in all but one number, the largest."""
-    alike: dict[object, list[tuple[float, int]]] = {}
-    for number, part in enumerate(parts):
-        pure = tuple(sorted(event.epsilon for event in part if isinstance(event, PureEvent)))
-        mus = [event.mu for event in part if isinstance(event, GaussianEvent)]
-        key: object = pure
-        size = compose_mu(mus)
-        if len(pure) == len(part) == 1:
-            key, size = "pure", pure[0]
-        elif len(pure) + len(mus) < len(part):
-            key, size = "unbounded", math.inf
-        alike.setdefault(key, []).append((size, -number))
-    chosen = [-place for group in alike.values() for _, place in sorted(group, reverse=True)[:kept]]
-    return [parts[number] for number in sorted(chosen)]
-
-
-def _undominated(candidates: list[tuple[Event, ...]]) -> list[tuple[Event, ...]]:
-    """The candidates that can be the worst: of Gaussians, with and without DP-SGD, those that none surpasses."""
-    front: dict[tuple[float, ...], tuple[Event, ...]] = {}
-    others = []
-    for candidate in candidates:
-        if (place := _place(candidate)) is None:
-            others.append(candidate)
-        elif not any(all(map(ge, other, place)) for other in front):
-            front = {other: c for other, c in front.items() if not all(map(ge, place, other))}
-            front[place] = candidate
-    return [*front.values(), *others]
-
-
-def _place(candidate: tuple[Event, ...]) -> tuple[float, ...] | None:
-    """By what Gaussians with at most one release of DP-SGD give more away; None for anything else.
-
-    That is a larger mu, less noise, a larger sample and more steps. Adjacencies are not compared.
-    """
-    sampled = [event for event in candidate if isinstance(event, SubsampledGaussianEvent)]
-    mus = [event.mu for event in candidate if isinstance(event, GaussianEvent)]
-    if len(sampled) > 1 or len(sampled) + len(mus) < len(candidate):
-        return None
-    if not sampled:
-        return 0.0, 0.0, compose_mu(mus), 0.0, 0.0, 0.0
-    one = sampled[0]
-    # Steps of several relations, or of groups of several sizes, are not compared.
-    side = float(one.members) if one.adjacency == "add_remove" else -float(one.members)
-    return side, -side, compose_mu(mus), -one.noise_multiplier, one.sampling_rate, float(one.steps)
+    return largest(sets, composed)
 
 
 def account_together(
@@ -360,25 +317,20 @@ def account_together(
         adjacency: The relation asked about, for all of them.
         delta: Strictly between 0 and 1, of the whole.
         unit: Whose privacy is asked about.
-
-    Raises:
-        DataError: There are more compositions than are worth it.
     """
     most = [transcript.most_records for transcript in transcripts]
     known = [number for number in most if number is not None]
     members, asked_unit = 1, unit
     if unit == "person" and len(known) == len(most) and all(map(_all_of_records, transcripts)):
         members, asked_unit = max(known, default=1), "record"
-    worst: list[list[tuple[Event, ...]]] = []
+    runs: list[list[Composition]] = []
     for transcript, number in zip(transcripts, most, strict=True):
         records = number if asked_unit == "person" else None
         events = _events(transcript, _Query(adjacency, asked_unit, records, stated=False))
-        worst.append(_undominated(_candidates(events, adjacency)))
-    _refuse_many(math.prod(map(len, worst)))
-    together = [tuple(event for part in parts for event in part) for parts in product(*worst)]
-    left = _undominated(together)
-    _refuse_dear(left)
-    return _largest(left, adjacency, delta, members)
+        if (reason := _no_guarantee(events)) is not None:
+            return Total(math.inf, None, reason)
+        runs.append(_candidates(events, adjacency))
+    return _largest(runs, adjacency, delta, members)
 
 
 def ledger_rows(transcript: Transcript, adjacency: Adjacency) -> tuple[LedgerRow, ...]:

@@ -76,7 +76,7 @@ def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Tot
         if not isinstance(event, GaussianEvent | PureEvent | SubsampledGaussianEvent | Unbounded):
             raise TypeError(f"no accountant here supports {type(event).__name__}: {event!r}")
     for event in events:
-        if (reason := _no_guarantee(event)) is not None:
+        if (reason := no_guarantee(event)) is not None:
             return Total(math.inf, None, reason)
     mus, pure, sampled = [0.0], [], []
     for event in events:
@@ -300,7 +300,7 @@ def _mu_of_steps(event: SubsampledGaussianEvent) -> float:
     return reach * math.sqrt(event.steps) / event.noise_multiplier
 
 
-def _no_guarantee(event: Event) -> str | None:
+def no_guarantee(event: Event) -> str | None:
     """Why this event alone makes the total infinite; None if it does not."""
     if isinstance(event, Unbounded):
         return event.reason

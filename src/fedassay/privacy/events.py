@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedassay.support.adjacency import Adjacency
 
@@ -60,9 +60,9 @@ class SubsampledGaussianEvent:
 
 @dataclass(frozen=True)
 class Unbounded:
-    """Something that leaves with no guarantee; `reason` says what."""
+    """Something that leaves with no guarantee; `reason` says what, and makes no difference between two of them."""
 
-    reason: str
+    reason: str = field(compare=False)
 
 
 Event = GaussianEvent | PureEvent | SubsampledGaussianEvent | Unbounded

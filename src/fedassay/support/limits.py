@@ -51,17 +51,17 @@ CLASSES = 100_000
 RELEASES = 100_000
 """Blocks of a transcript that declare noise, over all of its messages: each is an entry of the ledger."""
 
-COMPOSITIONS = 2_000
-"""Sets of releases on one record that are composed numerically, which takes milliseconds each."""
+COMPOSITIONS = 200
+"""Totals by which the worst of all compositions is looked for; one of DP-SGD takes a fifth of a second."""
+
+TOTALS = 10_000_000
+"""Numbers of the compositions that are compared: 80 MB."""
 
 DISTINCT = 32
 """Different pure epsilons, and different kinds of DP-SGD, of one composition: each has a grid of its own."""
 
 KINDS = 4
 """Kinds of DP-SGD that more than `DISTINCT` of them are composed as: each takes a second where grids are fine."""
-
-GRIDS = 500
-"""Such kinds of DP-SGD over all compositions of a transcript; each takes a fifth of a second."""
 
 STEPS = 10_000_000
 """Noisy steps of one DP-SGD release. A thousand epochs of a million records in batches of 100."""
