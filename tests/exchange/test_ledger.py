@@ -340,6 +340,7 @@ def test_thousands_of_clients_without_a_guarantee_are_infinite_with_their_own_re
     assert found.reason.startswith("sent exactly: ")
 
 
+@pytest.mark.long
 def test_thousands_of_clients_whose_noise_differs_are_those_of_the_least_noise() -> None:
     clients = [{"a": _gaussian(0.3 + i * 1e-5, "add_remove")} for i in range(2100)]
     assert _mu(_transcript(*clients), "add_remove") == pytest.approx(0.3 + 2099 * 1e-5)
