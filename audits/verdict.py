@@ -39,9 +39,13 @@ from fedassay.audits.evidence import (
     by_arithmetic,
 )
 from fedassay.audits.ladder import decide, missing, obstacle_at
-from fedassay.records.facts import ControlFact, ControlRole, Harm, Obstacle, TestFact
+from fedassay.records.facts import MEANS, ControlFact, ControlRole, Harm, Obstacle, TestFact
 from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl, Verdict
 from fedassay.support.errors import FedassayError
+
+
+class MixedSetsError(FedassayError):
+    """A harm counts one set, and the figure beside it is a mean over another."""
 
 
 class MissingControlsError(FedassayError):
@@ -55,8 +59,12 @@ def assay(subject: Subject, arms: Arms, figures: Figures) -> Finding:
         subject: What it speaks of.
         arms: The audited release and every control that was run.
         figures: What is shown beside the verdict.
+
+    Raises:
+        MixedSetsError: The harm counts another set than its figure is a mean over.
     """
     rung, result = decide(arms), arms.result
+    _of_one_set(subject, result.harm, figures)
     reason = rung.says(arms)
     finding = _make(
         subject,
@@ -105,6 +113,16 @@ def conclude(
     own = tuple(control for control in (positive, *also) if control.end_to_end)
     attack_only = tuple(control for control in (positive, *also) if not control.end_to_end)
     return assay(subject, Arms(result, own or "the audit made none", negative, attack_only), figures)
+
+
+def _of_one_set(subject: Subject, harm: Harm | None, figures: Figures) -> None:
+    """Refuse what counts a set and stands beside the mean of another: whoever reads both takes them for one."""
+    figure = None if harm is None or harm.kind not in MEANS else figures.metrics.get(harm.metric)
+    if harm is not None and figure is not None and figure.n is not None and figure.n != harm.total:
+        raise MixedSetsError(
+            f"audit {subject.audit}: its harm counts {harm.total}, and {harm.metric} is a mean over {figure.n}: "
+            "give `total` as many as the mean is over, and `among` as many as they were selected from"
+        )
 
 
 def _standing(positives: Sequence[ControlResult], *, leaks: bool) -> ControlResult | None:

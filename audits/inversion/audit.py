@@ -173,7 +173,8 @@ class InversionAudit(Parameters):
                 planted="inversion",
                 reach=len(used),
             )
-        result = _result(shown, source.name, limit, setting.result.limited or "", noised=noised(context))
+        harm = _harm(shown, len(np.unique(np.concatenate(kept))), source.name)
+        result = _result(shown, harm, limit, setting.result.limited or "", noised=noised(context))
         confounder = _confounder(shown, others, context)
         if named is not None:
             result, negative = named.result(result, shown.p), named.silent(negative)
@@ -404,23 +405,26 @@ def _confounder(shown: ImageMatch, others: ImageMatch | None, context: AuditCont
     )
 
 
+def _harm(shown: ImageMatch, among: int, source: str) -> Harm:
+    """Near copies by the number of records that they show, of all that they may; other images by their mean."""
+    near = shown.is_near_copy
+    if near.any():
+        # Two images may be copies of one record.
+        shows = len(np.unique(shown.records[near]))
+        return Harm(kind="pictures", of="record", count=shows, total=among, mechanism=source)
+    mean, many = float(np.mean(shown.psnr)), len(shown.psnr)
+    return Harm(kind="pictures", of="record", total=many, metric="psnr", value=mean, mechanism=source)
+
+
 def _result(
-    shown: ImageMatch, source: str, limit: Callable[[], Limit | str] | None, untried: str, *, noised: bool
+    shown: ImageMatch, harm: Harm, limit: Callable[[], Limit | str] | None, untried: str, *, noised: bool
 ) -> Result:
     copies = shown.near_copies
     return Result(
         test=shown.test,
         shown=shown.words,
         leak="images are closer to the records behind them than to fresh ones",
-        harm=Harm(
-            kind="pictures",
-            of="record",
-            count=copies or None,
-            total=len(shown.psnr),
-            metric="psnr",
-            value=float(np.mean(shown.psnr)),
-            mechanism=source,
-        ),
+        harm=harm,
         below_baseline="fresh records of the same classes" if shown.p_farther <= WORSE else "",
         ruin_expected=noised,
         near_copies=copies,

@@ -27,7 +27,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.similarity.metrics import PSNR_CAP
-from fedassay.support.types import Images, Ints
+from fedassay.support.types import Bools, Images, Ints
 
 Matrix = NDArray[np.float64]
 
@@ -99,9 +99,14 @@ class ImageMatch:
         )
 
     @property
+    def is_near_copy(self) -> Bools:
+        """Which images are near copies of their records, and not of fresh ones as well, shape (k,)."""
+        return (self.psnr > NEAR_COPY) & (self.fresh_psnr <= NEAR_COPY)
+
+    @property
     def near_copies(self) -> int:
-        """Images that are near copies of their records, and not of fresh ones as well."""
-        return int(((self.psnr > NEAR_COPY) & (self.fresh_psnr <= NEAR_COPY)).sum())
+        """How many images are near copies of their records."""
+        return int(self.is_near_copy.sum())
 
     def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
         """As a control."""

@@ -260,7 +260,8 @@ def _follow(sure: int, sizes: Matrix, expected: Matrix, reasons: Sequence[Why]) 
     """How many records' features a factorization gives, and how sure that is."""
     shown = f"{sure} of {sizes.sum():.0f} records' features follow from second moments"
     if sure:
-        return f"{shown}: independent runs agree to a relative error of {np.median(expected):.2g}"
+        furthest = float(expected[expected < EXACT].max())
+        return f"{shown}: independent runs agree on each to a relative error of at most {furthest:.2g}"
     said = next((reason for reason in reasons if reason), "")
     return f"{shown}; not tried: {said}" if said else shown
 

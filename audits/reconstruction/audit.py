@@ -332,7 +332,7 @@ class ReconstructionAudit(Parameters):
             context.seeds.child("reconstruction", "limit", source.name, compared.selection),
             shifts=SHIFTS,
             unit="SSIM",
-            of="record" if compared.result.trials.persons is None else "person",
+            of="record" if compared.result.scored.persons is None else "person",
             planted="reconstruction",
             reach=len(source.vectors),
         )

@@ -220,21 +220,30 @@ def result_of(
         test=closeness.test,
         shown=f"SSIM {ours:.3f} against {base:.3f} for the baseline ({closeness.shown})",
         leak="reconstructions come closer than the baseline",
-        harm=Harm(
-            kind="pictures",
-            of="record",
-            count=closeness.near_copies or None,
-            total=len(closeness.trials.truth),
-            metric="ssim",
-            value=ours,
-            mechanism=source,
-        ),
+        harm=_harm(closeness, source),
         below_baseline="what needs no generator" if closeness.below_baseline else "",
         ruin_expected=noised,
         undecided=closeness.undecided,
         decided_by=DECIDED_BY,
         near_copies=closeness.near_copies,
         limit=limit,
+    )
+
+
+def _harm(closeness: Closeness, source: str) -> Harm:
+    """Near copies by their number, of the images that count; other images by their mean, over those tested."""
+    copies = closeness.near_copies
+    tested = closeness.scored if copies else closeness.trials
+    selected, tried = tested.top, len(tested.truth)
+    likeness = {} if copies else {"metric": "ssim", "value": closeness.metrics["ssim"].value}
+    return Harm(
+        kind="pictures",
+        of="record" if tested is closeness.scored else "person",
+        count=copies or None,
+        total=selected,
+        among=tried if tried > selected else None,
+        mechanism=source,
+        **likeness,
     )
 
 

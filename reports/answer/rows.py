@@ -201,11 +201,7 @@ def _brief(leak: Leak) -> str:
     if harm.metric == "misfit":
         return "images computed"
     if harm.count and harm.kind in ("exact", "named", "pictures"):
-        # All images that an attack made are not all that there are.
-        whole = harm.kind == "pictures" and harm.count == harm.total
-        return (
-            f"{harm.count:,} {words}" if whole or not harm.total else f"{harm.count:,} of {harm.total:,} {words}"
-        )
+        return f"{harm.count:,} {words}" if harm.whole is None else f"{harm.count:,} of {harm.whole:,} {words}"
     return words
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fedassay.contracts.facts import Threat
 from fedassay.contracts.registry import audit_facts, judges_the_claim
-from fedassay.records.facts import Harm, HarmKind, Obstacle, Thing, rank
+from fedassay.records.facts import MEANS, RECOGNISABLE, Harm, HarmKind, Obstacle, Thing, rank
 from fedassay.records.record import CellRecord, Finding, Metric
 from fedassay.support.adjacency import UNIT_ORDER, Unit
 
@@ -93,7 +93,20 @@ def harm_of(finding: Finding) -> Harm | None:
     """The harm that a finding shows: as stated, or derived where it states none; None where nothing leaks."""
     if finding.verdict not in ("leak", "unsound"):
         return None
-    return finding.harm or _derived(finding)
+    return _of_one_set(finding.harm or _derived(finding), finding)
+
+
+def _of_one_set(harm: Harm, finding: Finding) -> Harm:
+    """A harm of an older record counts all that were tried beside the mean of those selected: of these alone.
+
+    Beside a count of near copies its total is of the images that the attack made, and of no records.
+    """
+    selected = _size(finding, harm.metric) if harm.kind in MEANS else None
+    if harm.count is not None and harm.metric in RECOGNISABLE:
+        return harm.model_copy(update={"total": None, "metric": "", "value": None})
+    if selected is None or harm.total is None or selected >= harm.total:
+        return harm
+    return harm.model_copy(update={"total": selected, "among": harm.total})
 
 
 def kind_sought(finding: Finding) -> HarmKind:

@@ -79,6 +79,12 @@ _THINGS: dict[Thing, str] = {
 _MOST_EXPOSED = frozenset({"worst_record", "worst_person_told", "worst_client_told"})
 """Metrics that are shares of runs in which the unit most at risk is told."""
 
+_SELECTED = {
+    "attacker": "that the attacker is surest of",
+    "oracle": "that come closest",
+}
+"""Which images a selection keeps, as a clause; others keep all."""
+
 _SOUGHT: dict[HarmKind, str] = {
     "pictures": "rebuilt images",
     "exact": "exact features or records",
@@ -171,15 +177,12 @@ def _pictures(harm: Harm, finding: Finding) -> str:
         return f"{made} are copies of training images"
     source = _from(harm)
     if harm.count is not None:
-        # How many images there are in all is another number than how many an attack made.
-        if harm.total is None or harm.count >= harm.total:
-            return f"{harm.count:,} private images were rebuilt {source}"
-        return f"{harm.count:,} of {harm.total:,} private images that were tried were rebuilt {source}"
+        return f"{_of(harm.count, harm.whole)} private images were rebuilt {source}"
     if harm.metric == "misfit" and harm.total is not None:
         return (
             f"{harm.total:,} images were computed {source}, of private records or of sums and differences of them"
         )
-    figures = [] if harm.total is None else [f"{harm.total:,} images"]
+    figures = [] if harm.total is None else [_selected(harm, finding)]
     theirs = finding.baseline.get(harm.metric)
     if harm.metric and harm.value is not None:
         unit = " dB" if harm.metric == "psnr" else ""
@@ -192,6 +195,15 @@ def _pictures(harm: Harm, finding: Finding) -> str:
     if harm.faint:
         words = f"images made {source} come closer to the private ones than the attacker's best look-alikes"
     return f"{words}: {', '.join(figures)}" if figures else words
+
+
+def _selected(harm: Harm, finding: Finding) -> str:
+    """The images that a mean is over, as an object: all of them, or which of them."""
+    images = "images" if harm.of == "record" else f"images of {_THINGS[harm.of]}"
+    if harm.among is None:
+        return f"{harm.total:,} images" if harm.of == "record" else f"images of {harm.total:,} {_THINGS[harm.of]}"
+    which = _SELECTED.get(finding.selection or "", "that were selected")
+    return f"the {harm.total:,} of {harm.among:,} {images} {which}"
 
 
 def _exact(harm: Harm, _finding: Finding) -> str:

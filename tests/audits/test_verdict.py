@@ -35,6 +35,7 @@ from fedassay.audits.reconstruction.judging import Closeness
 from fedassay.audits.trials import Paired, Pairs
 from fedassay.audits.verdict import (
     MissingControlsError,
+    MixedSetsError,
     admitted,
     assay,
     conclude,
@@ -42,7 +43,8 @@ from fedassay.audits.verdict import (
     inconclusive,
     not_run,
 )
-from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl
+from fedassay.records.facts import Harm, HarmKind
+from fedassay.records.record import Controls, Finding, Limit, Metric, NegativeControl, PositiveControl
 from fedassay.support.errors import Why
 from fedassay.support.seeds import Seeds
 
@@ -344,3 +346,20 @@ def test_every_judgement_is_of_one_type(kind: type) -> None:
     asked = inspect.signature(kind.control).parameters  # type: ignore[attr-defined]
     assert list(asked) == ["self", "release", "end_to_end"]
     assert asked["end_to_end"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("pictures", "ssim"), ("exact", "fraction_recovered")])
+def test_a_harm_counts_the_set_that_its_figure_is_a_mean_over(kind: HarmKind, metric: str) -> None:
+    """The mean of 20 images beside a count of 181 reads as if 181 images were so much like the private ones."""
+    figures = Figures({metric: Metric(value=0.65, n=20)})
+    mixed = Harm(kind=kind, of="record", total=181, metric=metric, value=0.65)
+    with pytest.raises(MixedSetsError, match=f"its harm counts 181, and {metric} is a mean over 20"):
+        assay(SUBJECT, Arms(replace(QUIET, test=SURE, harm=mixed), (CAUGHT,), SILENT), figures)
+    selected = mixed.model_copy(update={"total": 20, "among": 181})
+    found = assay(SUBJECT, Arms(replace(QUIET, test=SURE, harm=selected), (CAUGHT,), SILENT), figures)
+    assert found.harm == selected
+
+
+def test_no_harm_counts_more_than_there_are() -> None:
+    with pytest.raises(ValueError, match="a harm counts 3 of 20 of 19"):
+        Harm(kind="pictures", of="record", count=3, total=20, among=19)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from planted import OLD, finding
 
-from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, rank
+from fedassay.records.facts import HARMS, MEANS, Harm, HarmKind, Obstacle, rank
 from fedassay.records.record import (
     CellPrivacy,
     CellRecord,
@@ -294,3 +294,53 @@ def test_a_name_with_an_underscore_keeps_its_letters() -> None:
     assert sentence("mean_share claims ε = 2") == "mean_share claims ε = 2."
     assert sentence("no leak was found") == "No leak was found."
     assert sentence("ε adds up") == "ε adds up."
+
+
+@pytest.mark.parametrize(
+    "run", sorted((ROOT / "docs" / "gallery").glob("*/record.json")), ids=lambda run: run.parent.name
+)
+def test_images_are_counted_where_their_mean_is_taken(run: Path) -> None:
+    """Of 181 images that were tried the attacker is surest of 20: their mean is no mean of 181."""
+    for leak in leaks(load_record(run.parent).cells):
+        harm, words = leak.harm, harm_clause(leak)
+        if harm.kind not in MEANS or harm.value is None:
+            continue
+        size = leak.finding.metrics[harm.metric].n
+        assert size == harm.total, words
+        assert harm.among is None or f"the {size} of {harm.among} images that " in words, words
+
+
+@pytest.mark.parametrize(
+    ("selection", "among", "said"),
+    [
+        ("attacker", 181, "the 20 of 181 images that the attacker is surest of, SSIM 0.654"),
+        ("oracle", 181, "the 20 of 181 images that come closest, SSIM 0.654"),
+        ("all", None, "20 images, SSIM 0.654"),
+    ],
+)
+def test_what_a_mean_is_over_is_said_before_it(
+    build_cell: Any, selection: str, among: int | None, said: str
+) -> None:
+    harm = Harm(kind="pictures", of="record", total=20, among=among, metric="ssim", value=0.654, mechanism="raw")
+    images = OLD["pictures"].model_copy(update={"harm": harm, "selection": selection, "metrics": {}})
+    (found,) = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(images,))])
+    assert harm_clause(found) == f"private images were rebuilt from raw features: {said}"
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (Harm(kind="pictures", of="record", count=42, total=48), "42 of 48 private images were rebuilt"),
+        (Harm(kind="pictures", of="record", count=3, total=20, among=181), "3 of 181 private images were rebuilt"),
+        (Harm(kind="pictures", of="record", count=48, total=48), "all 48 private images were rebuilt"),
+        # As records before the set was one: its total is of the images that the attack made.
+        (
+            Harm(kind="pictures", of="record", count=40, total=40, metric="psnr", value=98.9),
+            "40 private images were rebuilt",
+        ),
+    ],
+)
+def test_near_copies_are_counted_among_all_that_could_be_rebuilt(build_cell: Any, harm: Harm, said: str) -> None:
+    images = OLD["pictures"].model_copy(update={"harm": harm})
+    (found,) = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(images,))])
+    assert harm_clause(found).startswith(f"{said} from ")

@@ -6,9 +6,9 @@ turns them into sentences.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedassay.support.types import Extended, Finite, Frozen
 
@@ -35,6 +35,9 @@ Cherubin and Hayes, "Reconstructing Training Data with Informed Adversaries", 20
 show nothing that a person would recognise.
 """
 
+MEANS: frozenset[HarmKind] = frozenset({"pictures", "exact"})
+"""Harms whose figure is a mean over those that were counted; that of the others is one over runs or pairs."""
+
 
 class Harm(Frozen):
     """What an attack took from a release.
@@ -43,7 +46,9 @@ class Harm(Frozen):
         kind: Which of the ranked harms it is.
         of: What is harmed.
         count: How many are; None where no attack tells one from another (a shift of a mean).
-        total: Of how many; None where nobody counted.
+        total: Of how many: of the very set that `value` and its baseline are over; None where nobody counted.
+        among: How many there are from which those of `total` were selected or recovered; None where they are all,
+            or nobody counted.
         share: Share that is harmed, where it is known or estimated; None elsewhere.
         low: Lower end of its 95 % interval.
         high: Upper end.
@@ -56,12 +61,25 @@ class Harm(Frozen):
     of: Thing
     count: int | None = None
     total: int | None = None
+    among: int | None = None
     share: Finite | None = None
     low: Finite | None = None
     high: Finite | None = None
     metric: str = ""
     value: Extended | None = None
     mechanism: str = ""
+
+    @model_validator(mode="after")
+    def _is_of_one_set(self) -> Self:
+        sizes = [size for size in (self.count, self.total, self.among) if size is not None]
+        if sizes != sorted(sizes):
+            raise ValueError(f"a harm counts {self.count} of {self.total} of {self.among}: none exceeds the next")
+        return self
+
+    @property
+    def whole(self) -> int | None:
+        """How many could have been harmed, selected or not; None where nobody counted."""
+        return self.total if self.among is None else self.among
 
     @property
     def faint(self) -> bool:
@@ -74,8 +92,8 @@ class Harm(Frozen):
 def rank(harm: Harm) -> tuple[float, float]:
     """Sorts harms, the worst first: by kind, then by share, the larger first; faint images after the named."""
     share = harm.share
-    if share is None and harm.count is not None and harm.total:
-        share = harm.count / harm.total
+    if share is None and harm.count is not None and harm.whole:
+        share = harm.count / harm.whole
     place = HARMS.index("named") + 0.5 if harm.faint else HARMS.index(harm.kind)
     return place, -(share or 0.0)
 
