@@ -45,6 +45,7 @@ from fedassay.audits.inversion.truth import (
     candidates,
     image_match,
     make_pool,
+    records_behind,
 )
 from fedassay.audits.named_images import named_images
 from fedassay.audits.nonprivate_images import NonPrivateImages, nonprivate_images
@@ -173,7 +174,8 @@ class InversionAudit(Parameters):
                 planted="inversion",
                 reach=len(used),
             )
-        harm = _harm(shown, len(np.unique(np.concatenate(kept))), source.name)
+        behind = records_behind([source.senders[i] for i in used], kept, context.view)
+        harm = _harm(shown, behind, source.name)
         result = _result(shown, harm, limit, setting.result.limited or "", noised=noised(context))
         confounder = _confounder(shown, others, context)
         if named is not None:

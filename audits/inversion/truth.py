@@ -26,6 +26,7 @@ from fedassay.contracts.membership import half_of_each
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
+from fedassay.exchange.view import View
 from fedassay.similarity.metrics import PSNR_CAP
 from fedassay.support.types import Bools, Images, Ints
 
@@ -152,6 +153,26 @@ def candidates(source: VectorSource, clients: Sequence[Records]) -> list[Ints]:
             usable &= labels == label
         sets.append(np.flatnonzero(usable))
     return sets
+
+
+def records_behind(senders: Sequence[str], sets: Sequence[Ints], view: View) -> int:
+    """How many records images may show: of each sender as many as its messages say that they are of.
+
+    Args:
+        senders: Of each image.
+        sets: The records that each may show.
+        view: The messages; where one does not say how many records it is of, all of its sender's count.
+    """
+    stated: dict[str, int] = {}
+    for message in view.from_clients():
+        for item in message.fields.values():
+            if item.release.depends_on == "size" and item.release.mechanism == "exact" and item.values.size == 1:
+                stated[message.sender] = stated.get(message.sender, 0) + int(item.values.reshape(-1)[0])
+    behind = 0
+    for sender in dict.fromkeys(senders):
+        held = np.unique(np.concatenate([part for own, part in zip(senders, sets, strict=True) if own == sender]))
+        behind += min(len(held), stated.get(sender, len(held)))
+    return behind
 
 
 def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator) -> tuple[Ints, list[Ints]]:

@@ -61,6 +61,9 @@ def test_images_of_a_batch_are_a_leak(make_task: MakeTask, make_context: MakeCon
     assert finding.verdict == "leak", finding.reason
     assert finding.metrics["psnr"].value == 100
     assert finding.metrics["psnr"].n == 12
+    # Six batches of two, of the sixty records that the clients hold.
+    assert finding.harm is not None
+    assert (finding.harm.count, finding.harm.total) == (12, 12)
     assert "no client holds" in finding.controls.negative.release  # type: ignore[union-attr]
     assert (tmp_path / finding.pictures[0].file).is_file()
 
