@@ -273,7 +273,7 @@ def _caught(controls: Sequence[ControlResult]) -> tuple[ControlResult, ...]:
 class LedgerVerdict:
     """What the ledger alone says of a claim. It adds up what is declared and attacks nothing: no controls."""
 
-    verdict: Literal["sound", "unsupported"]
+    verdict: Literal["sound", "not_refuted", "unsupported"]
     reason: str
 
 
@@ -308,7 +308,7 @@ class RunsVerdict:
         negative: Releases that must not be flagged.
     """
 
-    verdict: Literal["sound", "unsupported", "unsound"]
+    verdict: Literal["sound", "not_refuted", "unsupported", "unsound"]
     reason: str
     ledger: str
     positive: ControlResult

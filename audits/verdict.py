@@ -197,10 +197,10 @@ def conclude_claim(
         ground: What the verdict stands on.
         figures: What is shown beside it.
         limit: Computes the smallest fault that would have been found, or says in words why there is none; asked
-            where the claim is `sound`.
+            where the claim is `sound`, or was not refuted.
     """
     finding = _of_ground(subject, ground, figures)
-    if finding.verdict != "sound":
+    if finding.verdict not in ("sound", "not_refuted"):
         return finding
     found = "no limit of detection is known here" if limit is None else limit()
     if isinstance(found, str):

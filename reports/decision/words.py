@@ -31,6 +31,7 @@ _FORBIDDEN: dict[Verdict, str] = {
     "leak": "no attack finds a leak",
     "unsound": "no claim of privacy is disproved",
     "unsupported": "what is sent adds up to no more than is claimed",
+    "not_refuted": "the worst case of every claim is known",
     "inconclusive": "every audit decides",
     "not_run": "every audit runs",
     "no_leak_found": "every attack finds a leak",

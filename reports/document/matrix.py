@@ -62,6 +62,6 @@ def _ruling(group: Group, audit: str) -> Ruling:
 
 def _why(verdict: Verdict, pairs: Sequence[tuple[Verdict, str]]) -> str:
     """The reason of a verdict that says nothing; others are explained where their figures are."""
-    if LOOKS[verdict].tone not in {"none", "unsure"}:
+    if LOOKS[verdict].tone not in {"none", "unsure", "open"}:
         return ""
     return next(reason for other, reason in pairs if other == verdict)

@@ -110,6 +110,7 @@ QUESTIONS = {
     "noise": "Was the noise added?",
     "sensitivity": "Is the sensitivity what was declared?",
     "rest": "Does everything else follow from the releases?",
+    "worst_case": "Is the worst case known?",
 }
 
 

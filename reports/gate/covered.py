@@ -141,7 +141,7 @@ def _limited(
         obstacle = obstacle_of(finding)
         brief = "" if obstacle is None else open_clause(finding, obstacle)
         return Judgement(rule, name, "undecided", words, brief, "silence")
-    if finding.verdict not in ("no_leak_found", "sound", "inconclusive"):
+    if finding.verdict not in ("no_leak_found", "sound", "not_refuted", "inconclusive"):
         return Judgement(rule, name, "pass", f"{where} is not silent")
     limit = finding.limit
     if limit is None:

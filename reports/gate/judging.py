@@ -203,7 +203,8 @@ def _claim(cell: CellRecord, name: str, wanted: str) -> Judgement:
     if not claims(cell):
         state: State = "broken" if wanted == "sound" else "pass"
         return Judgement("claims", name, state, "makes no claim", brief)
-    return Judgement("claims", name, "pass" if verdict == "sound" else "undecided", words, brief)
+    held = verdict == "sound" or (verdict == "not_refuted" and wanted == "not_disproved")
+    return Judgement("claims", name, "pass" if held else "undecided", words, brief)
 
 
 def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
@@ -213,12 +214,13 @@ def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
     findings = relevant(cell, audit)
     if not findings:
         return Judgement(rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits")
-    for verdict in ("inconclusive", "not_run"):
+    for verdict in ("inconclusive", "not_run", "not_refuted"):
         for finding in findings:
             if finding.verdict == verdict and not settled(cell, finding):
                 words = f"{audit} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
                 obstacle = obstacle_of(finding)
-                brief = "" if obstacle is None else open_clause(finding, obstacle)
+                brief = claim_clause(cell) if verdict == "not_refuted" else ""
+                brief = brief if obstacle is None else open_clause(finding, obstacle)
                 return Judgement(rule, name, "undecided", words, brief, "coverage")
     return Judgement(rule, name, "pass", f"{audit} reached a verdict")
 

@@ -32,6 +32,7 @@ _STATES: dict[Verdict, State] = {
     "unsound": "failure",
     "leak": "failure",
     "unsupported": "failure",
+    "not_refuted": "error",
     "inconclusive": "error",
     "not_run": "skipped",
     "no_leak_found": "passed",

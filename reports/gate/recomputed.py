@@ -24,7 +24,7 @@ from fedassay.support.epsilon import exceeds
 from fedassay.support.errors import DataError
 
 _EXCEEDS = 1 + 1e-6
-_SAYS = ("leak", "no_leak_found", "sound", "unsupported", "unsound")
+_SAYS = ("leak", "no_leak_found", "sound", "not_refuted", "unsupported", "unsound")
 
 
 @dataclass
@@ -168,16 +168,16 @@ def _verdict(cell: CellRecord) -> Iterator[str]:
     elif judged is None and privacy.verdict != "not_run":
         yield f"the verdict on the claim is {privacy.verdict}, and no audit judged it"
     for verdict in [privacy.verdict, *(each.verdict for each in cell.findings if _of_claims(each))]:
-        if verdict == "sound":
-            yield from _sound(cell)
+        if verdict in ("sound", "not_refuted"):
+            yield from _sound(cell, verdict.replace("_", " "))
 
 
-def _sound(cell: CellRecord) -> Iterator[str]:
+def _sound(cell: CellRecord, given: str) -> Iterator[str]:
     # What was observed may lie above the claim: verdicts are made at levels that are corrected for the whole run.
     if cell.privacy.claimed is None:
-        yield "a claim is given as sound, and nothing is claimed"
+        yield f"a claim is given as {given}, and nothing is claimed"
     if any(answer.status == "failed" for answer in cell.tape):
-        yield "a claim is given as sound, and a question to the run's tape failed"
+        yield f"a claim is given as {given}, and a question to the run's tape failed"
 
 
 def _of_claims(finding: Finding) -> bool:
@@ -198,5 +198,6 @@ def _claims(cell: CellRecord, again: Recounted) -> Iterator[str]:
         claimed = None if again.claim is None else again.claim.at_delta(again.claimed.total.delta)
         total = again.claimed.total
         more = claimed is not None and claimed.kind == total.kind and exceeds(total, claimed, _EXCEEDS)
-        if finding.verdict == "sound" and more:
-            yield f"{finding.audit}: a claim is given as sound, and what was released adds up to more"
+        if finding.verdict in ("sound", "not_refuted") and more:
+            given = finding.verdict.replace("_", " ")
+            yield f"{finding.audit}: a claim is given as {given}, and what was released adds up to more"

@@ -78,6 +78,7 @@ _KINDS: Mapping[Verdict, tuple[str, str]] = {
     "unsound": ("fail", "error"),
     "leak": ("fail", "error"),
     "unsupported": ("fail", "warning"),
+    "not_refuted": ("open", "none"),
     "inconclusive": ("open", "none"),
     "not_run": ("notApplicable", "none"),
     "no_leak_found": ("pass", "none"),

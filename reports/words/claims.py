@@ -88,15 +88,16 @@ def _more(found: Epsilon | None, claimed: Epsilon, slack: float = 1.0) -> bool:
 def _on_tape(cell: CellRecord, disproved: bool) -> ClaimFault | None:
     """A question to the run that failed, or that could not be asked where nothing else is wrong with the claim."""
     status = "failed" if disproved else "not_asked"
-    answers = [answer for answer in cell.tape if answer.status == status]
+    answers = [a for a in cell.tape if a.status == status and a.question != "worst_case"]
     if not answers or cell.claimed is None:
         return None
     if not disproved and _more(cell.accounted, cell.claimed, _ROUNDING):
         return None
-    first = min(answers, key=lambda answer: ("noise", "sensitivity", "rest").index(answer.question))
-    fields = tuple(dict.fromkeys(a.field for a in answers if a.question == first.question and a.field))
-    scale = _scale(cell, fields) if first.question == "noise" else None
-    return ClaimFault(first.question, disproved, cell.claimed, fields, scale=scale)
+    order: tuple[Fault, ...] = ("noise", "sensitivity", "rest")
+    first = next(kind for kind in order if any(answer.question == kind for answer in answers))
+    fields = tuple(dict.fromkeys(a.field for a in answers if a.question == first and a.field))
+    scale = _scale(cell, fields) if first == "noise" else None
+    return ClaimFault(first, disproved, cell.claimed, fields, scale=scale)
 
 
 def _missing_noise(cell: CellRecord) -> ClaimFault | None:
@@ -187,6 +188,8 @@ def claim_clause(cell: CellRecord) -> str:
         chance = ", which chance allows" if above_claim(cell) else ""
         attacked = f"; an attack shows at least {shown}{chance}" if shown else ""
         return f"the claim of {claimed} was not refuted{attacked}"
+    if privacy.verdict == "not_refuted":
+        return f"the claim of {claimed} was not refuted, but the worst case of its mechanism is not known"
     if privacy.verdict == "inconclusive" and noise_not_measured(cell):
         return f"claims {claimed}, but whether its noise is in the messages was not measured"
     if privacy.verdict == "inconclusive":

@@ -108,6 +108,7 @@ def lead(record: RunRecord) -> str:
         "leak": ("leaks", "leak"),
         "unsupported": ("claims more than its ledger supports", "claim more than their ledgers support"),
         "inconclusive": (f"could not be judged{alone}",) * 2,
+        "not_refuted": ("makes a claim that was not refuted", "make claims that were not refuted"),
         "no_leak_found": ("shows no leak", "show no leak"),
         "sound": ("holds its claim", "hold their claims"),
         "not_run": ("was not assessed", "were not assessed"),

@@ -1,4 +1,4 @@
-"""The seven verdicts: their words, their order, their look.
+"""The eight verdicts: their words, their order, their look.
 
 A verdict is always a word, an icon of its own shape and a colour, so that it can be told in
 greyscale and by any eye (the palette is Okabe and Ito's).
@@ -12,7 +12,7 @@ from typing import Literal
 
 from fedassay.records.record import Verdict
 
-Tone = Literal["bad", "warn", "unsure", "good", "none"]
+Tone = Literal["bad", "warn", "unsure", "open", "good", "none"]
 """Names of the colours; the style sheet gives them values for light, dark and print."""
 
 
@@ -43,18 +43,18 @@ LOOKS: dict[Verdict, Look] = {
         "bad",
         "octagon",
         "✖",
-        6,
+        7,
         "an attack shows more than the claimed epsilon allows, or the noise that the claim needs is not there",
     ),
     "leak": Look(
-        "Leak", "bad", "octagon", "✖", 5, "an attack beats what an adversary could do without what was sent"
+        "Leak", "bad", "octagon", "✖", 6, "an attack beats what an adversary could do without what was sent"
     ),
     "unsupported": Look(
         "Claim exceeded",
         "warn",
         "triangle",
         "▲",
-        4,
+        5,
         "what leaves the clients adds up to more than the claimed epsilon",
     ),
     "inconclusive": Look(
@@ -62,8 +62,16 @@ LOOKS: dict[Verdict, Look] = {
         "unsure",
         "question",
         "?",
-        3,
+        4,
         "a control failed or the attack was too weak: nothing can be said",
+    ),
+    "not_refuted": Look(
+        "Not refuted",
+        "open",
+        "ring",
+        "○",
+        3,
+        "nothing that was tried refutes the claim, and the worst case of its mechanism is not known",
     ),
     "no_leak_found": Look(
         "No leak found",

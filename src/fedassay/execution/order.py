@@ -25,6 +25,7 @@ from fedassay.reports.words.sentences import harm_words
 _DECISIVE: dict[Verdict, str] = {
     "unsound": "claim refuted",
     "unsupported": "claim unsupported",
+    "not_refuted": "claim not refuted",
     "sound": "claim holds",
 }
 """Verdicts that settle a claim before the cell is done, as a line names them."""

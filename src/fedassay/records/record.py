@@ -25,7 +25,9 @@ SCHEMA = 3
 
 FILE = "record.json"
 
-Verdict = Literal["sound", "unsupported", "unsound", "leak", "no_leak_found", "inconclusive", "not_run"]
+Verdict = Literal[
+    "sound", "not_refuted", "unsupported", "unsound", "leak", "no_leak_found", "inconclusive", "not_run"
+]
 
 
 class Metric(Frozen):
@@ -131,14 +133,14 @@ class TapeAnswer(Frozen):
 
     Attributes:
         question: `noise`: was it added. `sensitivity`: is it what was declared. `rest`: does everything else
-            follow from the releases alone.
+            follow from the releases alone. `worst_case`: is it known how far any record can move what is sent.
         status: `failed` disproves the claim.
         field: The field that it is about; empty: all of them.
         p: Smallest p-value of the noise, corrected for its blocks, or None.
         words: Why, or what was tried.
     """
 
-    question: Literal["noise", "sensitivity", "rest"]
+    question: Literal["noise", "sensitivity", "rest", "worst_case"]
     status: Literal["passed", "failed", "not_asked", "crashed"]
     field: str = ""
     p: Finite | None = None
