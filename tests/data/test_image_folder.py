@@ -143,13 +143,6 @@ def test_one_pixel_images_are_named(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-def test_more_than_eight_bits_are_refused(tmp_path: Path) -> None:
-    _write(tmp_path, "a/1.png", "b/1.png")
-    Image.fromarray(_RNG.integers(0, 2**16, size=(8, 8), dtype=np.uint16)).save(tmp_path / "b" / "2.png")
-    with pytest.raises(DataError, match=r"/b/2\.png: is of mode I;16; allowed: 8 bits a channel"):
-        _load(tmp_path)
-
-
 def test_layouts_that_make_no_data_set(tmp_path: Path) -> None:
     root = tmp_path / "faces"
     root.mkdir()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedassay.data.archive import open_archive
 from fedassay.data.download import Published, published, published_file
-from fedassay.data.image_files import read_images
+from fedassay.data.image_files import Reading, read_images
 from fedassay.data.images import LoadedData
 from fedassay.data.loading import DataRequest, allow_groups, allow_only
 from fedassay.data.outline import Outline, without_pixels
@@ -106,7 +106,7 @@ def _of_folder(folder: Path) -> NDArray[np.uint8]:
     files = [folder / name for name in _NAMES]
     if absent := next((file for file in files if not file.is_file()), None):
         raise DataError(f"{folder.name}: has no {absent.relative_to(folder)}; allowed: {_ALLOWED}")
-    return read_images(files, folder, None)[..., 0]
+    return read_images(files, folder, Reading())[..., 0]
 
 
 def _of_file(path: Path) -> NDArray[np.uint8]:

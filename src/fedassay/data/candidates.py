@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedassay.data.archive import open_archive
-from fedassay.data.image_files import SUFFIXES, is_image, read_images
+from fedassay.data.image_files import Reading, endings, is_image, read_images
 from fedassay.data.images import ImageSet
 from fedassay.data.records import Records
 from fedassay.support.errors import DataError
@@ -58,9 +58,8 @@ def _of_folder(path: Path) -> tuple[Images, list[str]]:
     folders = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
     files = [file for folder in folders for file in sorted(folder.iterdir()) if is_image(file)]
     if not files:
-        endings = ", ".join(sorted(SUFFIXES))
-        raise DataError(f"{path.name}: has no folder with images in it ({endings}); allowed: {ALLOWED}")
-    return read_images(files, path, None), [file.parent.name for file in files]
+        raise DataError(f"{path.name}: has no folder with images in it ({endings()}); allowed: {ALLOWED}")
+    return read_images(files, path, Reading()), [file.parent.name for file in files]
 
 
 def _of_archive(path: Path) -> tuple[Images, list[str]]:

@@ -2,151 +2,270 @@
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
+from fedassay.data import dicom
+from fedassay.data.image_header import (
+    BITS,
+    SUFFIXES,
+    Header,
+    PictureError,
+    Place,
+    header_of,
+    starts_as_image,
+)
+from fedassay.data.image_pixels import Picture, decoded
 from fedassay.data.loading import MIN_SIDE, check_bytes
 from fedassay.support import limits
-from fedassay.support.errors import DataError
-from fedassay.support.reading import regular_size
+from fedassay.support.errors import DataError, MissingExtraError
 from fedassay.support.text import cut
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""Files with other endings are ignored."""
+Frames = Literal["first", "each"]
 
-_GREY = frozenset({"1", "L"})
-_COLOUR = frozenset({"P", "RGB", "RGBA", "CMYK", "YCbCr"})
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_T = TypeVar("_T")
+
+_DARK = 0.25
+"""Where no value of deep images reaches this share of what their depth allows, another depth is likelier."""
+_DECODED_FIRST = 32 * limits.MIB
+"""Pixels that are decoded when only headers are asked for, which takes about a second."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read.
+
+    Attributes:
+        size: Side of the square that all are resized to; None: they must agree.
+        bits: Bits that values of images have that declare more of them; None: what each declares.
+        frames: Which pictures of a file of several are taken; None: there must be one.
+    """
+
+    size: int | None = None
+    bits: int | None = None
+    frames: Frames | None = None
+
+
+def endings() -> str:
+    """The endings of files that are read, for messages."""
+    return ", ".join(sorted(SUFFIXES | dicom.SUFFIXES))
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file is taken for an image, by its name."""
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    """Whether a file is taken for an image: by its ending, or, where it has none, by its first bytes."""
+    if path.name.startswith(".") or not path.is_file():
+        return False
+    if path.suffix.lower() in SUFFIXES or dicom.is_dicom(path):
+        return True
+    return not path.suffix and starts_as_image(path)
 
 
-def shared_shape(files: Sequence[Path], root: Path, size: int | None) -> tuple[int, int, int]:
-    """Height, width and channels that all files are read with, from their headers.
-
-    Args:
-        files: At least one image.
-        root: The folder that the user named; errors name files from there.
-        size: Side of the square that all are resized to; None: they must agree.
+def places_in(files: Sequence[Path], root: Path, reading: Reading) -> list[Place]:
+    """The pictures of some files that are taken: the first of each, or all of them one by one.
 
     Raises:
-        DataError: A file that is no image, one that is too small or has more than 8 bits a channel, two sizes, or
-            more than `limits.ARRAY_BYTES` in memory.
+        DataError: As `headers_of`.
     """
-    looked = [_look(file, root) for file in files]
-    channels = 1 if all(mode in _GREY for mode, _ in looked) else 3
-    width, height = looked[0][1] if size is None else (size, size)
-    for file, (_, other) in zip(files, looked, strict=True):
-        if size is None and other != (width, height):
+    if reading.frames != "each":
+        return [Place(file) for file in files]
+    return [Place(file, frame) for file in files for frame in _header(Place(file), root).frames]
+
+
+def headers_of(places: Sequence[Place], root: Path, reading: Reading) -> list[Header]:
+    """The headers of some pictures.
+
+    Args:
+        places: At least one.
+        root: The folder that the user named; errors name files from there.
+        reading: How they are read.
+
+    Raises:
+        DataError: A file that is no image or ends too early, one with several pictures where nobody says which are
+            meant, one that is too small or too deep.
+        MissingExtraError: Reading one needs a package that is not installed.
+    """
+    found = []
+    for place in places:
+        header = _header(place, root)
+        if not header.whole:
+            # The file is shorter than its header says, or lacks the mark of its end: some of these can be read.
+            _decoded(place, header, root, reading)
+        if len(header.frames) > 1 and reading.frames is None:
             raise DataError(
-                f"{root.name}: images of different sizes: {_name(files[0], root)} is {width}x{height}, "
-                f"{_name(file, root)} is {other[0]}x{other[1]}; allowed: one size, or data.size to resize them all"
+                f"{_name(place.path, root)}: holds {len(header.frames)} pictures; allowed: data.frames: first "
+                "takes the first of every file, each takes all of them, each file as a person"
             )
-    check_bytes((len(files), height, width, channels), root.name)
-    return height, width, channels
+        width, height = header.size
+        if min(width, height) < MIN_SIDE:
+            raise DataError(
+                f"{_name(place.path, root)}: is {width}x{height} pixels; allowed: {MIN_SIDE}x{MIN_SIDE} or larger "
+                "(the window of SSIM)"
+            )
+        found.append(header)
+    return found
 
 
-def read_images(files: Sequence[Path], root: Path, size: int | None) -> NDArray[np.uint8]:
+def shared_shape(files: Sequence[Path] | Sequence[Place], root: Path, reading: Reading) -> tuple[int, int, int]:
+    """Height, width and channels that all files are read with, from their headers; some of them are decoded.
+
+    Those that are decoded are drawn at random, and are all of a small set: what is broken inside, or too dark, is
+    found before a run.
+
+    Args:
+        files: At least one, by path, or as pictures of files.
+        root: As `headers_of`.
+        reading: How they are read.
+
+    Raises:
+        DataError: As `read_images`, as far as headers and the decoded files tell.
+        MissingExtraError: As `headers_of`.
+    """
+    places = _places(files)
+    headers = headers_of(places, root, reading)
+    shape = _shape(places, headers, root, reading.size)
+    left, peaks = _DECODED_FIRST, _Peaks(root)
+    for number in np.random.default_rng(0).permutation(len(places)).tolist():
+        place, header = places[number], headers[number]
+        left -= header.size[0] * header.size[1]
+        if left < 0:
+            break
+        peaks.add(place, header, _decoded(place, header, root, reading))
+    peaks.check(reading.bits)
+    return shape
+
+
+def read_images(files: Sequence[Path] | Sequence[Place], root: Path, reading: Reading) -> NDArray[np.uint8]:
     """All images in one array (n, height, width, channels).
 
     Args:
-        files: At least one image.
-        root: As `shared_shape`.
-        size: As `shared_shape`.
+        files: At least one, by path, or as pictures of files.
+        root: As `headers_of`.
+        reading: How they are read.
 
     Raises:
-        DataError: As `shared_shape`, or a broken image.
+        DataError: As `headers_of`; two sizes, or more than `limits.ARRAY_BYTES`; a broken image; deep images that
+            are all so dark that their depth is likely to be another.
+        MissingExtraError: As `headers_of`.
     """
-    height, width, channels = shared_shape(files, root, size)
-    images = np.empty((len(files), height, width, channels), dtype=np.uint8)
-    for row, file in enumerate(files):
-        images[row] = _decode(file, root, "L" if channels == 1 else "RGB", (width, height)).reshape(
+    places = _places(files)
+    headers = headers_of(places, root, reading)
+    height, width, channels = _shape(places, headers, root, reading.size)
+    images = np.empty((len(places), height, width, channels), dtype=np.uint8)
+    peaks = _Peaks(root)
+    for row, (place, header) in enumerate(zip(places, headers, strict=True)):
+        picture = _decoded(place, header, root, reading)
+        peaks.add(place, header, picture)
+        images[row] = _fitted(picture.image, "L" if channels == 1 else "RGB", (width, height)).reshape(
             height, width, channels
         )
+    peaks.check(reading.bits)
     return images
 
 
-def _look(path: Path, root: Path) -> tuple[str, tuple[int, int]]:
-    """Mode and upright size (width, height), from the file's header."""
-    try:
-        with _opened(path) as image:
-            mode, (width, height) = image.mode, image.size
-            # Orientations 5 to 8 exchange width and height.
-            if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):
-                width, height = height, width
-    except Exception as error:  # noqa: BLE001 - Pillow's readers raise whatever they run into
-        raise _broken(path, root, error) from None
-    if mode not in _GREY | _COLOUR:
-        modes = ", ".join(sorted(_GREY | _COLOUR))
-        raise DataError(f"{_name(path, root)}: is of mode {mode}; allowed: 8 bits a channel ({modes})")
-    if min(width, height) < MIN_SIDE:
+def _places(files: Sequence[Path] | Sequence[Place]) -> list[Place]:
+    return [file if isinstance(file, Place) else Place(file) for file in files]
+
+
+def _shape(
+    places: Sequence[Place], headers: Sequence[Header], root: Path, size: int | None
+) -> tuple[int, int, int]:
+    channels = 1 if all(header.grey for header in headers) else 3
+    width, height = headers[0].size if size is None else (size, size)
+    for place, header in zip(places, headers, strict=True):
+        if size is None and header.size != (width, height):
+            raise DataError(
+                f"{root.name}: images of different sizes: {_name(places[0].path, root)} is {width}x{height}, "
+                f"{_name(place.path, root)} is {header.size[0]}x{header.size[1]}; allowed: one size, or data.size "
+                "to resize them all"
+            )
+    check_bytes((len(places), height, width, channels), root.name)
+    return height, width, channels
+
+
+def depths_in_words(headers: Sequence[Header], bits: int | None) -> list[str]:
+    """What becomes of images of more than eight bits a channel, one line for each depth."""
+    counts = Counter(header.bits for header in headers if header.bits > BITS)
+    return [
+        f"{count:,} images of {depth} bits a channel: the highest {BITS} of "
+        f"{depth if bits is None else min(bits, depth)} bits are kept"
+        for depth, count in sorted(counts.items())
+    ]
+
+
+class _Peaks:
+    """The highest value of deep images, as a share of what their depth allows."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._found: tuple[float, Place, Header] | None = None
+
+    def add(self, place: Place, header: Header, picture: Picture) -> None:
+        """Take note of one picture."""
+        if picture.peak is not None and (self._found is None or picture.peak > self._found[0]):
+            self._found = (picture.peak, place, header)
+
+    def check(self, bits: int | None) -> None:
+        """Refuse deep images that are all dark, unless the plan says how deep they are.
+
+        Raises:
+            DataError: They are.
+        """
+        if bits is not None or self._found is None or self._found[0] >= _DARK:
+            return
+        share, place, header = self._found
+        needed = next(each for each in (8, 10, 12, 14) if share < 2.0 ** (each - header.bits))
         raise DataError(
-            f"{_name(path, root)}: is {width}x{height} pixels; allowed: {MIN_SIDE}x{MIN_SIDE} or larger "
-            "(the window of SSIM)"
+            f"{self._root.name}: images of {header.bits} bits a channel, and no value in them needs more than "
+            f"{needed} ({_name(place.path, self._root)} has the highest): read as {header.bits} bits they are "
+            f"nearly black; allowed: data.bits: {needed}, or data.bits: {header.bits} where they are that dark"
         )
-    return mode, (width, height)
 
 
-def _decode(path: Path, root: Path, mode: str, size: tuple[int, int]) -> NDArray[np.uint8]:
-    try:
-        with _opened(path) as image:
-            upright = ImageOps.exif_transpose(image).convert(mode)
-    except Exception as error:  # noqa: BLE001 - Pillow's readers raise whatever they run into
-        raise _broken(path, root, error) from None
+def _header(place: Place, root: Path) -> Header:
+    def look() -> Header:
+        if dicom.is_dicom(place.path):
+            return dicom.header_of_dicom(place.path)
+        return header_of(place.path, place.frame)
+
+    return _saying(place, root, look)
+
+
+def _decoded(place: Place, header: Header, root: Path, reading: Reading) -> Picture:
+    decode = dicom.decoded_dicom if header.format == "DICOM" else decoded
+    return _saying(place, root, lambda: decode(place, header, reading.bits))
+
+
+def _fitted(image: Image.Image, mode: str, size: tuple[int, int]) -> NDArray[np.uint8]:
+    upright = image.convert(mode)
     if upright.size != size:
         upright = upright.resize(size, Image.Resampling.LANCZOS)
     return np.asarray(upright, dtype=np.uint8)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    """An image file of bounded size whose header says that it unpacks to a bounded size.
+def _saying(place: Place, root: Path, act: Callable[[], _T]) -> _T:
+    """What an act gives; where it fails, the file is named.
 
-    Only the formats that `SUFFIXES` names are tried: others are read by programs that Pillow starts.
+    Raises:
+        DataError: It fails.
+        MissingExtraError: It needs a package that is not installed.
     """
-    regular_size(path, limits.IMAGE_FILE_BYTES)
-    # Pillow warns of large images and of odd headers; what it cannot read, or is beyond our limit, is refused.
-    with (
-        warnings.catch_warnings(action="ignore"),
-        _Stream(io.FileIO(path)) as stream,
-        Image.open(stream, formats=_FORMATS) as image,
-    ):
-        if image.width * image.height > limits.IMAGE_PIXELS:
-            raise ValueError(f"{image.width}x{image.height} pixels; allowed: {limits.IMAGE_PIXELS:,} in all")
-        yield image
-
-
-class _Stream(io.BufferedReader):
-    """A file of which only so much can be read byte by byte: Pillow reads comments in headers that way."""
-
-    _single = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """As `io.BufferedReader`.
-
-        Raises:
-            ValueError: More than `limits.IMAGE_HEADER_BYTES` bytes were read one at a time.
-        """
-        self._single = self._single + 1 if size == 1 else 0
-        if self._single > limits.IMAGE_HEADER_BYTES:
-            raise ValueError(f"a header of more than {limits.IMAGE_HEADER_BYTES:,} bytes")
-        return super().read(size)
-
-
-def _broken(path: Path, root: Path, error: Exception) -> DataError:
-    reason = "no image format known" if isinstance(error, UnidentifiedImageError) else str(error)
-    reason = cut(reason, limits.NAME_LENGTH) or type(error).__name__
-    return DataError(f"{_name(path, root)}: cannot be read as an image ({reason})")
+    try:
+        return act()
+    except MissingExtraError:
+        raise
+    except PictureError as error:
+        raise DataError(f"{_name(place.path, root)}: {error}") from None
+    except Exception as error:  # noqa: BLE001 - readers of images raise whatever they run into
+        reason = "no image format known" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = cut(reason, limits.NAME_LENGTH) or type(error).__name__
+        raise DataError(f"{_name(place.path, root)}: cannot be read as an image ({reason})") from None
 
 
 def _name(path: Path, root: Path) -> str:

@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from fedassay.data.groups import PERSON, PathPattern, numbered
-from fedassay.data.image_files import SUFFIXES, is_image, read_images, shared_shape
+from fedassay.data.image_files import (
+    Reading,
+    endings,
+    is_image,
+    places_in,
+    read_images,
+    shared_shape,
+)
+from fedassay.data.image_header import Place
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.label_table import Columns, read_labels
 from fedassay.data.loading import DataRequest, allow_only
@@ -35,6 +43,7 @@ class _File:
     domain: str
     label: str
     person: str = ""
+    frame: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,20 +56,20 @@ class _Folder:
     classes: list[str]
 
     @property
-    def paths(self) -> list[Path]:
-        """The files of both sets."""
-        return [file.path for file in (*self.train, *self.test)]
+    def places(self) -> list[Place]:
+        """The pictures of both sets."""
+        return [Place(file.path, file.frame) for file in (*self.train, *self.test)]
 
 
 def outline_of_image_folder(request: DataRequest) -> Outline:
-    """What names, the table of labels and the images' headers tell; no image is decoded.
+    """What names, the table of labels, the images' headers and some decoded images tell.
 
     Raises:
         PlanError: As `image_folder`.
-        DataError: As `image_folder`, apart from broken images.
+        DataError: As `image_folder`; images that are broken inside are found in a small set, or by chance.
     """
-    folder = _folder(request)
-    return Outline(_outline(folder), shared_shape(folder.paths, folder.root, request.size))
+    folder, reading = _folder(request), _reading(request)
+    return Outline(_outline(folder), shared_shape(folder.places, folder.root, reading))
 
 
 def paths_of_image_folder(request: DataRequest) -> list[str]:
@@ -71,7 +80,7 @@ def paths_of_image_folder(request: DataRequest) -> list[str]:
         DataError: As `outline_of_image_folder`.
     """
     folder = _folder(request)
-    return [path.relative_to(folder.root).as_posix() for path in folder.paths]
+    return [place.path.relative_to(folder.root).as_posix() for place in folder.places]
 
 
 @register("dataset", "image_folder", size=outline_of_image_folder)
@@ -88,7 +97,8 @@ def image_folder(request: DataRequest) -> LoadedData:
     are the domains then, where all images lie in such, and mean nothing else.
     All images are grey (1 channel) if every file is, else all are RGB (transparency is ignored); they are
     turned upright by their EXIF orientation. Sizes must agree, unless `size` has them all resized
-    to a square (Lanczos).
+    to a square (Lanczos). Of more than 8 bits a channel the highest 8 are kept (`bits`), and a file of several
+    pictures is read as `frames` says. DICOM files need the extra `dicom`.
 
     Raises:
         PlanError: No path is given, or `size` is too small.
@@ -97,7 +107,7 @@ def image_folder(request: DataRequest) -> LoadedData:
     """
     folder = _folder(request)
     outline = _outline(folder)
-    images = read_images(folder.paths, folder.root, request.size)
+    images = read_images(folder.places, folder.root, _reading(request))
     split = len(folder.train)
     return LoadedData(
         _with(images[:split], outline.train),
@@ -107,13 +117,14 @@ def image_folder(request: DataRequest) -> LoadedData:
 
 
 def _folder(request: DataRequest) -> _Folder:
-    allow_only(request, "path", "labels", "file_column", "label_column", "groups")
+    allow_only(request, "path", "labels", "file_column", "label_column", "groups", "bits", "frames")
     if request.path is None:
         raise PlanError("data.path: not given; data set image_folder needs the path of a folder")
     root = find(request.path, request.base, "data.path")
     if not root.is_dir():
         raise DataError(f"data.path: {root.name} is a file; allowed: a folder ({_LAYOUTS})")
     files = _with_persons(_files(root) if request.labels is None else _labelled(root, request), root, request)
+    files = _with_frames(files, root, request)
     train, test = files, []
     if request.labels is None and {file.domain for file in files} == {"train", "test"}:
         train = [file for file in files if file.domain == "train"]
@@ -142,7 +153,7 @@ def _labelled(root: Path, request: DataRequest) -> list[_File]:
     table = beside if beside.exists() else find(request.labels, request.base, "data.labels")
     paths = {path.relative_to(root).as_posix(): path for path in sorted(_images_below(root))}
     if not paths:
-        raise DataError(f"{root.name}: no images in it ({', '.join(sorted(SUFFIXES))})")
+        raise DataError(f"{root.name}: no images in it ({endings()})")
     if request.label_column is not None and not isinstance(request.label_column, str):
         raise PlanError(
             f"data.label_column: {request.label_column} given; allowed: the name of a column of the CSV"
@@ -161,6 +172,22 @@ def _with_persons(files: list[_File], root: Path, request: DataRequest) -> list[
     pattern = PathPattern(request.groups)
     names = pattern.names([file.path.relative_to(root).as_posix() for file in files], root.name)
     return [replace(file, person=name) for file, name in zip(files, names, strict=True)]
+
+
+def _with_frames(files: list[_File], root: Path, request: DataRequest) -> list[_File]:
+    """Every picture of the files; where nobody says whose they are, those of a file are one person's."""
+    if request.frames != "each":
+        return files
+    by_path = {file.path: file for file in files}
+    places = places_in(list(by_path), root, _reading(request))
+    pictures = [replace(by_path[place.path], frame=place.frame) for place in places]
+    if request.groups is not None:
+        return pictures
+    return [replace(each, person=each.path.relative_to(root).as_posix()) for each in pictures]
+
+
+def _reading(request: DataRequest) -> Reading:
+    return Reading(request.size, request.bits, request.frames)
 
 
 def _files(root: Path) -> list[_File]:
@@ -185,9 +212,7 @@ def _files(root: Path) -> list[_File]:
     else:
         found = [_File(path, "", label.name) for label in flat for path in _images_in(label)]
     if not found:
-        raise DataError(
-            f"{root.name}: no images in its folders ({', '.join(sorted(SUFFIXES))}); allowed: {_LAYOUTS}"
-        )
+        raise DataError(f"{root.name}: no images in its folders ({endings()}); allowed: {_LAYOUTS}")
     return found
 
 

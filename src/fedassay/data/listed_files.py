@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.data.image_files import is_image, read_images, shared_shape
+from fedassay.data.image_files import Reading, is_image, read_images, shared_shape
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest
 from fedassay.data.outline import Outline, without_pixels
@@ -69,7 +69,9 @@ def outline_of(listed: Listed, request: DataRequest) -> Outline:
         DataError: There are no files, one is no image, or sizes differ and `size` is not given.
     """
     drawn = _limited(listed, request)
-    shape = shared_shape([picture.path for picture in (*drawn.train, *drawn.test)], drawn.root, request.size)
+    shape = shared_shape(
+        [picture.path for picture in (*drawn.train, *drawn.test)], drawn.root, Reading(request.size)
+    )
     return Outline(_without_pixels(drawn), shape)
 
 
@@ -80,7 +82,9 @@ def loaded(listed: Listed, request: DataRequest) -> LoadedData:
         DataError: As `outline_of`, or an image is broken.
     """
     drawn = _limited(listed, request)
-    images = read_images([picture.path for picture in (*drawn.train, *drawn.test)], drawn.root, request.size)
+    images = read_images(
+        [picture.path for picture in (*drawn.train, *drawn.test)], drawn.root, Reading(request.size)
+    )
     data = _without_pixels(drawn)
     split = len(drawn.train)
     test = None if data.test is None else replace(data.test, images=images[split:])

@@ -36,7 +36,7 @@ LABEL = "label"
 _NAMED = 20
 """How many classes an error names before it counts the rest."""
 
-Source = Literal["root", "path", "labels", "file_column", "label_column", "features", "groups"]
+Source = Literal["root", "path", "labels", "file_column", "label_column", "features", "groups", "bits", "frames"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ class DataRequest:
         groups: What says whose each record is: an array, a column, a pattern of paths, or a name that the data set
             knows; None: each record is of a person of its own.
         attributes: Names of sensitive attributes: arrays of the archive, or `label` for the classes themselves.
+        bits: Bits that values of images have that declare more of them; None: what each declares.
+        frames: Which pictures of a file of several are taken, `first` or `each`; None: each file must have one.
         download: Whether published files that are not there may be downloaded.
     """
 
@@ -96,6 +98,8 @@ class DataRequest:
     classes: tuple[str, ...] | None = None
     download: bool = True
     attributes: tuple[str, ...] = ()
+    bits: int | None = None
+    frames: Literal["first", "each"] | None = None
 
     def unlimited(self) -> DataRequest:
         """What is asked of the loader: everything, where a limit is drawn of what features or classes leave."""
@@ -261,6 +265,8 @@ def allow_only(request: DataRequest, *allowed: Source) -> None:
         "file_column": request.file_column,
         "label_column": request.label_column,
         "groups": request.groups,
+        "bits": request.bits,
+        "frames": request.frames,
     }
     # Features may stand beside any data set.
     for key, value in given.items():

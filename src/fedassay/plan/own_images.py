@@ -65,6 +65,8 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
         classes=source.classes,
         features=None if source.features is None else Path(source.features).expanduser(),
         groups=source.groups,
+        bits=source.bits,
+        frames=source.frames,
         attributes=source.attributes,
         download=source.download,
     )

@@ -111,6 +111,13 @@ class ImageSource(Parameters):
     """Keep at most so many records of the training and of the test set each, drawn at random by class."""
     size: int | None = Field(default=None, gt=0, le=limits.IMAGE_SIDE)
     """Resize all images to a square of this side, in pixels; `null`: as they are."""
+    bits: int | None = Field(default=None, ge=8, le=16)
+    """Bits that values of an `image_folder`'s images have that declare more: 12 where twelve bits are stored as
+    sixteen; the highest 8 are kept. `null`: what each file declares."""
+    frames: Literal["first", "each"] | None = None
+    """Which pictures of an `image_folder`'s files of several are taken (pages, frames, slices). `first`: the first
+    of each. `each`: all, one by one, and without `groups` those of a file are one person's. `null`: such files are
+    refused."""
     labels: str | None = None
     """CSV of the labels of an `image_folder`, in the folder or beside the plan; `null`: folders are classes."""
     file_column: str | None = None

@@ -138,6 +138,9 @@ IMAGE_PIXELS = 64 * MIB
 IMAGE_HEADER_BYTES = 64 * 1024
 """Bytes of a text in an image's header, which is read byte by byte."""
 
+FRAMES = 10_000
+"""Pictures in one image file: pages, frames, slices. A scan of a body has some hundreds."""
+
 IMAGE_SIDE = 4_096
 """Side that images are resized to, in pixels; the largest networks take 1,024."""
 
