@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -96,7 +97,7 @@ def headers_of(places: Sequence[Place], root: Path, reading: Reading) -> list[He
         header = _header(place, root)
         if not header.whole:
             # The file is shorter than its header says, or lacks the mark of its end: some of these can be read.
-            _decoded(place, header, root, reading)
+            _tried(place, header, root, reading)
         if len(header.frames) > 1 and reading.frames is None:
             raise DataError(
                 f"{_name(place.path, root)}: holds {len(header.frames)} pictures; allowed: data.frames: first "
@@ -136,7 +137,7 @@ def shared_shape(files: Sequence[Path] | Sequence[Place], root: Path, reading: R
         left -= header.size[0] * header.size[1]
         if left < 0:
             break
-        peaks.add(place, header, _decoded(place, header, root, reading))
+        peaks.add(place, header, _tried(place, header, root, reading))
     peaks.check(reading.bits)
     return shape
 
@@ -161,7 +162,7 @@ def read_images(files: Sequence[Path] | Sequence[Place], root: Path, reading: Re
     peaks = _Peaks(root)
     for row, (place, header) in enumerate(zip(places, headers, strict=True)):
         picture = _decoded(place, header, root, reading)
-        peaks.add(place, header, picture)
+        peaks.add(place, header, picture.peak)
         images[row] = _fitted(picture.image, "L" if channels == 1 else "RGB", (width, height)).reshape(
             height, width, channels
         )
@@ -189,14 +190,37 @@ def _shape(
     return height, width, channels
 
 
-def depths_in_words(headers: Sequence[Header], bits: int | None) -> list[str]:
-    """What becomes of images of more than eight bits a channel, one line for each depth."""
-    counts = Counter(header.bits for header in headers if header.bits > BITS)
-    return [
-        f"{count:,} images of {depth} bits a channel: the highest {BITS} of "
-        f"{depth if bits is None else min(bits, depth)} bits are kept"
-        for depth, count in sorted(counts.items())
+def in_words(files: Sequence[Path] | Sequence[Place], root: Path, reading: Reading) -> list[str]:
+    """How files are read that could be read otherwise, one sentence each without its full stop.
+
+    Args:
+        files: By path, or as pictures of files, all of which can be read.
+        root: As `headers_of`.
+        reading: How they are read.
+    """
+    headers = headers_of(_places(files), root, reading)
+    depths = Counter(header.bits for header in headers if header.bits > BITS and header.format != "DICOM")
+    said = [
+        f"images of {depth} bits a channel ({count:,}): the highest {BITS} of "
+        f"{depth if reading.bits is None else min(reading.bits, depth)} bits are kept"
+        for depth, count in sorted(depths.items())
     ]
+    several = sum(len(header.frames) > 1 for header in headers)
+    if several:
+        taken = "the first of each is taken" if reading.frames == "first" else "each is taken"
+        said.append(f"pictures of files that hold several ({several:,}): {taken} (data.frames)")
+    if scans := sum(header.format == "DICOM" for header in headers):
+        said.append(
+            f"DICOM ({scans:,}): values are rescaled and windowed as each file says; without a window all of its "
+            "stored bits are shown"
+        )
+    burned = sum((dicom.BURNED_IN, "YES") in header.facts for header in headers)
+    if burned:
+        said.append(
+            f"text is burnt into the pixels of DICOM files, as they say ({burned:,}): it may name the person "
+            f"({dicom.BURNED_IN})"
+        )
+    return said
 
 
 class _Peaks:
@@ -206,10 +230,10 @@ class _Peaks:
         self._root = root
         self._found: tuple[float, Place, Header] | None = None
 
-    def add(self, place: Place, header: Header, picture: Picture) -> None:
+    def add(self, place: Place, header: Header, peak: float | None) -> None:
         """Take note of one picture."""
-        if picture.peak is not None and (self._found is None or picture.peak > self._found[0]):
-            self._found = (picture.peak, place, header)
+        if peak is not None and (self._found is None or peak > self._found[0]):
+            self._found = (peak, place, header)
 
     def check(self, bits: int | None) -> None:
         """Refuse deep images that are all dark, unless the plan says how deep they are.
@@ -230,16 +254,42 @@ class _Peaks:
 
 def _header(place: Place, root: Path) -> Header:
     def look() -> Header:
-        if dicom.is_dicom(place.path):
-            return dicom.header_of_dicom(place.path)
-        return header_of(place.path, place.frame)
+        known = place.path.stat()
+        return _looked(place, known.st_mtime_ns, known.st_size)
 
     return _saying(place, root, look)
 
 
+@lru_cache(maxsize=limits.LOOKED)
+def _looked(place: Place, changed: int, size: int) -> Header:
+    """The header of a picture in a file of that time and size: `init` and a dry run ask for it several times."""
+    del changed, size
+    if dicom.is_dicom(place.path):
+        return dicom.header_of_dicom(place.path)
+    return header_of(place.path, place.frame)
+
+
+@lru_cache(maxsize=limits.LOOKED)
+def _peak(place: Place, header: Header, bits: int | None, changed: int, size: int) -> float | None:
+    """The highest value of a picture as `Picture` has it, which shows as well that it can be decoded."""
+    del changed, size
+    return _decoder(header)(place, header, bits).peak
+
+
+def _decoder(header: Header) -> Callable[[Place, Header, int | None], Picture]:
+    return dicom.decoded_dicom if header.format == "DICOM" else decoded
+
+
 def _decoded(place: Place, header: Header, root: Path, reading: Reading) -> Picture:
-    decode = dicom.decoded_dicom if header.format == "DICOM" else decoded
-    return _saying(place, root, lambda: decode(place, header, reading.bits))
+    return _saying(place, root, lambda: _decoder(header)(place, header, reading.bits))
+
+
+def _tried(place: Place, header: Header, root: Path, reading: Reading) -> float | None:
+    def decode() -> float | None:
+        known = place.path.stat()
+        return _peak(place, header, reading.bits, known.st_mtime_ns, known.st_size)
+
+    return _saying(place, root, decode)
 
 
 def _fitted(image: Image.Image, mode: str, size: tuple[int, int]) -> NDArray[np.uint8]:

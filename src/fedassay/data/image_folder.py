@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fedassay.data.account import Account
 from fedassay.data.groups import PERSON, PathPattern, numbered
 from fedassay.data.image_files import (
     Reading,
     endings,
+    in_words,
     is_image,
     places_in,
     read_images,
@@ -21,6 +23,7 @@ from fedassay.data.image_header import Place
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.label_table import Columns, read_labels
 from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.other_files import lies_there, other_files
 from fedassay.data.outline import Outline, without_pixels
 from fedassay.data.sampling import stratified_sample, whole_persons
 from fedassay.support import limits
@@ -54,6 +57,7 @@ class _Folder:
     train: list[_File]
     test: list[_File]
     classes: list[str]
+    account: Account
 
     @property
     def places(self) -> list[Place]:
@@ -69,7 +73,8 @@ def outline_of_image_folder(request: DataRequest) -> Outline:
         DataError: As `image_folder`; images that are broken inside are found in a small set, or by chance.
     """
     folder, reading = _folder(request), _reading(request)
-    return Outline(_outline(folder), shared_shape(folder.places, folder.root, reading))
+    shape = shared_shape(folder.places, folder.root, reading)
+    return Outline(_outline(folder, reading), shape)
 
 
 def paths_of_image_folder(request: DataRequest) -> list[str]:
@@ -105,14 +110,15 @@ def image_folder(request: DataRequest) -> LoadedData:
         DataError: A layout other than these, fewer than two classes, a broken or too small image, two sizes, a
             table or a pattern that does not belong to the images; the message names the files.
     """
-    folder = _folder(request)
-    outline = _outline(folder)
-    images = read_images(folder.places, folder.root, _reading(request))
+    folder, reading = _folder(request), _reading(request)
+    images = read_images(folder.places, folder.root, reading)
+    outline = _outline(folder, reading)
     split = len(folder.train)
     return LoadedData(
         _with(images[:split], outline.train),
         None if outline.test is None else _with(images[split:], outline.test),
         outline.source,
+        outline.account,
     )
 
 
@@ -133,17 +139,21 @@ def _folder(request: DataRequest) -> _Folder:
     if len(classes) < 2:
         what = "one class folder" if request.labels is None else "one class"
         raise DataError(f"{root.name}: has {what}, {classes[0]}; allowed: two or more ({_LAYOUTS})")
-    return _Folder(root, _limited(train, request), _limited(test, request), classes)
+    known = [file.path.relative_to(root).as_posix() for file in files]
+    held = [] if request.labels is None else [request.labels.name, str(request.labels)]
+    account = Account(left_out=other_files(root, [*known, *held]), root=root)
+    return _Folder(root, _limited(train, request), _limited(test, request), classes, account)
 
 
-def _outline(folder: _Folder) -> LoadedData:
+def _outline(folder: _Folder, reading: Reading) -> LoadedData:
     """Both sets without their pixels."""
     domains = [] if folder.test else sorted({file.domain for file in folder.train} - {""})
     train, test = (_image_set(files, folder.classes, domains) for files in (folder.train, folder.test))
     if any(file.person for file in folder.train):
         whose = numbered(*([file.person for file in files] for files in (folder.train, folder.test)))
         train, test = (replace(each, groups=numbers) for each, numbers in zip((train, test), whose, strict=True))
-    return LoadedData(train, test if folder.test else None, f"folder {folder.root.name}")
+    account = folder.account.adding(notes=in_words(folder.places, folder.root, reading))
+    return LoadedData(train, test if folder.test else None, f"folder {folder.root.name}", account)
 
 
 def _labelled(root: Path, request: DataRequest) -> list[_File]:
@@ -153,7 +163,7 @@ def _labelled(root: Path, request: DataRequest) -> list[_File]:
     table = beside if beside.exists() else find(request.labels, request.base, "data.labels")
     paths = {path.relative_to(root).as_posix(): path for path in sorted(_images_below(root))}
     if not paths:
-        raise DataError(f"{root.name}: no images in it ({endings()})")
+        raise DataError(f"{root.name}: no images in it ({endings()}); {lies_there(root)}")
     if request.label_column is not None and not isinstance(request.label_column, str):
         raise PlanError(
             f"data.label_column: {request.label_column} given; allowed: the name of a column of the CSV"
@@ -212,7 +222,10 @@ def _files(root: Path) -> list[_File]:
     else:
         found = [_File(path, "", label.name) for label in flat for path in _images_in(label)]
     if not found:
-        raise DataError(f"{root.name}: no images in its folders ({endings()}); allowed: {_LAYOUTS}")
+        raise DataError(
+            f"{root.name}: no images in its folders; {lies_there(root)}; allowed: {_LAYOUTS}, of images "
+            f"({endings()})"
+        )
     return found
 
 

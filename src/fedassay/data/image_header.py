@@ -54,7 +54,7 @@ class Place(NamedTuple):
     frame: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Header:
     """What a header says.
 

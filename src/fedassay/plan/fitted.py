@@ -150,7 +150,7 @@ def _ways(data: Path, base: Path, label_column: str | None) -> Iterator[dict[str
             yield source | {"size": LARGEST_SIDE}
         return
     tables = sorted(
-        entry.name for entry in os.scandir(path) if entry.is_file() and entry.name.lower().endswith(".csv")
+        entry.name for entry in os.scandir(path) if os.path.isfile(entry) and entry.name.lower().endswith(".csv")
     )
     named = {} if label_column is None else {"label_column": label_column}
     for labels in [*({"labels": table} | named for table in tables), *([] if named else [{}])]:

@@ -141,6 +141,9 @@ IMAGE_HEADER_BYTES = 64 * 1024
 FRAMES = 10_000
 """Pictures in one image file: pages, frames, slices. A scan of a body has some hundreds."""
 
+LOOKED = 200_000
+"""Headers of image files that are remembered while a command runs; each takes half a kilobyte."""
+
 IMAGE_SIDE = 4_096
 """Side that images are resized to, in pixels; the largest networks take 1,024."""
 
