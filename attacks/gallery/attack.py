@@ -35,19 +35,21 @@ from pydantic import Field
 from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys_of, matched
 from fedassay.attacks.gallery.changes import times_of
 from fedassay.attacks.gallery.iterating import operations
+from fedassay.attacks.gallery.published import answer_of_head
 from fedassay.attacks.gallery.solving import DENSE
 from fedassay.attacks.membership.signals import Group, encoded
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
-from fedassay.contracts.membership import MembershipGame
+from fedassay.contracts.membership import HeadScores, MembershipGame
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records, joined
 from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.public_map import as_summed
+from fedassay.exchange.sent_head import head_in
 from fedassay.exchange.statistics import any_protected
-from fedassay.exchange.transcript import AGGREGATE, Message
+from fedassay.exchange.transcript import AGGREGATE, SERVER, Message
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
@@ -60,6 +62,7 @@ KEY = "messages/gallery"
 """Under which its scores are judged."""
 _LARGE = 2.0
 """How much faster products of thousands of candidates are than those of networks in training, in operations."""
+_NOTHING = "no message is a sum over records, and no head solves equations of them"
 _OF_FEATURES = ("features", "squares", "norms")
 
 
@@ -86,6 +89,7 @@ class Gallery(Parameters):
             ("class_means", "class_counts"),
             ("mixture_means", "mixture_covariances", "class_counts"),
             ("magnitude_mean", "class_counts"),
+            "head",
         ),
         cost=_seconds,
         takes_gallery=True,
@@ -129,6 +133,8 @@ class Gallery(Parameters):
                 kept = self._gallery(everybody if self.candidates == "all" else asked.take(own), knowledge)
             known = _sizes(game, group)
             told = self._answer(view, group.sender, kept, known, knowledge)
+            if isinstance(told, str) and (published := self._of_head(view, group.sender, kept, known, knowledge)):
+                told = published
             if isinstance(told, str):
                 notes.append(f"{group.sender}: {told}")
                 continue
@@ -140,7 +146,7 @@ class Gallery(Parameters):
             changes = np.pad(changes, ((0, 0), (0, max(0, steps - changes.shape[1]))))
             changes[rows, :steps] = told.changes[places]
         if np.isnan(values).all():
-            raise NothingToReadError("; ".join(notes) or "no message is a sum over records")
+            raise NothingToReadError("; ".join(notes) or _NOTHING)
         artifacts = {"clients": clients, "named": names, "whole": complete, "changes": changes}
         return AttackResult(NAME, scores={KEY: values}, artifacts=artifacts, notes=tuple(dict.fromkeys(notes)))
 
@@ -179,9 +185,29 @@ class Gallery(Parameters):
             if raw is not None and raw.ndim == 2 and raw.shape[1] == features.shape[1]:
                 return matched(raw, features, kept)
         if not blocks:
-            return "no message is a sum over records"
+            return _NOTHING
         self._announce(kept, blocks, knowledge)
         return answer(times, features, kept, sizes, self.coverage)
+
+    def _of_head(
+        self, view: View, sender: str, kept: Kept, sizes: Ints | None, knowledge: Knowledge
+    ) -> Answer | None:
+        """What the last head of a sender says, where it is known what the head solves."""
+        rounds = [number for name, number in view.estimators if name == sender]
+        sent = {message.round: head_in(message) for message in view.messages if message.sender == sender}
+        head = sent.get(max(rounds, default=-1))
+        if head is None:
+            return None
+        model = view.models.get((sender, max(rounds)))
+        transform = model.model.transform if isinstance(model, HeadScores) else None
+        features = kept.records.features if transform is None else transform(kept.records.features)
+        if features.shape[1] != head.weights.shape[1]:
+            return None
+        candidates = len(kept.records) - int(kept.decoys.sum())
+        members = candidates / 2 if sizes is None else self.coverage * float(sizes.sum())
+        rng = knowledge.seeds.numpy("head", sender)
+        estimator = view.estimators[sender, max(rounds)]
+        return answer_of_head(estimator, head, features.astype(np.float64), kept, members, rng)
 
     def _announce(self, kept: Kept, blocks: Sequence[LinearBlock], knowledge: Knowledge) -> None:
         """Say how long the candidates that are no kernel's will take, before they are solved for."""
@@ -243,7 +269,9 @@ def _sizes(game: MembershipGame, group: Group) -> Ints | None:
 def _groups(view: View, clients: Sequence[str]) -> list[Group]:
     present = {message.sender for message in view.from_clients()}
     own = [Group(name, (name,)) for name in clients if name in present]
-    return own or ([Group(AGGREGATE, tuple(clients))] if AGGREGATE in present else [])
+    common = AGGREGATE if AGGREGATE in present else SERVER
+    everybody = common == AGGREGATE or any(sender == SERVER for sender, _ in view.estimators)
+    return own or ([Group(common, tuple(clients))] if everybody else [])
 
 
 __all__ = ["KEY", "NAME", "Gallery", "features_of", "rounds_of"]

@@ -13,7 +13,7 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.dp_sgd import update_experiments
 from fedassay.methods.shared.heads import broadcast
-from fedassay.methods.shared.local_heads import LocalHeads, received_heads, sent_heads
+from fedassay.methods.shared.local_heads import LocalHeads, received_heads, sent_estimators, sent_heads
 from fedassay.plan.work import local_heads
 
 
@@ -46,5 +46,6 @@ class Average(LocalHeads):
             FeatureModel(head),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_heads(messages),
+            estimators=sent_estimators(self.head, messages, task),
             mechanisms=update_experiments(self.steps(task), 1),
         )

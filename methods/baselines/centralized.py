@@ -12,7 +12,7 @@ from fedassay.contracts.registry import register
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel
-from fedassay.methods.shared.heads import HeadTraining, broadcast
+from fedassay.methods.shared.heads import HeadTraining, broadcast, by_server
 from fedassay.plan.work import one_head
 from fedassay.support.errors import DataError
 from fedassay.support.types import Parameters
@@ -57,4 +57,5 @@ class Centralized(Parameters):
         return Outcome(
             Transcript("centralized", task.classes, (*messages, *broadcast(head, task.clients))),
             FeatureModel(head),
+            estimators=by_server(self.head.estimator()),
         )

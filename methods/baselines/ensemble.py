@@ -14,7 +14,15 @@ from fedassay.contracts.sizes import Sizes
 from fedassay.exchange.transcript import Transcript
 from fedassay.methods.shared.classifiers import Classifiers, of_network, sent_classifiers
 from fedassay.methods.shared.dp_sgd import update_experiments
-from fedassay.methods.shared.local_heads import Combine, Ensemble, LocalHeads, SentHead, received_heads, sent_heads
+from fedassay.methods.shared.local_heads import (
+    Combine,
+    Ensemble,
+    LocalHeads,
+    SentHead,
+    received_heads,
+    sent_estimators,
+    sent_heads,
+)
 from fedassay.plan.work import local_heads, networks
 
 
@@ -63,6 +71,7 @@ class EnsembleOfClients(LocalHeads):
             Ensemble([SentHead(head).scores for head in heads], self.combine),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_heads(messages),
+            estimators=sent_estimators(self.head, messages, task),
             mechanisms=update_experiments(self.steps(task), 1),
         )
 

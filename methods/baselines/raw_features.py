@@ -12,7 +12,7 @@ from fedassay.contracts.registry import register
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel
-from fedassay.methods.shared.heads import HeadTraining, broadcast
+from fedassay.methods.shared.heads import HeadTraining, broadcast, by_server
 from fedassay.mixtures.packed import to_transport
 from fedassay.plan.work import one_head
 from fedassay.support.errors import DataError
@@ -66,6 +66,7 @@ class RawFeatures(Parameters):
         return Outcome(
             Transcript("raw_features", task.classes, (*messages, *broadcast(head, task.clients))),
             FeatureModel(head),
+            estimators=by_server(self.head.estimator()),
             communication={
                 "paper_parameters_up": parameters,
                 "paper_bytes_up": parameters * np.dtype(self.transport).itemsize,

@@ -12,6 +12,7 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.heads.estimators import RidgeEstimator
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.ridge import ridge_weights, without_bias
 from fedassay.methods.closed_forms.ridge_sums import noised_ridge_sums
@@ -86,7 +87,11 @@ class AFL(Parameters):
             },
         )
         return outcome_of(
-            sent, lambda: self._solve(messages, noise, task), FeatureMap(clip=noise is not None), task
+            sent,
+            lambda: self._solve(messages, noise, task),
+            FeatureMap(clip=noise is not None),
+            task,
+            RidgeEstimator(self._left(messages, noise)),
         )
 
     def _message(self, client: Records, noise: JointNoise | None, task: MethodInput) -> Message:
@@ -115,22 +120,28 @@ class AFL(Parameters):
     def _solve(
         self, messages: list[Message], noise: JointNoise | None, task: MethodInput
     ) -> tuple[LinearHead, tuple[str, ...]]:
-        grams = [unpack_lower(gram) for gram in received(messages, "C")]
+        grams, left = [unpack_lower(gram) for gram in received(messages, "C")], self._left(messages, noise)
         # C_k W_k is the client's X^T Y: the absolute aggregation law, of all clients at once.
         sums = np.sum(
             [weights @ gram for weights, gram in zip(received(messages, "W"), grams, strict=True)], axis=0
         )
-        together, shared = np.sum(grams, axis=0), total_noise(noise, task)
+        added = len(messages) * self.gamma
+        together = np.sum(grams, axis=0) - (added - left) * np.eye(len(grams[0]))
         kept = np.flatnonzero(np.abs(sums).max(axis=1) > 0)
-        notes = []
-        if self.remove_ridge:
-            plain = together - len(messages) * self.gamma * np.eye(len(together))
-            if noise is not None or _regular(plain, together, np.dtype(self.transport)):
-                together = plain
-            else:
-                notes.append("the ridge was not removed: without it the Gram matrix is singular")
-        weights = ridge_weights(together, sums[kept], 0.0, noise=shared)
-        return without_bias(kept.astype(np.int64), weights), tuple(notes)
+        kept_on = self.remove_ridge and left > 0
+        notes = ("the ridge was not removed: without it the Gram matrix is singular",) if kept_on else ()
+        weights = ridge_weights(together, sums[kept], 0.0, noise=total_noise(noise, task))
+        return without_bias(kept.astype(np.int64), weights), notes
+
+    def _left(self, messages: list[Message], noise: JointNoise | None) -> float:
+        """The ridge that the server leaves in the sum of the Gram matrices."""
+        added = len(messages) * self.gamma
+        if not self.remove_ridge:
+            return added
+        together = np.sum([unpack_lower(gram) for gram in received(messages, "C")], axis=0)
+        plain = together - added * np.eye(len(together))
+        removed = noise is not None or _regular(plain, together, np.dtype(self.transport))
+        return 0.0 if removed else added
 
 
 def _regular(plain: Matrix, sent: Matrix, transport: np.dtype[np.floating]) -> bool:

@@ -12,6 +12,7 @@ from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.exchange.transcript import Message
+from fedassay.heads.estimators import RidgeEstimator
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.ridge import ridge_weights, without_bias
 from fedassay.methods.closed_forms.ridge_sums import Transport, added, noised_ridge_sums, ridge_sums_message
@@ -94,7 +95,8 @@ class OneShotRidge(Parameters):
                 )
             },
         )
-        return outcome_of(sent, lambda: self._solve(messages, noise, task), features, task)
+        estimator = RidgeEstimator(self.ridge)
+        return outcome_of(sent, lambda: self._solve(messages, noise, task), features, task, estimator)
 
     def _noise(self, task: MethodInput) -> JointNoise | None:
         privacy = task.privacy

@@ -14,9 +14,10 @@ from fedassay.contracts.sizes import Sizes
 from fedassay.exchange.public_map import PublicMap
 from fedassay.exchange.release import Release, derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.heads.estimating import Estimator
 from fedassay.heads.linear import FeatureModel, Head, LinearHead
 from fedassay.heads.quadratic import QuadraticHead
-from fedassay.methods.shared.heads import broadcast
+from fedassay.methods.shared.heads import broadcast, by_server
 from fedassay.plan import rates as rate
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_beside_constant, clip_features
@@ -123,7 +124,11 @@ class Sent:
 
 
 def outcome_of(
-    sent: Sent, solve: Callable[[], tuple[Head, tuple[str, ...]]], features: FeatureMap, task: MethodInput
+    sent: Sent,
+    solve: Callable[[], tuple[Head, tuple[str, ...]]],
+    features: FeatureMap,
+    task: MethodInput,
+    estimator: Estimator | None = None,
 ) -> Outcome:
     """Solve for the head, send it down beside the public map of features, and say what was done.
 
@@ -135,6 +140,7 @@ def outcome_of(
         solve: Gives the head, and what must be said of it.
         features: What the head takes.
         task: The run.
+        estimator: What the head solves of the records where nothing is noised; None: nothing that is known.
 
     Raises:
         DataError: Without noise, the head cannot be solved for.
@@ -166,6 +172,7 @@ def outcome_of(
         },
         mechanisms=sent.mechanisms,
         notes=notes,
+        estimators=by_server(estimator if sent.noise is None and model is not None else None),
     )
 
 

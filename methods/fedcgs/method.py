@@ -22,6 +22,8 @@ from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.heads.estimating import Estimator
+from fedassay.heads.estimators import GaussianEstimator
 from fedassay.heads.gaussian import (
     RIDGE,
     GaussianHead,
@@ -36,7 +38,7 @@ from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.fedcgs.generated import generated_head
 from fedassay.methods.fedcgs.personal import Personalize, fine_tune, prototype_messages
 from fedassay.methods.fedcgs.transform import Transform, make_transform
-from fedassay.methods.shared.heads import HeadTraining, broadcast
+from fedassay.methods.shared.heads import HeadTraining, broadcast, by_server
 from fedassay.methods.shared.personalized import personalized_accuracy
 from fedassay.mixtures.packed import at_limit, pack_lower, to_transport, unpack_lower
 from fedassay.plan import rates as rate
@@ -174,7 +176,13 @@ class FedCGS(Parameters):
             },
             mechanisms={} if noise is None else {"statistics": self._experiment(noise, task)},
             notes=(*_clipped(messages), *notes),
+            estimators=by_server(self._estimator(noise)),
         )
+
+    def _estimator(self, noise: _Noise | None) -> Estimator | None:
+        """What the head solves of the records; None where it is made of noised or of generated features."""
+        solved = noise is None and self.generated is None
+        return GaussianEstimator(self.covariance, self.ridge) if solved else None
 
     def _remarks(
         self, solved: GaussianHead, received: Statistics, noise: _Noise | None, task: MethodInput

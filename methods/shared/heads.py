@@ -12,6 +12,8 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.heads.estimating import Estimator
+from fedassay.heads.estimators import SoftmaxEstimator
 from fedassay.heads.linear import DECAY, LinearHead, train_head
 from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Floats, Frozen, Ints
@@ -53,6 +55,11 @@ class HeadTraining(Frozen):
             }
         )
 
+    def estimator(self, classes: int | None = None) -> Estimator | None:
+        """What a trained head solves; None where it has not converged to the solution of anything."""
+        converged = self.solver == "lbfgs" and self.optimizer is None and self.decay > 0
+        return SoftmaxEstimator(self.decay, classes) if converged else None
+
     def fit(self, features: Floats, labels: Ints, task: MethodInput, classes: int | None = None) -> LinearHead:
         """Train on features (n, d) and labels (n,), n >= 1; `classes`: see `train_head`."""
         import torch
@@ -71,6 +78,11 @@ class HeadTraining(Frozen):
             classes=classes,
             optimizer=self.optimizer,
         )
+
+
+def by_server(estimator: Estimator | None, number: int = 0) -> dict[tuple[str, int], Estimator]:
+    """What the server's head of a round solves, as an `Outcome` has it."""
+    return {} if estimator is None else {(SERVER, number): estimator}
 
 
 def broadcast(head: LinearHead, receivers: Sequence[Records], number: int = 0) -> list[Message]:

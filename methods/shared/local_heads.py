@@ -17,6 +17,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.heads.estimating import Estimator
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.dp_sgd import (
     DpSgd,
@@ -209,6 +210,14 @@ class SentHead:
     def scores(self, records: Records) -> NDArray[np.float64]:
         """Class scores (logits), shape (n, C)."""
         return self.head.scores(records.features)
+
+
+def sent_estimators(
+    training: HeadTraining, messages: Sequence[Message], task: MethodInput
+) -> dict[tuple[str, int], Estimator]:
+    """What the head in every message of a sender solves, where it is trained without privacy."""
+    estimator = None if task.privacy.private else training.estimator(task.classes)
+    return {} if estimator is None else {(message.sender, message.round): estimator for message in messages}
 
 
 def sent_heads(messages: Sequence[Message]) -> dict[tuple[str, int], SentHead]:

@@ -344,4 +344,5 @@ def visible(outcome: Outcome, threat: ThreatModel) -> View:
         models[SERVER, heads[-1].round] = HeadScores(outcome.model, seen.classes)
     senders = {sender for sender, _ in there}
     generators = {sender: model for sender, model in outcome.generators.items() if sender in senders}
-    return replace(seen, models=models, generators=generators, enters=outcome.enters)
+    estimators = {key: estimator for key, estimator in outcome.estimators.items() if key in there}
+    return replace(seen, models=models, generators=generators, enters=outcome.enters, estimators=estimators)

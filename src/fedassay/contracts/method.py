@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
     from fedassay.exchange.blocks import Enters
     from fedassay.exchange.models import ScoringModel
+    from fedassay.heads.estimating import Estimator
     from fedassay.privacy.reruns import Experiment
 
 
@@ -269,6 +270,9 @@ class Outcome:
             carries them.
         notes: Fallbacks taken and anything the verdict must name.
         enters: How a record enters the messages; None: as the kinds of their fields say.
+        estimators: What a head in a message solves, by sender and round of that message: for the records of the
+            client that sends it, or of all clients where the server does. Heads that solve no equations of these
+            records have none.
     """
 
     transcript: Transcript
@@ -281,6 +285,7 @@ class Outcome:
     networks: Mapping[tuple[str, int], ScoringModel] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     enters: Enters | None = None
+    estimators: Mapping[tuple[str, int], Estimator] = field(default_factory=dict)
 
 
 @runtime_checkable

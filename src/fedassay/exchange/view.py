@@ -26,6 +26,7 @@ from fedassay.support.types import Frozen
 if TYPE_CHECKING:
     from fedassay.exchange.blocks import Enters
     from fedassay.exchange.models import Generator, ScoringModel
+    from fedassay.heads.estimating import Estimator
 
 
 class ThreatModel(Frozen):
@@ -76,6 +77,7 @@ class View:
         cohorts: Whose messages the aggregate of a round is the sum of, which a server knows that runs secure
             aggregation, by round; without colluders. Rounds of which nobody says it are left out.
         enters: How a record enters the messages, where their method says so; None: by the kinds of their fields.
+        estimators: What the heads in messages solve, by sender and round; see `fedassay.contracts.method.Outcome`.
     """
 
     messages: tuple[Message, ...]
@@ -85,6 +87,7 @@ class View:
     generators: Mapping[str, Generator] = field(default_factory=dict)
     cohorts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     enters: Enters | None = None
+    estimators: Mapping[tuple[str, int], Estimator] = field(default_factory=dict)
 
     def from_clients(self) -> tuple[Message, ...]:
         """What is seen of the clients' messages, the aggregate included."""

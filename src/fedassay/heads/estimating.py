@@ -1,0 +1,84 @@
+"""Estimating equations: what a fitted head solves is linear in who is in it, once the head is known.
+
+A head W that is fitted to records solves sum_i psi(x_i, y_i; W) = 0 up to terms that do not depend on the records.
+For every head here psi is an outer product, a residual of the record times its row of features, so that
+
+    sum_i w_i e_i a_i^T = target + sum_k nu_k free_k,
+
+w_i the number of times that candidate i is in the head. The residuals e_i follow from the head that was sent. What
+else the equations need (class sizes, means, variances of the records) is computed from the weights w themselves,
+and what is known of it only up to a factor is left `free`.
+
+Bertran et al. (2024, arXiv 2405.20272) read the record that was deleted between two such heads off their
+difference; Haim et al. (2022, arXiv 2206.07758) fit records to the stationarity of a network. Here the candidates
+are known and their weights are asked for: a linear problem, however many records the head is made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.heads.linear import LinearHead
+from fedassay.support.types import Floats, Ints
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """What each of N candidates adds to the equations of a head, and what they come to.
+
+    Attributes:
+        residuals: e, shape (N, C).
+        rows: a, shape (N, D).
+        target: What the sum over the records is, shape (C, D).
+        free: Directions along which the target is uncertain, shape (K, C, D).
+        slack: Standard deviation of the multiple of each direction that the target may lack, shape (K,); infinite
+            where nothing is known of it.
+    """
+
+    residuals: Matrix
+    rows: Matrix
+    target: Matrix
+    free: Matrix
+    slack: Matrix
+
+    @property
+    def count(self) -> int:
+        """Numbers that are told."""
+        return int(self.target.size) - int(np.isinf(self.slack).sum())
+
+
+class Estimator(Protocol):
+    """How a head follows from records: what it solves, and its solution."""
+
+    def fit(self, features: Floats, labels: Ints) -> LinearHead:
+        """The head of records with features (n, d) and labels (n,)."""
+        ...
+
+    def equations(self, head: LinearHead, features: Floats, labels: Ints, weights: Matrix | None) -> Equations:
+        """The equations of a head that was sent, for candidates.
+
+        Args:
+            head: As it was sent.
+            features: Of the candidates, shape (N, d).
+            labels: Theirs, shape (N,).
+            weights: What is known of who is in the head, shape (N,); None: nothing yet.
+        """
+        ...
+
+
+def one_hot(labels: Ints, classes: Ints) -> Matrix:
+    """Whether a record is of each of the head's classes, shape (n, P)."""
+    return np.asarray(labels[:, None] == classes[None, :], np.float64)
+
+
+def class_means(features: Floats, inside: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
+    """Weighted means (P, d) and sizes (P,) of classes; at least a thousandth of a record is in each."""
+    shares = inside * np.clip(weights, 0.0, 1.0)[:, None]
+    sizes = np.maximum(shares.sum(axis=0), 1e-3)
+    return np.asarray(shares.T @ features / sizes[:, None]), sizes
