@@ -6,9 +6,9 @@
 A part appends one row a draw to `--rows`, and goes on where it was stopped; `table` sums the rows up.
 
 Parts: `methods` (every method, per client and aggregated, in every type), `components` (mixtures of K components),
-`large` (12,000 candidates), `coverage` (share of the members that the gallery holds), `likeness` (the gallery
-re-encoded, resized or cropped), `noise` (finite epsilon), `null` (messages of others), `colluding` (k of ten
-clients tell their parts) and `time` (seconds and memory against candidates).
+`heads` (the published head alone), `large` (12,000 candidates), `coverage` (share of the members that the gallery
+holds), `likeness` (the gallery re-encoded, resized or cropped), `noise` (finite epsilon), `null` (messages of
+others), `colluding` (k of ten clients tell their parts) and `time` (seconds and memory against candidates).
 Features are those of SqueezeNet at 64 pixels; they are kept under --cache. Intervals at 95 % are over draws
 (Student's).
 """
@@ -50,6 +50,7 @@ from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.baselines.centralized import Centralized
 from fedassay.methods.closed_forms.afl import AFL
 from fedassay.methods.closed_forms.fed3r import Fed3R
 from fedassay.methods.closed_forms.fedcof import FedCOF
@@ -129,6 +130,7 @@ def sent(
     draw: int,
     epsilon: float = np.inf,
     clients: int = CLIENTS,
+    threat: ThreatModel | None = None,
 ) -> tuple[View, list[Records], float | None]:
     """What is seen of a run, the clients, and mu."""
     parts = [pool.records(f"client/{i}", rows) for i, rows in enumerate(np.array_split(members, clients))]
@@ -136,7 +138,7 @@ def sent(
     task = MethodInput(tuple(parts), parts[0], None, CLASSES, pool.known, privacy, Seeds(draw), "cpu", SILENT)
     outcome = method.run(task)
     mu = account(outcome.transcript, "add_remove", 1e-5, "record").mu if np.isfinite(epsilon) else None
-    return visible(outcome, ThreatModel()), parts, mu
+    return visible(outcome, threat or ThreatModel()), parts, mu
 
 
 def asked(
@@ -254,6 +256,42 @@ def components(pool: Pool, draws: int) -> Iterator[Job]:
 def _of_components(pool: Pool, method: FedPFT, draw: int) -> dict[str, Any]:
     members, others, own = drawn(pool, draw, (pool.members, pool.members, 1000))
     return _one(pool, method, members, others, own, draw, clients=1, alone=True)
+
+
+HEADS: dict[str, Method] = {
+    "fedcgs": FedCGS(secure_aggregation="all"),
+    "fedcgs within": FedCGS(secure_aggregation="all", covariance="within"),
+    "one_shot_ridge": OneShotRidge(secure_aggregation="all"),
+    "afl": AFL(transport="float64"),
+    "softmax": Centralized(),
+}
+
+
+def heads(pool: Pool, draws: int) -> Iterator[Job]:
+    """The head that the server sends out and nothing else; of members, or (`null`) of strangers."""
+    for name, method in HEADS.items():
+        for kind in ("members", "null"):
+            for draw in range(draws):
+                yield Job(
+                    {"method": name, "head": kind, "members": pool.members, "draw": draw},
+                    partial(_of_head, pool, method, kind, draw),
+                )
+
+
+def _of_head(pool: Pool, method: Method, kind: str, draw: int) -> dict[str, Any]:
+    members, others, further, own = drawn(pool, draw, (pool.members,) * 4)
+    made_of = further if kind == "null" else members
+    seen, parts, _ = sent(pool, method, made_of, draw, threat=ThreatModel(view="broadcast"))
+    rows = np.random.default_rng(draw + 1).permutation(np.concatenate([members, others]))
+    gallery, decoys = pool.records("gallery", rows), pool.records("attacker", own)
+    truth, used = np.isin(rows, members), time.process_time()
+    result = asked(pool, seen, parts, gallery, decoys, Gallery())
+    found = judged(result, KEY, truth) | {"cpu_seconds": round(time.process_time() - used, 1)}
+    by_loss = asked(pool, seen, parts, gallery, decoys, Membership(shadows=0, tests=("loss",)))
+    found["auc_loss"] = judged(by_loss, "model/loss", truth)["auc"]
+    # The candidates' scores end with logits; those of a message's sums are weights.
+    found["wrong"] = int(((np.asarray(result.scores[KEY]) > 0) != truth).sum())
+    return found | {"certified": found["whole"]}
 
 
 def large(pool: Pool, draws: int) -> Iterator[Job]:
@@ -497,6 +535,7 @@ def exponents(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 PARTS = {
     "methods": methods,
     "components": components,
+    "heads": heads,
     "large": large,
     "coverage": coverage,
     "likeness": likeness,
