@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedassay.reports.evidence.pdf import pdf_of
 from fedassay.reports.evidence.registry import entries
 from fedassay.reports.evidence.release import Release, release_of
 from fedassay.reports.gate.policy import Policy
+from fedassay.reports.gate.verify import EVIDENCE
 from fedassay.support.atomic import make_folder, write_bytes
 from fedassay.support.errors import PlanError
 from fedassay.support.text import plain_tree
@@ -23,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 DIGESTS = "SHA256SUMS"
 POLICY = "policy.json"
-PAGES = "evidence.html"
+PAGES = EVIDENCE
 PRINTED = "evidence.pdf"
 
 
@@ -60,7 +62,7 @@ def write_evidence(
             _LOG.warning("%s", error)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     files[STATEMENT] = statement_text("evidence", digests, **evidence_facts(release)).encode("utf-8")
-    files[DIGESTS] = "".join(f"{digest}  {name}\n" for name, digest in digests.items()).encode("utf-8")
+    files[DIGESTS] = sums(digests).encode("utf-8")
     make_folder(folder)
     for name, content in files.items():
         write_bytes(folder / name, content)
@@ -82,6 +84,11 @@ def evidence_files(release: Release) -> dict[str, str]:
         "crosswalk.md": markdown(found),
         "registry.json": _json(entries(release)),
     }
+
+
+def sums(digests: Mapping[str, str]) -> str:
+    """SHA-256 of files by name, as `sha256sum --check` reads them."""
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
 def evidence_facts(release: Release) -> dict[str, Any]:

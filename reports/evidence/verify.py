@@ -6,14 +6,25 @@ Pages, answer and form are made again from the record and the policy beside them
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedassay.records.digests import altered
 from fedassay.records.record import FILE, RunRecord, load_record
-from fedassay.records.statement import STATEMENT, Statement, read_statement
-from fedassay.reports.evidence.folder import PAGES, POLICY, evidence_facts, evidence_files
+from fedassay.records.statement import ENVELOPE, STATEMENT, Statement, read_statement
+from fedassay.reports.evidence.folder import (
+    DIGESTS,
+    PAGES,
+    POLICY,
+    PRINTED,
+    evidence_facts,
+    evidence_files,
+    sums,
+)
 from fedassay.reports.evidence.release import release_of
+from fedassay.reports.gate.beside import left_out
 from fedassay.reports.gate.policy import parse_policy
 from fedassay.reports.gate.recomputed import recomputed
 from fedassay.reports.gate.verify import Verified, holds
@@ -57,8 +68,19 @@ def verify_evidence(folder: Path, key: Path | None = None) -> Verified:
         made, wrong = _made_again(folder, record, by)
         good += made
         problems += wrong
-    open_ = tuple(dict.fromkeys(again.open))
-    return Verified(len(expected), tuple(good), words, tuple(dict.fromkeys(problems)), open_)
+        if not holds(folder / DIGESTS, [sums(expected)]):
+            problems.append(f"{DIGESTS} does not say what {STATEMENT} says")
+        if os.path.lexists(folder / PRINTED) and PRINTED not in expected:
+            problems.append(f"{STATEMENT} does not list {PRINTED}")
+    open_ = (*again.open, *_not_verified(folder, expected))
+    return Verified(len(expected), tuple(good), words, tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(open_)))
+
+
+def _not_verified(folder: Path, expected: Mapping[str, str]) -> Iterator[str]:
+    """What no question was asked of: the print, of which every printer makes other bytes, and foreign files."""
+    if os.path.lexists(folder / PRINTED):
+        yield f"{PRINTED}: not compared with the record; read {PAGES}, which is"
+    yield from left_out(folder, {*expected, STATEMENT, ENVELOPE, DIGESTS, PRINTED})
 
 
 def _made_again(folder: Path, record: RunRecord, statement: Statement) -> tuple[list[str], list[str]]:

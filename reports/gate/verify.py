@@ -3,28 +3,31 @@
 Four questions. Do record, transcripts and pictures have the digests of the run's statement? Does the record agree
 with itself and with its transcripts, whatever can be computed again being so? Do tables and pages follow from the
 record, that is, are they what this fedassay makes of it? Is the statement signed, where a key says by whom? What
-was not written by a run is not looked at.
+is missing of what a run writes, and what lies there beside it, is said.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedassay.records.record import RunRecord, load_record
+from fedassay.records.record import FILE, RunRecord, load_record
 from fedassay.records.redacted import redact
-from fedassay.records.statement import bound
+from fedassay.records.statement import ENVELOPE, STATEMENT, bound
 from fedassay.reports import DEFAULT_NAMES, default_name, render
 from fedassay.reports.document.content import contents
+from fedassay.reports.gate.beside import left_out
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.gate.vouching import vouched
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_regular
 from fedassay.support.version import __version__
 
+EVIDENCE = "evidence.html"
+"""The page by which a folder of evidence is known."""
 _FOLDERS = ("csv", "evidence")
 """Formats of several files: tables are compared one by one, and evidence has digests of its own."""
 
@@ -97,7 +100,21 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
         else:
             problems.append(_unlike(name, record))
     about = {name: value for name, value in bound(record).items() if name in ("plan", "data", "date")}
-    return Verified(len(found.files), tuple(good), found.signature, tuple(problems), found.open, about)
+    open_ = (*found.open, *_not_verified(folder, record, found.files))
+    return Verified(len(found.files), tuple(good), found.signature, tuple(problems), open_, about)
+
+
+def _not_verified(folder: Path, record: RunRecord, files: Collection[str]) -> Iterator[str]:
+    """What a run writes and this folder lacks, and what lies there that no question was asked of."""
+    for format in ("html", "csv"):
+        if not any(os.path.lexists(folder / default_name(format, redacted)) for redacted in (False, True)):
+            yield f"{default_name(format)}: not there"
+    held = {FILE, STATEMENT, ENVELOPE, *files}
+    for redacted in (False, True):
+        held |= {default_name(format, redacted) for format in DEFAULT_NAMES}
+        held |= {f"{default_name('csv', redacted)}/{name}" for name in contents(record).csv_files()}
+    evidence = sorted(path.name for path in folder.iterdir() if path.is_dir() and (path / EVIDENCE).is_file())
+    yield from left_out(folder, held, evidence)
 
 
 def tables_unlike(folder: Path, record: RunRecord) -> list[str]:

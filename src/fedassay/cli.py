@@ -228,7 +228,11 @@ def run(
     type=click.Path(path_type=Path),
     help="With --received: your records, an array x in an .npz, and of a backbone their features f and labels y.",
 )
-@click.option("--fresh", is_flag=True, help="With --received: layers are said to be freshly initialised.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="With --received: layers are said to be freshly drawn, by any initialisation that has a name.",
+)
 @click.option(
     "--bandwidth", type=click.FloatRange(min=0, min_open=True), help="With --received: of a map, as it is stated."
 )

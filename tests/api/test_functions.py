@@ -55,3 +55,25 @@ def test_memory_between_runs_is_said(tmp_path: Path) -> None:
 def test_arguments_out_of_range_are_refused(tmp_path: Path) -> None:
     with pytest.raises(fedassay.PlanError, match="reruns: given 1; allowed: 2 or more"):
         fedassay.audit_function(_sum(1.0), _records(), classes=2, output=tmp_path, reruns=1)
+
+
+@pytest.mark.parametrize(
+    ("sent", "given"),
+    [
+        (None, "null"),
+        (np.zeros(3), "array"),
+        ([np.zeros(3)], "a list"),
+        ({}, "a mapping"),
+        ({1: np.zeros(3)}, "keys \\[1\\]"),
+        ({"a": np.zeros(3), 2: np.zeros(3)}, "keys \\['a', 2\\]"),
+    ],
+)
+def test_a_function_that_gives_no_message_is_refused(sent: object, given: str, tmp_path: Path) -> None:
+    with pytest.raises(fedassay.DataError, match=f"the function gave .*{given}.*; allowed: a mapping of"):
+        fedassay.audit_function(lambda records: sent, _records(), classes=2, output=tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sent", [{"a": None}, {"a": "text"}, {"a": {"b": 1}}])
+def test_a_field_that_is_no_array_is_refused(sent: object, tmp_path: Path) -> None:
+    with pytest.raises(fedassay.DataError, match=r"a: given .*; allowed: an array of numbers"):
+        fedassay.audit_function(lambda records: sent, _records(), classes=2, output=tmp_path)  # type: ignore[arg-type]

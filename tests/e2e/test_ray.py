@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -81,7 +82,7 @@ CLAIMS = "audits=[message: {}, dp_claim: {mechanism_trials: 200, replays: 8}]"
 GPUS = """
 import os
 import ray
-from fedassay.execution import engines
+from fedassay.execution.ray_cluster import run_ray
 from fedassay.support.errors import PlanError
 from fedassay.plan.resources import Resources
 
@@ -90,10 +91,10 @@ def seen(key):
 
 # A cluster may be told that it has GPUs; nothing computes on them here.
 ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, logging_level="error")
-print(sorted(engines.run_ray(["a", "b"], seen, 2, Resources(threads=1, gpus=0.5, memory=0.1))))
+print(sorted(run_ray(["a", "b"], seen, 2, Resources(threads=1, gpus=0.5, memory=0.1))))
 for wanted in (Resources(gpus=2), Resources(threads=3), Resources(memory=1e6)):
     try:
-        list(engines.run_ray(["a"], seen, 2, wanted))
+        list(run_ray(["a"], seen, 2, wanted))
     except PlanError as error:
         print(error)
 """
@@ -191,6 +192,35 @@ def test_a_cluster_whose_last_machine_dies_is_one_line_and_the_run_goes_on_later
     )
     assert "Traceback" not in run.done.stderr
     assert not (run.out / "record.json").exists()
+    again = fedassay("run", plan, "-o", run.out, "--set", CLAIMS, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert comparable(run.out) == undisturbed
+
+
+# The head's own process is killed: the cluster has no memory of itself.
+ENDS_THE_HEAD = """
+    def at_the_start():
+        if its_time():
+            session = os.environ['RAY_JOB_ID'] and __import__('ray').get_runtime_context().gcs_address
+            for process in psutil.process_iter(['name', 'cmdline']):
+                if process.info['name'] == 'gcs_server' and session.split(':')[1] in str(process.info['cmdline']):
+                    process.kill()
+            import time
+            time.sleep(200)
+"""
+
+
+def test_a_cluster_whose_head_dies_is_one_line_and_the_run_goes_on_later(
+    plan: Path, undisturbed: dict[str, Any], tmp_path: Path, comparable: Comparable
+) -> None:
+    run = disturbed(plan, tmp_path, ENDS_THE_HEAD, once=True)
+    assert run.done.returncode == 1
+    (line,) = run.done.stderr.splitlines()  # Ray's own lines are not there
+    assert re.fullmatch(
+        r"fedassay: the head of the Ray cluster at [0-9.]+:\d+ no longer answers; what was finished is kept, "
+        "continue with --resume",
+        line,
+    )
     again = fedassay("run", plan, "-o", run.out, "--set", CLAIMS, "--resume")
     assert again.returncode == 0, again.stderr
     assert comparable(run.out) == undisturbed

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 
 import pytest
 
-from fedassay.execution import engines
+from fedassay.execution import engines, ray_cluster
 from fedassay.support.errors import PlanError
 
 
@@ -31,3 +33,52 @@ def test_what_a_worker_raises_is_raised_here() -> None:
     """Whichever cell fails first."""
     with pytest.raises(PlanError, match=r"^[ab]: no$"):
         list(engines.run_local(["a", "b"], _fails, 2, 1))  # type: ignore[arg-type]
+
+
+def _listening() -> socket.socket:
+    taken = socket.create_server(("127.0.0.1", 0))
+    taken.settimeout(30)
+    return taken
+
+
+def _address(taken: socket.socket) -> str:
+    return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_an_address_where_nothing_answers_is_refused_at_once() -> None:
+    with _listening() as taken:
+        port = taken.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "nowhere.invalid:6379", "head", "head:port"):
+        with pytest.raises(
+            PlanError, match=rf"^RAY_ADDRESS={address}: no head .*; allowed: host:port of one that"
+        ):
+            ray_cluster._must_answer(address)
+
+
+@pytest.mark.parametrize("script", ["import time; time.sleep(60)", "raise SystemExit(1)"])
+def test_what_answers_and_is_no_head_is_refused(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = subprocess.run
+    monkeypatch.setattr(ray_cluster, "_STATUS", 0.5)
+    monkeypatch.setattr(subprocess, "run", lambda command, **given: run([command[0], "-c", script], **given))
+    with _listening() as taken, pytest.raises(PlanError, match="whatever is there"):
+        ray_cluster._must_answer(_address(taken))
+
+
+def test_a_head_that_no_longer_answers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _listening() as taken:
+        address = _address(taken)
+        head = ray_cluster._Head(address)
+        head.must_answer()
+    head.must_answer()  # it has 40 seconds
+    monkeypatch.setattr(ray_cluster, "_GONE", 0.0)
+    with pytest.raises(ConnectionError, match=f"the head of the Ray cluster at {address} no longer answers"):
+        head.must_answer()
+
+
+def test_libraries_are_silent_where_nothing_is_to_be_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    for quiet in (True, False):
+        with ray_cluster._silent(quiet):
+            os.write(1, f"library {quiet}".encode())
+            os.write(2, f"library {quiet}".encode())
+        os.write(2, b"after ")
+    assert capfd.readouterr() == ("library False", "after library Falseafter ")

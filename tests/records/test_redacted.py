@@ -16,12 +16,13 @@ from PIL import Image
 
 from fedassay.cli import cli
 from fedassay.contracts.registry import component
-from fedassay.exchange.release import exact
+from fedassay.exchange.release import PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import parse_plan
+from fedassay.records.private_names import GONE, PrivateNames
 from fedassay.records.record import ErrorRecord, RunRecord, load_record
-from fedassay.records.redacted import GONE, redact, redact_plan
+from fedassay.records.redacted import redact, redact_plan
 from fedassay.reports.gate.verify import verify
 
 CANARY = "Oncology-Ward7"
@@ -196,3 +197,134 @@ def test_an_error_that_quotes_a_name_or_a_path_is_left_out(message: str) -> None
     first, second = redact(record).errors
     assert first.message in (GONE, f"FileNotFoundError: {GONE}", f"OSError: {GONE}")
     assert second.message == record.errors[1].message
+
+
+_KINDS = ("path", "file", "label_column", "file_column", "groups_column", "attribute", "class", "site", "sender")
+NAMES = {kind: f"Canary{kind.title().replace('_', '')}" for kind in _KINDS} | {"short": "HV9"}
+_ATTRIBUTES = ("attribute", "short")
+_PARAMETERS = {"trials": 16, "control_records": 16}
+
+
+@pytest.fixture(scope="module")
+def named_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of images with a sensitive attribute, of which every name is a canary."""
+    home = tmp_path_factory.mktemp("named")
+    rng = np.random.default_rng(0)
+    folder = home / NAMES["path"]
+    folder.mkdir()
+    smoker = rng.integers(0, 2, 160)
+    images = rng.integers(0, 200, (160, 8, 8, 1)) + 40 * smoker[:, None, None, None]
+    np.savez(
+        folder / f"{NAMES['file']}.npz",
+        x=images.astype(np.uint8),
+        y=np.arange(160) % 2,
+        **{NAMES["attribute"]: smoker, NAMES["short"]: smoker},
+    )
+    plan = {
+        "name": "plain",
+        "seeds": [0],
+        "data": {
+            "name": "npz",
+            "path": f"{NAMES['path']}/{NAMES['file']}.npz",
+            "attributes": [NAMES["attribute"], NAMES["short"]],
+            "split": {"private": 0.35, "attacker": 0.25, "public": 0.1, "test": 0.15, "control": 0.15},
+        },
+        "clients": {"count": 2, "partition": "iid"},
+        "backbone": {"name": "pixels"},
+        "methods": ["fedcgs"],
+        "attacks": ["attribute_likelihood"],
+        "audits": [
+            {"attribute_inference": {"attribute": NAMES[name], **_PARAMETERS}} for name in ("attribute", "short")
+        ],
+        "resources": {"threads": 1},
+    }
+    (home / "plan.yaml").write_text(json.dumps(plan))
+    _invoke("run", home / "plan.yaml", "-o", home / "run", "--quiet")
+    return home / "run"
+
+
+def _pages(run: Path, out: Path) -> str:
+    """Everything that can be written of a run, redacted, as one text."""
+    for format in (*_FORMATS, "evidence"):
+        _invoke("report", run, "--redact", "--format", format, "-o", out / f"report.{format}")
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert len(files) > len(_FORMATS)
+    return "\n".join(text for path in files for text in (path.name, *_texts(path.read_bytes())))
+
+
+@pytest.mark.long
+def test_the_name_of_an_attribute_is_nowhere_in_a_redacted_run(named_run: Path, tmp_path: Path) -> None:
+    whole = (named_run / "record.json").read_text()
+    assert f"messages / {NAMES['attribute']}: " in whole
+    written = _pages(named_run, tmp_path)
+    assert [name for name in NAMES.values() if re.search(rf"\b{name}\b", written)] == []
+    assert GONE in written
+
+
+_FREE = {
+    *("reason", "words", "detail", "text", "note", "would_decide", "title", "caption", "selection", "planted"),
+    *("notes", "warnings", "assumptions", "obstacle"),
+}
+
+
+def _quoting(value: Any, words: str, free: bool = False) -> Any:
+    """What a record holds, with some words added to every text that is for people."""
+    if isinstance(value, dict):
+        return {key: _quoting(item, words, key in _FREE) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_quoting(item, words, free) for item in value] + ([words] if free and not value else [])
+    return f"{value} {words}" if free and isinstance(value, str) else value
+
+
+@pytest.mark.long
+def test_no_name_of_a_plan_is_left_in_any_text_of_a_redacted_run(named_run: Path, tmp_path: Path) -> None:
+    """Every text for people quotes every name: as it is, in quotes, beside an underscore, and in small letters."""
+    held = json.loads((named_run / "record.json").read_text())
+    forms = ("{}", "'{}'", "{}_2", "x_{}/0", "({})")
+    quotes = [form.format(name) for name in NAMES.values() for form in forms]
+    quotes += [name.lower() for name in NAMES.values() if len(name) > 3]
+    held["cells"] = _quoting(held["cells"], " ".join(quotes))
+    held["plan"]["data"] |= {
+        "label_column": NAMES["label_column"],
+        "file_column": NAMES["file_column"],
+        "groups": f"{NAMES['groups_column']}",
+        "classes": [NAMES["class"]],
+        "test_domain": NAMES["site"],
+    }
+    held["plan"]["transcript"] = {"folder": NAMES["path"], "senders": [NAMES["sender"]]}
+    record = RunRecord.model_validate(held)
+    out = tmp_path / "run"
+    out.mkdir()
+    assert all(name in record.model_dump_json() for name in NAMES.values())
+    (out / "record.json").write_text(redact(record).model_dump_json(by_alias=True))
+    left = (out / "record.json").read_text()
+    assert [name for name in NAMES.values() if re.search(rf"(?i)\b{name}\b|{name}_2|x_{name}", left)] == []
+    again = load_record(out)
+    assert redact(again).cells == again.cells
+    kept = [[(f.verdict, [m.value for m in f.metrics.values()]) for f in c.findings] for c in again.cells]
+    assert kept == [[(f.verdict, [m.value for m in f.metrics.values()]) for f in c.findings] for c in record.cells]
+
+
+def test_words_of_the_house_stay_where_they_are_names_of_folders_and_columns() -> None:
+    names = PrivateNames(
+        RunRecord(plan={"data": {"path": "data/train/HV", "label_column": "label"}}, environment={}, cells=())
+    )
+    assert names.without("the data of label 3 and HV") == f"the data of label 3 and {GONE}"
+
+
+def test_senders_of_captured_messages_are_named_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    noise = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(3.0,), sensitivity=(1.0,))
+    fields = {"sums": MessageField(rng.standard_normal((2, 4)), "class_sums", noise, additive=True)}
+    sent = [Message(0, sender, "server", fields) for sender in (f"client/{CANARY}", "Charity-Nine")]
+    claim = PrivacyClaim(epsilon=1.0, delta=1e-5, adjacency="replace_one_same_label", source="x")
+    Transcript("own", 2, tuple(sent), claim).save(tmp_path / "sent")
+    monkeypatch.chdir(tmp_path)
+    _invoke("audit", "sent", "-o", "whole", "--quiet")
+    assert CANARY in (tmp_path / "whole" / "record.json").read_text()
+    _invoke("audit", "sent", "-o", "run/out", "--redact", "--quiet")
+    _invoke("report", "whole", "--redact", "-o", tmp_path / "run" / "later.html")
+    assert _named(tmp_path, tmp_path / "run") == set()
+    assert "Charity-Nine" not in "".join(
+        path.read_text() for path in (tmp_path / "run").rglob("*.*") if path.is_file()
+    )

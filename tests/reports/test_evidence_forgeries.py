@@ -152,3 +152,31 @@ def test_a_signature_of_a_run_is_none_of_its_evidence(
     (folder / STATEMENT).write_text(evidence, encoding="utf-8")
     with pytest.raises(DataError):
         verify_evidence(folder, key)
+
+
+def test_sums_that_do_not_fit_are_refused_and_a_print_is_said_to_be_held_to_nothing(
+    record: RunRecord, tmp_path: Path
+) -> None:
+    folder = written(record, tmp_path)
+    assert not any("nothing names it" in words for words in verify_evidence(folder).open)
+    assert not any("evidence.pdf" in words for words in verify_evidence(folder).open)
+    (folder / "evidence.pdf").write_bytes(b"%PDF-1.4 all fine")
+    assert "does not list evidence.pdf" in " ".join(verify_evidence(folder).problems)
+    digest = hashlib.sha256(b"%PDF-1.4 all fine").hexdigest()
+    said(lambda tree: tree["subject"].append({"name": "evidence.pdf", "digest": {"sha256": digest}}))(
+        folder, record
+    )
+    (problem,) = verify_evidence(folder).problems
+    assert problem == "SHA256SUMS does not say what statement.json says"
+    sums = [f"{digest}  evidence.pdf", *(folder / "SHA256SUMS").read_text().splitlines()]
+    (folder / "SHA256SUMS").write_text("\n".join(sorted(sums, key=lambda line: line.split()[1])) + "\n")
+    found = verify_evidence(folder)
+    assert found.problems == ()
+    assert "not verified: evidence.pdf: not compared with the record" in found.text()
+    for content in ("", f"{'0' * 64}  record.json\n"):
+        (folder / "SHA256SUMS").write_text(content)
+        assert "SHA256SUMS does not say" in " ".join(verify_evidence(folder).problems)
+    (folder / "SHA256SUMS").unlink()
+    assert "SHA256SUMS does not say" in " ".join(verify_evidence(folder).problems)
+    (folder / "approval.pdf").write_bytes(b"")
+    assert any(words.startswith("approval.pdf: nothing names it") for words in verify_evidence(folder).open)

@@ -46,6 +46,26 @@ def test_a_run_as_it_was_written(whole: Path) -> None:
     assert found.signature == "none"
 
 
+def test_what_lies_beside_a_run_and_what_it_lacks_is_said(whole: Path) -> None:
+    before = set(verify(whole).open)
+    (whole / "report.html").unlink()
+    shutil.rmtree(whole / "tables")
+    write_report(load_record(whole), whole, "evidence", None, None, "fedcgs", 10.0)
+    for name in ("tables/of_others.csv", "artifacts/other.png", "notes.txt", "evidence/crosswalk.md"):
+        (whole / name).parent.mkdir(exist_ok=True)
+        (whole / name).write_text("forged")
+    (whole / "elsewhere").symlink_to("/")
+    found = verify(whole)
+    assert {words.partition(":")[0] for words in found.open if words not in before} == {
+        *("report.html", "evidence/", "tables/of_others.csv", "artifacts/other.png", "notes.txt", "elsewhere"),
+    }
+    assert f"evidence/: verify it by itself (`fedassay verify {whole / 'evidence'}`)" in found.open
+    for number in range(20):
+        (whole / f"{number}.txt").write_text("x")
+    assert len(set(verify(whole).open) - before) == 8  # the report, evidence, five files, and how many more
+    assert "more files: nothing names them" in verify(whole).open[-1]
+
+
 @pytest.mark.long
 def test_pages_that_were_made_later_follow_from_the_record(whole: Path) -> None:
     record = load_record(whole)

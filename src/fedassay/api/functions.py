@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from fedassay.api.blackbox import differs, epsilon_bound, fixed_bits
 from fedassay.api.calls import Where, audit
 from fedassay.api.run import Run
-from fedassay.execution.fresh import Fresh, timed
-from fedassay.recorders.plain import as_array, record
+from fedassay.execution.fresh import Fresh, message_of, timed
+from fedassay.recorders.plain import record
 from fedassay.support.errors import NotRunError, PlanError
 from fedassay.support.seeds import Seeds
 
@@ -326,10 +326,10 @@ def _check(records: Array, neighbours: int, reruns: int, draws: int, epsilon: fl
         raise PlanError(f"audit_function: delta: given {delta}; allowed: 0 to below 1")
 
 
-def _row(message: Mapping[str, Any]) -> NDArray[np.float64]:
-    """All numbers of a message, by the order of names."""
-    parts = [as_array(message[name], name).astype(np.float64).ravel() for name in sorted(message)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+def _row(sent: object) -> NDArray[np.float64]:
+    """All numbers of what a function gave, by the order of names."""
+    message = message_of(sent)
+    return np.concatenate([message[name].astype(np.float64).ravel() for name in sorted(message)])
 
 
 def _neighbours(

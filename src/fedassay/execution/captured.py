@@ -11,7 +11,8 @@ The private role of the plan's data is nobody's here: it serves the controls, as
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -243,6 +244,8 @@ def _described(
         "rounds": len({message.round for message in transcript.messages}),
         "sha256": _digest(folder, transcript),
     }
+    if named := _own_names(clients):
+        facts["senders"] = named
     if again:
         facts["again"] = [
             {"folder": encodable(str(path)), "sha256": _digest(path, other)} for path, other in again
@@ -262,6 +265,12 @@ def _described(
     out["attacks"] = [{part.name: part.params} for part in job.attacks]
     out["audits"] = [{name: {}} for name in entries("audit")]
     return out
+
+
+def _own_names(senders: Iterable[str]) -> list[str]:
+    """The names of senders that are no numbers: they may say whose the records are."""
+    names = {sender.removeprefix("client/") for sender in senders}
+    return sorted(encodable(name) for name in names if not re.fullmatch(r"(colluder/?)?\d*|aggregate", name))
 
 
 def _name(folder: Path) -> str:

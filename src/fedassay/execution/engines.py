@@ -6,7 +6,7 @@ pure function of the plan, so trying it again changes nothing; its result is sto
 that dies in the middle leaves nothing that counts.
 
 How many workers there are and how many threads each has is `fedassay.plan.resources`'s to say. They end with the
-process that started them, however that ends.
+process that started them, however that ends. The engine of a cluster is `fedassay.execution.ray_cluster`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from fedassay.plan.resources import Resources
-from fedassay.support.errors import PlanError
 from fedassay.support.progress import Progress
 from fedassay.support.signals import leave_to_parent
 from fedassay.support.terminal import guard_standard_error
@@ -213,98 +211,9 @@ def give_up() -> None:
         os._exit(1)
 
 
-def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources) -> Done:
-    """Cells as tasks of a Ray cluster: the one that RAY_ADDRESS names, else one of `jobs` workers on this machine.
-
-    The run folder must be on a disk that every machine of the cluster sees at the same path. A task whose worker
-    or machine dies is started again by us, not by Ray, so that every result is taken exactly once.
-
-    Raises:
-        PlanError: ray is not installed, or no machine of the cluster has what a cell needs.
-        ConnectionError: A machine died, and no other that is left has it.
-    """
-    try:
-        import ray
-    except ImportError:
-        raise PlanError(
-            "--engine ray: ray is not installed; install fedassay[ray], or use --engine local"
-        ) from None
-    threads = needs.threads_of(jobs)
-    ours = not ray.is_initialized()
-    if ours:
-        address = os.environ.get("RAY_ADDRESS")
-        local = {} if address else {"num_cpus": jobs * threads, "include_dashboard": False}
-        ray.init(address=address or "local", logging_level="error", log_to_driver=False, **local)
-    try:
-        memory = None if needs.memory is None else int(needs.memory * (1 << 30))
-        needed = {"CPU": threads, "GPU": needs.gpus, "memory": memory or 0}
-        _must_fit(ray.nodes(), needed)
-        # Ray sets OMP_NUM_THREADS of a worker to the cores that its task asks for, and shows it its own GPUs only.
-        placed = ray.remote(num_cpus=threads, num_gpus=needs.gpus, memory=memory, max_retries=0)
-        task = placed(work_in_ray)
-        carried = _carried()
-        shared = ray.put(work)
-        gone = (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError)
-        died = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, *gone)
-        tries = dict.fromkeys(keys, 1)
-        running = {task.remote(shared, key, carried): key for key in keys}
-        while running:
-            (future,), _ = ray.wait(list(running), num_returns=1)
-            key = running.pop(future)
-            try:
-                yield key, ray.get(future)
-            except died as error:
-                if isinstance(error, gone) and not _fits(ray.nodes(), needed):
-                    raise ConnectionError(
-                        "the Ray cluster lost the machine that had a cell, and no other has what a cell asks for"
-                    ) from None
-                if tries[key] == _TRIES:
-                    yield key, None
-                    continue
-                tries[key] += 1
-                running[task.remote(shared, key, carried)] = key
-            except ray.exceptions.RayTaskError as error:
-                raise (error.cause if isinstance(error.cause, Exception) else error) from None
-    finally:
-        if ours:
-            ray.shutdown()
-
-
-def _fits(nodes: Sequence[dict[str, Any]], needed: dict[str, float]) -> bool:
-    """Whether a machine that is alive has what a cell needs."""
-    there = [node["Resources"] for node in nodes if node["Alive"]]
-    return any(all(has.get(name, 0) >= value for name, value in needed.items()) for has in there)
-
-
-def _must_fit(nodes: Sequence[dict[str, Any]], needed: dict[str, float]) -> None:
-    """Ray would wait for a machine that nobody adds."""
-    if _fits(nodes, needed):
-        return
-    there = [node["Resources"] for node in nodes if node["Alive"]]
-    largest = {name: max((has.get(name, 0) for has in there), default=0) for name in needed}
-    raise PlanError(
-        f"resources: a cell asks for {_in_words(needed)}, which no machine of the Ray cluster has "
-        f"({len(there)} machine(s), at most {_in_words(largest)})"
-    )
-
-
-def _in_words(amounts: dict[str, float]) -> str:
-    return (
-        f"{amounts['CPU']:g} threads, {amounts['GPU']:g} GPUs, {amounts['memory'] / (1 << 30):.3g} GiB of memory"
-    )
-
-
-_TRIES = 2
-
-
 def work_in_ray(work: Work, key: str, variables: dict[str, str]) -> FinishedCell:
     """One task of the cluster; another machine of it does not know our environment."""
     global _in_ray  # noqa: PLW0603  (a worker of the cluster remains one)
     _in_ray = True
     os.environ.update(variables)
     return work(key)
-
-
-def _carried() -> dict[str, str]:
-    """What a worker must know about where things are."""
-    return {name: value for name, value in os.environ.items() if name.startswith("FEDASSAY_")}

@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from fedassay.execution.apart import stir
 from fedassay.execution.forks import in_child, prepare, reply, server
 from fedassay.recorders.plain import as_array
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
+from fedassay.support.text import cut, shown
 
 Array = NDArray[Any]
 Message = dict[str, Array]
@@ -151,7 +152,7 @@ def _answered(
             for place, generator in enumerate(found):
                 reseed(generator, seeds.integer("generator", place))
         messages = [fn(data.copy()) for data in calls]
-        return pickle.dumps({name: as_array(values, name) for name, values in messages[-1].items()})
+        return pickle.dumps(message_of(messages[-1]))
     except Exception as error:  # noqa: BLE001
         return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
 
@@ -226,5 +227,21 @@ def reseed(generator: object, seed: int) -> None:
 def timed(fn: Callable[[Array], Mapping[str, Any]], data: Array) -> tuple[Message, float]:
     """A message made here and now, and how long it took in seconds."""
     started = time.monotonic()
-    message = {name: as_array(values, name) for name, values in fn(data.copy()).items()}
+    message = message_of(fn(data.copy()))
     return message, time.monotonic() - started
+
+
+def message_of(sent: object) -> Message:
+    """What a function gave, as a message.
+
+    Raises:
+        DataError: It is no message.
+    """
+    if not isinstance(sent, Mapping) or not sent or not all(isinstance(name, str) for name in sent):
+        names = sent if isinstance(sent, Mapping) else {}
+        given = f"a mapping with the keys {cut(str(list(names)), 100)}" if names else shown(sent)
+        raise DataError(
+            f"audit_function: the function gave {given} for its message; allowed: a mapping of one name or more "
+            "to arrays of numbers"
+        )
+    return {name: as_array(values, name) for name, values in sent.items()}

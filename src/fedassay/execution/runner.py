@@ -22,6 +22,7 @@ from fedassay.execution.cell import Work
 from fedassay.execution.cell_job import CellJob, Place
 from fedassay.execution.order import soonest_first
 from fedassay.execution.prepare import Prepared, prepare
+from fedassay.execution.ray_cluster import run_ray
 from fedassay.execution.run_output import output_folder, write_run
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.simulated_source import SimulatedSource, job_of_plan, similarity_of
@@ -166,7 +167,7 @@ def _run_cells(
     needs = scenario.plan.resources
     jobs = needs.workers(min(options.jobs, max(1, len(waiting))), device)
     if options.engine == "ray":
-        results = engines.run_ray(names, elsewhere, options.jobs, needs)
+        results = run_ray(names, elsewhere, options.jobs, needs, quiet=options.quiet)
     elif jobs > 1:
         results = engines.run_local(names, elsewhere, jobs, needs.threads_of(jobs), progress.tell)
     elif _needs_worker(scenario):

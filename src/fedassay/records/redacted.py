@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
 from fedassay.records.basis import KEYED, entry_digest, plan_digest, unguessable, without_plain
-from fedassay.records.record import CellRecord, Finding, RunRecord
+from fedassay.records.private_names import (
+    ATTRIBUTE,
+    CLASS_NAMES,
+    FOLDER,
+    GONE,
+    IN_DATA,
+    SENDERS,
+    PrivateNames,
+    is_path,
+)
+from fedassay.records.record import CellRecord, RunRecord
 
-GONE = "(redacted)"
-"""Stands where a path, or the name of a folder, a file or a class was."""
-
-_NAMES = "class_names"
-_ACCOUNT = "account"
-"""What was read and left out of the user's own files, in words that quote folders, classes and columns."""
 _HASH = "fingerprint"
 _DIGEST = "sha256"
+_ACCOUNT = "account"
+"""What was read and left out of the user's own files, in words that quote folders, classes and columns."""
 _FREE_TEXT = ("source", "description", "groups")
 """Facts about data that may quote the name of a file, a folder or a column."""
-_IN_DATA = (
-    *("root", "path", "labels", "features", "groups"),
-    *("file_column", "label_column", "classes", "test_domain", "attributes"),
-    *("layout", "sites", "label"),
-)
-"""Keys of `data` and `data.attacker_from` that hold names of the user's own."""
 _SECTIONS = ("methods", "attacks", "audits", "backbone", "similarity")
 """Sections whose parameters may be paths."""
-_FOLDER = "folder"
-_ATTRIBUTE = "attribute"
-"""A parameter that names a column of the user's own."""
 _CAPTURED = "captured"
 """What a redacted run of captured messages is called: it is named after their folder otherwise."""
-_PLACES = ("path", "root", "labels", "features", "gallery", _FOLDER, "file", "trunk")
-"""Keys under which any text is a path, of one part or more."""
-_LIKE_A_PATH = re.compile(r"(?:^|[\s\"'(=:])[~.]{0,2}/[^\s/]|\w[/\\]\w+[/\\]\w")
-_KIND = re.compile(r"[A-Z][A-Za-z]*Error: ")
-"""The type of an error, with which its message begins."""
 _COMMANDS = ("run", "audit")
-_SHORTEST = 3
-"""Letters of a name that is looked for in text."""
 
 
 def redact(record: RunRecord) -> RunRecord:
@@ -48,14 +37,14 @@ def redact(record: RunRecord) -> RunRecord:
 
     What stays is computed from many records, or is a score: no image, no feature, no label of a record. Digests of
     private data stay where they are keyed (`fedassay.records.basis`): anybody could hold a guess against others.
-    Names of folders, files, columns and classes are the user's own, and may say whose the records are: they are
-    left out wherever a record holds them, and a text that quotes one is left out as a whole.
+    Names of folders, files, columns, classes and senders are the user's own, and may say whose the records are:
+    every text of every cell is searched for them, and an error that quotes one is left out as a whole.
     """
-    names = _Names(record)
+    names = PrivateNames(record)
     plan = redact_plan(record.plan)
     return record.model_copy(
         update={
-            "cells": tuple(_cell(cell, plan, names) for cell in record.cells),
+            "cells": tuple(names.without(_cell(cell, plan)) for cell in record.cells),
             "data": _without_names(record.data, names),
             "plan": plan,
             "environment": _environment(record.environment),
@@ -92,22 +81,18 @@ def redact_params(params: Any) -> Any:
     """Parameters without those texts that are paths; a label is the user's own word for a release, and stays."""
     if isinstance(params, Mapping):
         return {
-            key: item if key == "label" else _gone(item) if key == _ATTRIBUTE else redact_params(item)
+            key: item if key == "label" else _gone(item) if key == ATTRIBUTE else redact_params(item)
             for key, item in params.items()
         }
     if isinstance(params, (list, tuple)):
         return [redact_params(item) for item in params]
-    return GONE if isinstance(params, str) and _is_path(params) else params
-
-
-def _is_path(words: str) -> bool:
-    return any(mark in words for mark in "/\\~") or bool(re.fullmatch(r"\.[A-Za-z]\w*", PurePath(words).suffix))
+    return GONE if isinstance(params, str) and is_path(params) else params
 
 
 def _without_paths(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
-    kept = {key: _gone(value) if key in _IN_DATA else value for key, value in data.items()}
+    kept = {key: _gone(value) if key in IN_DATA else value for key, value in data.items()}
     return {key: _without_paths(value) if key == "attacker_from" else value for key, value in kept.items()}
 
 
@@ -122,10 +107,11 @@ def _messages(about: dict[str, Any]) -> dict[str, Any]:
     """What a record says of captured messages, or of candidates, without their folder."""
     keyed = str(about.get(_DIGEST, "")).startswith(KEYED)
     kept = {key: value for key, value in about.items() if keyed or key != _DIGEST}
-    return {key: _gone(value) if key == _FOLDER else value for key, value in kept.items()}
+    return {key: _gone(value) if key in (FOLDER, SENDERS) else value for key, value in kept.items()}
 
 
-def _cell(cell: CellRecord, plan: Any, names: _Names) -> CellRecord:
+def _cell(cell: CellRecord, plan: Any) -> CellRecord:
+    """A cell without pictures, paths among its parameters, and digests; its texts are as they were."""
     params, basis = redact_params(cell.params), cell.basis
     if basis is not None:
         entry = (cell.method, cell.label, params, cell.epsilon, cell.delta, cell.adjacency, cell.unit, cell.seed)
@@ -134,19 +120,9 @@ def _cell(cell: CellRecord, plan: Any, names: _Names) -> CellRecord:
         basis = without_plain(basis).model_copy(update=new)
     return cell.model_copy(
         update={
-            "findings": tuple(_finding(finding, names) for finding in cell.findings),
+            "findings": tuple(finding.model_copy(update={"pictures": ()}) for finding in cell.findings),
             "params": params,
             "params_given": redact_params(cell.params_given),
-            "notes": tuple(map(names.without, cell.notes)),
-            "privacy": cell.privacy.model_copy(
-                update={
-                    "reason": names.without(cell.privacy.reason),
-                    "warnings": tuple(map(names.without, cell.privacy.warnings)),
-                }
-            ),
-            "coverage": tuple(
-                row.model_copy(update={"reason": names.without(row.reason)}) for row in cell.coverage
-            ),
             "basis": basis,
             # No transcript is kept, and its digest is one of private data.
             "released": None if cell.released is None else cell.released.model_copy(update={"transcript": ""}),
@@ -154,21 +130,15 @@ def _cell(cell: CellRecord, plan: Any, names: _Names) -> CellRecord:
     )
 
 
-def _finding(finding: Finding, names: _Names) -> Finding:
-    own = finding.selection in names.attributes
-    kept = {"pictures": (), "reason": names.without(finding.reason)}
-    return finding.model_copy(update={**kept, "selection": GONE} if own else kept)
-
-
-def _without_names(data: Any, names: _Names) -> Any:
+def _without_names(data: Any, names: PrivateNames) -> Any:
     """Facts about data: classes of a folder of images may be people, and their names are labels."""
     if not isinstance(data, dict):
         return data
     return {key: _without_name(key, value, names) for key, value in data.items()}
 
 
-def _without_name(key: str, value: Any, names: _Names) -> Any:
-    if key == _NAMES and isinstance(value, (list, tuple)):
+def _without_name(key: str, value: Any, names: PrivateNames) -> Any:
+    if key == CLASS_NAMES and isinstance(value, (list, tuple)):
         return len(value)
     if key == _ACCOUNT:
         return None
@@ -197,62 +167,3 @@ def _command(parts: list[str]) -> Iterator[str]:
             yield f"{option}={GONE}" if equals else option
         else:
             yield part if part in _COMMANDS and number == 1 else GONE
-
-
-class _Names:
-    """The names of the user's own that a record holds, to be kept out of its texts."""
-
-    def __init__(self, record: RunRecord) -> None:
-        command = record.environment.get("command")
-        given = command[1:] if isinstance(command, (list, tuple)) else ()
-        paths = {
-            *_paths(record.plan),
-            *_paths(record.environment.get("plan"), at="file"),
-            *(part for part in given if isinstance(part, str) and not part.startswith("-") and _is_path(part)),
-        }
-        data = record.plan.get("data") if isinstance(record.plan, dict) else None
-        held = data.get("attributes") if isinstance(data, dict) else None
-        held = held if isinstance(held, (list, tuple)) else ()
-        self.attributes = frozenset(name for name in held if isinstance(name, str))
-        parts = {part for path in paths for part in re.split(r"[/\\]", path)}
-        stems = {PurePath(part).stem for part in parts}
-        self._paths = _pattern(paths)
-        self._names = _pattern({*paths, *parts, *stems, *_classes(record.data)})
-
-    def without(self, words: str) -> str:
-        """The text without the paths in it."""
-        return self._paths.sub(GONE, words)
-
-    def unless_quoted(self, words: str) -> str:
-        """The text, unless it quotes one of the names or holds what may be another path."""
-        if not (self._names.search(words) or _LIKE_A_PATH.search(words)):
-            return words
-        kind = _KIND.match(words)
-        return GONE if kind is None else f"{kind[0]}{GONE}"
-
-
-def _pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """What finds each of some names where it stands as a word; the longest first, and never the mark."""
-    words = sorted({name for name in names if len(name) >= _SHORTEST and GONE not in name}, key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)" if words else "(?!)")
-
-
-def _paths(value: Any, at: str = "") -> Iterator[str]:
-    """The texts that redaction takes out of a plan, or those at one key."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _paths(item, str(key))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _paths(item, at)
-    elif isinstance(value, str) and at != "label" and (at in _PLACES or _is_path(value)):
-        yield value
-
-
-def _classes(data: Any, at: str = "") -> Iterator[str]:
-    """The names of classes, wherever facts about data hold them."""
-    if isinstance(data, dict):
-        for key, item in data.items():
-            yield from _classes(item, str(key))
-    elif at == _NAMES and isinstance(data, (list, tuple)):
-        yield from (name for name in data if isinstance(name, str))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
@@ -69,6 +70,82 @@ def test_fresh_weights_are_not(seed: int, make_task: MakeTask, tmp_path: Path) -
     checked = _checked(tmp_path, _network(task, seed, trap=False), task.clients[0].images, fresh=True)
     assert _found(checked) == set()
     assert len(checked.tests) == 3
+
+
+def _initial(name: str, layer: nn.Linear) -> None:
+    """A layer drawn anew by one of the initialisations that have a name; biases are 0 where it leaves them."""
+    d = layer.in_features
+    draw: dict[str, Callable[[], object]] = {
+        "default": lambda: None,
+        "he uniform": lambda: nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu"),
+        "he normal": lambda: nn.init.kaiming_normal_(layer.weight, nonlinearity="relu"),
+        "glorot uniform": lambda: nn.init.xavier_uniform_(layer.weight),
+        "glorot normal": lambda: nn.init.xavier_normal_(layer.weight),
+        "lecun normal": lambda: nn.init.normal_(layer.weight, std=d**-0.5),
+        "cut": lambda: nn.init.trunc_normal_(layer.weight, std=d**-0.5, a=-2 * d**-0.5, b=2 * d**-0.5),
+        "orthogonal": lambda: nn.init.orthogonal_(layer.weight),
+        "normal .02": lambda: nn.init.normal_(layer.weight, std=0.02),
+    }
+    draw[name]()
+
+
+_INITIAL = ("default", "he uniform", "he normal", "glorot uniform", "glorot normal", "lecun normal", "cut")
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3, 4.0])
+@pytest.mark.parametrize("zero", [True, False])
+@pytest.mark.parametrize("name", [*_INITIAL, "orthogonal", "normal .02"])
+def test_every_initialisation_by_name_is_one_scaled_or_not(
+    name: str, zero: bool, scale: float, make_task: MakeTask, tmp_path: Path
+) -> None:
+    own = make_task(clients=1, records=60).clients[0].images.reshape(60, -1) / 127.5 - 1
+    for units in (32, 96):
+        with torch.random.fork_rng():
+            torch.manual_seed(units)
+            layer = nn.Linear(WIDTH, units)
+            with torch.no_grad():
+                _initial(name, layer)
+                layer.bias.mul_(0 if zero else 1)
+                for array in (layer.weight, layer.bias) if name == "default" else (layer.weight,):
+                    array.mul_(scale)
+            sent = {f"l.{key}": value.numpy() for key, value in layer.state_dict().items()}
+        checked = _checked(tmp_path, sent, own.astype(np.float32), fresh=True)
+        assert "law" not in _found(checked), checked.lines()
+
+
+def _trapped(kind: str, own: NDArray[np.float64], rng: np.random.Generator) -> dict[str, NDArray[np.float32]]:
+    """Rows that ask one question at thresholds of their own, disguised in one of six ways."""
+    units = 96
+    direction = rng.standard_normal(WIDTH) / 8 if kind != "mean" else own.mean(axis=0)
+    weights = np.tile(direction, (units, 1))
+    bias = -np.quantile(own @ direction, np.arange(units) / units)
+    if kind == "scaled":
+        sizes = rng.uniform(0.1, 10, units)
+        weights, bias = weights * sizes[:, None], bias * sizes
+    elif kind == "shuffled":
+        order = rng.permutation(units)
+        weights, bias = weights[order], bias[order]
+    elif kind == "jittered":
+        weights = weights + rng.standard_normal(weights.shape) * 1e-4
+    elif kind == "mixed":
+        honest = rng.random(units) < 0.5
+        weights[honest] = rng.uniform(-1, 1, (int(honest.sum()), WIDTH)) / 8
+        bias[honest] = rng.uniform(-1, 1, int(honest.sum())) / 8
+    elif kind == "signs":
+        signs = rng.choice([-1.0, 1.0], units)
+        weights, bias = weights * signs[:, None], bias * signs
+    return {"l.weight": weights.astype(np.float32), "l.bias": bias.astype(np.float32)}
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("kind", ["plain", "mean", "scaled", "shuffled", "jittered", "mixed", "signs"])
+def test_a_trap_is_found_however_it_is_disguised(
+    kind: str, fresh: bool, make_task: MakeTask, tmp_path: Path
+) -> None:
+    own = make_task(clients=1, records=100).clients[0].images.reshape(100, -1) / 127.5 - 1
+    for seed in range(6):
+        sent = _trapped(kind, own, np.random.default_rng(seed))
+        assert _found(_checked(tmp_path, sent, own.astype(np.float32), fresh=fresh))
 
 
 def test_units_that_few_records_switch_on_are_found(make_task: MakeTask, tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ A gradient of a layer W x + b behind which a rectifier stands gives a record awa
 a unit on (Boenisch et al. 2021), or alone between the thresholds of two units that ask the same question (Fowl et
 al. 2022). Whoever holds records and the layer can count how many of its own would be.
 
-- `law`: entries are not uniform on +-1/sqrt(d), as fresh layers of PyTorch are (Kolmogorov and Smirnov, at .005);
-  asked where the layer is said to be fresh.
+- `law`: entries are drawn as no initialisation by name draws them (`fedassay.exchange.received.initial`); asked
+  where the layer is said to be fresh.
 - `one question`: three or more rows are parallel. Random rows of 8 numbers or more never are.
 - `alone`: more of the own records are alone than in any of 199 fresh layers. An honest fresh layer is found with a
   probability of .005; those that were trained leave fewer alone.
@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from fedassay.exchange.received.initial import drawn_as
 from fedassay.exchange.received.tested import DRAWS, LEVEL, Tested, p_of
 
 Matrix = NDArray[np.float64]
@@ -53,13 +53,16 @@ def check_layer(
 
 
 def _law(name: str, weights: Matrix, bias: Matrix, rng: np.random.Generator) -> Tested:
-    bound = 1 / np.sqrt(weights.shape[1])
-    entries = weights.ravel()
-    if len(entries) > _ENTRIES:
-        entries = entries[rng.choice(len(entries), _ENTRIES, replace=False)]
-    ps = [float(stats.kstest(each, "uniform", (-bound, 2 * bound)).pvalue) for each in (entries, bias)]
-    p = min(1.0, 2 * min(ps))
-    text = f"weights and biases are {'not ' if p < LEVEL else ''}drawn from +-{bound:.3g}, as a fresh layer's are"
+    if weights.size > _ENTRIES:
+        # Whole rows, by which orthogonal ones are known.
+        kept = rng.choice(len(weights), max(1, _ENTRIES // weights.shape[1]), replace=False)
+    else:
+        kept = np.arange(len(weights))
+    p, words = drawn_as(weights, weights[kept].ravel()[:_ENTRIES], bias)
+    if p < LEVEL:
+        text = f"weights or biases are drawn as no initialisation by name draws them; the nearest: {words}"
+    else:
+        text = f"weights and biases are drawn as a fresh layer's: {words}"
     return Tested("law", name, p < LEVEL, p, text)
 
 

@@ -1,0 +1,205 @@
+"""The names of the user's own that a record holds, and texts without them: what `--redact` looks for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from fedassay.records.record import RunRecord
+
+_T = TypeVar("_T")
+
+GONE = "(redacted)"
+"""Stands where a path, or the name of a folder, a file or a class was."""
+
+IN_DATA = (
+    *("root", "path", "labels", "features", "groups"),
+    *("file_column", "label_column", "classes", "test_domain", "attributes"),
+    *("layout", "sites", "label"),
+)
+"""Keys of `data` and `data.attacker_from` that hold names of the user's own."""
+FOLDER = "folder"
+CLASS_NAMES = "class_names"
+ATTRIBUTE = "attribute"
+"""A parameter that names a column of the user's own."""
+SENDERS = "senders"
+"""Of captured messages: the senders that have names of the user's own."""
+_PLACES = ("path", "root", "labels", "features", "gallery", FOLDER, "file", "trunk")
+"""Keys under which any text is a path, of one part or more."""
+_LIKE_A_PATH = re.compile(r"(?:^|[\s\"'(=:])[~.]{0,2}/[^\s/]|\w[/\\]\w+[/\\]\w")
+_KIND = re.compile(r"[A-Z][A-Za-z]*Error: ")
+"""The type of an error, with which its message begins."""
+_SHORTEST = 2
+"""Letters of a name that is looked for in text: one letter says nothing of anybody."""
+_ANY_CASE = 4
+"""Letters from which capitals make no difference."""
+_CUT = 80
+"""Characters after which `fedassay.support.text.shown` cuts a name."""
+_COMMON = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        data dataset datasets image images file files folder path name names label labels feature features class
+        classes group groups site sites domain domains patient patients person persons client clients server record
+        records message messages member members attribute attributes column public private attacker control gallery
+        train test validation weights plan plans run runs output report cache home user users work root tmp mnt srv
+        var usr opt
+        """,
+    )
+)
+"""Words that texts use of themselves; a name that is one of them says nothing, but for a sensitive attribute."""
+_VOCABULARY = frozenset(
+    (
+        *("method", "label", "audit", "attack", "metric", "shift_metric", "mechanism", "kind", "dtype", "shape"),
+        *("unit", "key", "field", "group", "exact_fields", "statistic", "role", "rule", "basis", "released"),
+    )
+)
+"""Fields of a cell's record that hold words of the house, of its components and of messages."""
+
+
+class PrivateNames:
+    """The names of the user's own that a record holds, to be kept out of its texts."""
+
+    def __init__(self, record: RunRecord) -> None:
+        command = record.environment.get("command")
+        given = command[1:] if isinstance(command, (list, tuple)) else ()
+        paths = {
+            *_paths(record.plan),
+            *_paths(record.environment.get("plan"), at="file"),
+            *(part for part in given if isinstance(part, str) and not part.startswith("-") and is_path(part)),
+        }
+        parts = {part for path in paths for part in re.split(r"[/\\]", path)}
+        stems = {PurePath(part).stem for part in parts}
+        every = {*paths, *parts, *stems, *_classes(record.data), *_of_plan(record.plan)}
+        sensitive = set(_sensitive(record.plan))
+        self._quoted = _pattern(every | sensitive)
+        self._names = _pattern(sensitive | {name for name in every if name.lower() not in _COMMON})
+
+    def without(self, value: _T) -> _T:
+        """Whatever a cell holds, without the names in its texts; what the house itself writes there stays.
+
+        It writes the keys of mappings, the fields of `_VOCABULARY`, and those that allow no other words.
+        """
+        if isinstance(value, str):
+            return self._names.sub(GONE, value)  # type: ignore[return-value]
+        if isinstance(value, BaseModel):
+            fields = type(value).model_fields
+            held = {
+                name: getattr(value, name)
+                for name, field in fields.items()
+                if name not in _VOCABULARY and not _fixed(field.annotation)
+            }
+            return value.model_copy(update={name: self.without(each) for name, each in held.items()})
+        if isinstance(value, tuple):
+            return tuple(map(self.without, value))  # type: ignore[return-value]
+        if isinstance(value, list):
+            return [self.without(each) for each in value]  # type: ignore[return-value]
+        if isinstance(value, dict):
+            return {key: self.without(each) for key, each in value.items()}  # type: ignore[return-value]
+        return value
+
+    def unless_quoted(self, words: str) -> str:
+        """The text, unless it quotes one of the names or holds what may be another path."""
+        if not (self._quoted.search(words) or _LIKE_A_PATH.search(words)):
+            return words
+        kind = _KIND.match(words)
+        return GONE if kind is None else f"{kind[0]}{GONE}"
+
+
+def _fixed(annotation: Any) -> bool:
+    """Whether a field allows nothing but some words of the house."""
+    parts = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return True
+    return get_origin(annotation) in (Union, UnionType) and all(p is NoneType or _fixed(p) for p in parts)
+
+
+def _pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """What finds each of some names, as it is and as errors show it, but for the mark; the longest first.
+
+    An underscore parts words: it joins the name of a column to that of an attack. Short names are sought as they
+    are written, longer ones in small letters and in capitals alike.
+    """
+    kept = {name for name in names if len(name) >= _SHORTEST and not name.isdecimal() and GONE not in name}
+    forms = {form for name in kept for form in (name, repr(name)[1:-1], json.dumps(name)[1:-1], *_cut(name))}
+    words = [
+        re.escape(form) if len(form) < _ANY_CASE else f"(?i:{re.escape(form)})"
+        for form in sorted(forms, key=lambda form: (-len(form), form))
+    ]
+    return re.compile(rf"(?<![^\W_])(?:{'|'.join(words)})(?![^\W_])" if words else "(?!)")
+
+
+def _cut(name: str) -> Iterator[str]:
+    """A long name as errors cut it."""
+    if len(name) > _CUT:
+        yield f"{repr(name)[1:_CUT]}..."
+
+
+def _of_plan(plan: Any) -> Iterator[str]:
+    """Names that a plan holds where they are no paths: columns, classes, domains, patterns, senders."""
+    if not isinstance(plan, dict):
+        return
+    data, about = plan.get("data"), plan.get("transcript")
+    sections = [data, data.get("attacker_from")] if isinstance(data, dict) else []
+    sections += [{SENDERS: about.get(SENDERS)}] if isinstance(about, dict) else []
+    for section in sections:
+        for key, value in section.items() if isinstance(section, dict) else ():
+            if key in IN_DATA or key == SENDERS:
+                yield from _texts(value)
+
+
+def _sensitive(plan: Any, at: str = "") -> Iterator[str]:
+    """The sensitive attributes of a plan, in its data and in its audits; `label` is the class itself."""
+    if isinstance(plan, Mapping):
+        for key, item in plan.items():
+            yield from _sensitive(item, str(key))
+    elif isinstance(plan, (list, tuple)):
+        for item in plan:
+            yield from _sensitive(item, at)
+    elif isinstance(plan, str) and at in (ATTRIBUTE, f"{ATTRIBUTE}s") and plan != "label":
+        yield plan
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key)
+            yield from _texts(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str) and value != GONE:
+        yield value
+        yield from re.split(r"[^\w -]+", value)
+
+
+def is_path(words: str) -> bool:
+    """Whether a text of a plan names a file or a folder."""
+    return any(mark in words for mark in "/\\~") or bool(re.fullmatch(r"\.[A-Za-z]\w*", PurePath(words).suffix))
+
+
+def _paths(value: Any, at: str = "") -> Iterator[str]:
+    """The texts that redaction takes out of a plan, or those at one key."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _paths(item, str(key))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _paths(item, at)
+    elif isinstance(value, str) and at != "label" and (at in _PLACES or is_path(value)):
+        yield value
+
+
+def _classes(data: Any, at: str = "") -> Iterator[str]:
+    """The names of classes, wherever facts about data hold them."""
+    if isinstance(data, dict):
+        for key, item in data.items():
+            yield from _classes(item, str(key))
+    elif at == CLASS_NAMES and isinstance(data, (list, tuple)):
+        yield from (name for name in data if isinstance(name, str))
