@@ -23,15 +23,10 @@ def left_out(folder: Path, held: Collection[str], evidence: Collection[str] = ()
         evidence: Names of folders in it that are verified by themselves.
     """
     foreign = [name for name in _files(folder) if name not in held and name.split("/")[0] not in evidence]
-    more = (
-        [f"{len(foreign) - _NAMED:,} more files: nothing names them"] if len(foreign) > _NAMED else []
-    )
+    more = [f"{len(foreign) - _NAMED:,} more files: nothing names them"] if len(foreign) > _NAMED else []
     return (
         *(f"{name}/: verify it by itself (`fedassay verify {folder / name}`)" for name in evidence),
-        *(
-            f"{_plain(name)}: nothing names it, so it is compared with nothing"
-            for name in foreign[:_NAMED]
-        ),
+        *(f"{_plain(name)}: nothing names it, so it is compared with nothing" for name in foreign[:_NAMED]),
         *more,
     )
 
