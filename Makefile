@@ -2,17 +2,26 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
 .PHONY: quickstart test test-long test-slow test-wheel test-flower test-mlflow mutants faults check docs format bench bench-full clean
 
-$(STAMP): pyproject.toml constraints.txt
+# What a run needs, and no more.
+$(RUNS): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,sign]'
+	$(PIP) torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(PIP) -e .
+	touch $(RUNS)
+
+# The tools of tests and documentation on top of it.
+$(STAMP): $(RUNS)
+	$(PIP) -e '.[dev,docs,sign]'
 	touch $(STAMP)
 
-quickstart: $(STAMP)
+# The mission: FedPFT, FedCGS, FedLog and FedDiff over epsilon, attacked, on one screen; runs/quickstart/report.html.
+quickstart: $(RUNS)
 	$(BIN)/fedassay run configs/quickstart.yaml --jobs 2 --force -o runs/quickstart
 
 test: $(STAMP)
@@ -36,7 +45,7 @@ test-flower:
 
 # MLflow is not needed by anything else, so only this installs it.
 test-mlflow: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mlflow]'
+	$(PIP) -e '.[mlflow]'
 	$(BIN)/python -m pytest tests/api/test_tracking.py
 
 # Breaks the methods one way at a time, in copies of the package, and scores what the audits of claims say of each:

@@ -15,19 +15,22 @@ from pathlib import Path
 import measure
 
 SECONDS, MIB = 120, 2048
+CONCLUDED = 6
+"""Cells of FedPFT and FedCGS, of eight, whose images an audit must conclude on."""
 
 
 def check(record_folder: Path) -> None:
-    """Asserts that the run tells its story: one method passes, one leaks pictures, one claims what is not so."""
+    """Asserts that every claim holds, and how many cells of FedPFT and FedCGS have concluded images."""
     from fedassay.records.record import load_record
 
     record = load_record(record_folder)
-    cells = {cell.method: cell for cell in record.cells}
-    assert set(cells) == {"average", "fedsgd", "fedlog"}
+    assert {cell.method for cell in record.cells} == {"fedpft", "fedcgs", "fedlog", "feddiff"}
     assert not record.errors
-    assert cells["average"].privacy.verdict == "sound"
-    assert cells["fedlog"].privacy.verdict == "unsound"
-    assert any(each.audit == "inversion" and each.verdict == "leak" for each in cells["fedsgd"].findings)
+    assert all(cell.privacy.verdict == "sound" for cell in record.cells if cell.privacy.claimed is not None)
+    features = [cell for cell in record.cells if cell.method in ("fedpft", "fedcgs")]
+    for audit in ("reconstruction", "inversion"):
+        found = [{each.verdict for each in cell.findings if each.audit == audit} for cell in features]
+        assert sum(bool(each & {"leak", "no_leak_found"}) for each in found) >= CONCLUDED, audit
 
 
 def run(full: bool = False, repeats: int = 1) -> measure.Row:

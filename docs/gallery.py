@@ -27,7 +27,7 @@ from fedassay.reports.words.naming import slug
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "docs" / "gallery"
 NOTEBOOKS = ROOT / "examples" / "notebooks"
-EVIDENCE = ("quickstart", "clinic")
+EVIDENCE = ("demonstration", "clinic")
 """Runs of whose releases the two pages to sign are shown."""
 
 
@@ -55,7 +55,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def evidence() -> Iterator[tuple[str, str]]:
-    """Names and pages of the evidence of each release of some runs, such as `quickstart-average-eps2.5`."""
+    """Names and pages of the evidence of each release of some runs, such as `demonstration-average-eps2.5`."""
     for run in EVIDENCE:
         record = load_record(RUNS / run)
         for group in groups(record):

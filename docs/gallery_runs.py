@@ -28,6 +28,7 @@ GALLERY = ROOT / "docs" / "gallery"
 
 PLANS = {
     "quickstart": ["configs/quickstart.yaml"],
+    "demonstration": ["configs/demonstration.yaml"],
     "photographs": ["configs/photographs.yaml"],
     "claims": ["configs/claims.yaml", "--set", "privacy.epsilon=[1,10]", "--set", "privacy.delta=1.0e-5"],
     "closed_forms": ["configs/closed_forms.yaml", "--set", "data.limit=600", "--set", "clients.count=3"],

@@ -37,7 +37,11 @@ GROUPS = (
         "One attack each",
         "Each runs on embedded images, without a network; its head has the larger form.",
     ),
-    ("", "Questions", "`quickstart` is the one to begin with, `clinic` the one for a hospital."),
+    (
+        "",
+        "Questions",
+        "`quickstart` is the one to begin with, `sweep` its larger form, `clinic` the one for a hospital.",
+    ),
     ("papers", "As the papers have it", "For a GPU; `--scale` makes any of them small. See [papers](papers.md)."),
 )
 """Folder of plans, heading and a word on them."""

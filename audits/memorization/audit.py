@@ -41,6 +41,8 @@ from fedassay.audits.memorization.judging import (
     metrics_of,
     tested_metrics,
 )
+from fedassay.audits.memorization.looking import Watched
+from fedassay.audits.memorization.samples import MostAlike, sample_metrics
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score
 from fedassay.audits.memorization.spaces import SpaceName, altered
 from fedassay.audits.simulation import control_seeds
@@ -120,7 +122,7 @@ class MemorizationAudit(Parameters):
             raise NotRunError("no client that sent a generator holds two different images")
         unseen, seeds = self._unseen(context), context.seeds.child("memorization")
         dealt = deal([own for own, _ in owners], unseen, seeds.numpy("deal"))
-        scores, names = [], []
+        scores, names, alike = [], [], []
         watch = watched(self.altered_copies, self._search(context, self.pictures), context)
         for (own, generator), held in zip(owners, dealt, strict=True):
             matched, kept = match_classes(own, held, seeds.numpy("heldout", own.name))
@@ -129,7 +131,8 @@ class MemorizationAudit(Parameters):
             names.append(own.name)
             count = max(1, round(self.samples_per_record * len(own)))
             records = (own, matched, held.take(kept), self._search(context, self.pictures))
-            drawing = watch.over("audited", generator, records[:3])
+            alike.append(MostAlike(own.images[matched], records[2].images, context.io.device))
+            drawing = Watched(watch.over("audited", generator, records[:3]), alike[-1].add)
             scores.append(score(drawing, count, *records, seeds.child(own.name), context.io.progress))
         if not scores:
             raise NotRunError(
@@ -137,7 +140,10 @@ class MemorizationAudit(Parameters):
             )
         memory = self._judge(scores, context, seeds.numpy("test"))
         controls = self._controls(owners, dealt, unseen, watch, context)
-        return [self._finding(memory, names, controls, context, len(unseen))]
+        finding = self._finding(memory, names, controls, context, len(unseen))
+        metrics, baseline = sample_metrics(alike, context.similarity)
+        update = {"metrics": {**finding.metrics, **metrics}, "baseline": {**finding.baseline, **baseline}}
+        return [finding.model_copy(update=update)]
 
     def _controls(
         self,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
-from fedassay.contracts.metrics import HELDOUT_GAP
+from fedassay.contracts.metrics import HELDOUT_GAP, LPIPS, PSNR, SSIM
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
+MOST_SAMPLES = 1000
+"""Samples of a generator that are held against its records by SSIM: each meets every record of its client."""
 _ALTERATIONS, _PIXELS = 98, 32 * 32 * 3
 
 
@@ -15,7 +17,9 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     # A client's images meet its records, as many held-out ones, and those of two controls likewise.
     pairs = 3 * given["samples_per_record"] * each * 2 * each * sizes.clients
     aligned = 2.0 * _ALTERATIONS * min(sizes.pixels, _PIXELS) * pairs / rate.DENSE_FLOPS
-    return float(load.cells * (rate.AUDIT + aligned * (given["altered_copies"] == "aligned")))
+    samples = min(MOST_SAMPLES, given["samples_per_record"] * each)
+    alike = rate.SSIM * samples * 2 * each * sizes.clients * sizes.pixels
+    return float(load.cells * (rate.AUDIT + alike + aligned * (given["altered_copies"] == "aligned")))
 
 
 MEMORIZATION = AuditFacts(
@@ -52,6 +56,9 @@ MEMORIZATION = AuditFacts(
             worse="higher",
         ),
         HELDOUT_GAP,
+        PSNR,
+        SSIM,
+        LPIPS,
     ),
     place=ReportSection("attacks", "Memorization", order=30, always=True),
     rule=SarifRule(

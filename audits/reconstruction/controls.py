@@ -11,10 +11,10 @@ from fedassay.audits.reconstruction.selections import Truth
 from fedassay.audits.simulation import control_seeds, fresh_clients, raw_view
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.membership import visible
 from fedassay.data.groups import units_of
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import OFFERED
-from fedassay.exchange.view import view
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints
 
@@ -61,7 +61,7 @@ def null_images(name: str, context: AttackedContext) -> Images:
     """
     clients = fresh_clients(context, context.fresh)
     seeds = context.seeds.child("reconstruction", "simulated")
-    seen = view(context.run_on(clients, seeds).transcript, context.view.threat)
+    seen = visible(context.run_on(clients, seeds), context.view.threat)
     try:
         again = context.attack(seen) if name in OFFERED else context.attack(seen, rerun_previous_attacks=True)
         made = [item for item in again.reconstructions if item.source.name == name]

@@ -60,6 +60,8 @@ def test_a_run_says_what_was_foreseen(tmp_path: Path) -> None:
     assert any("more releases would decide" in f.reason for cell in record.cells for f in cell.findings)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "clinic", "sweep", "persons", "attacks/membership"])
+@pytest.mark.parametrize(
+    "name", ["quickstart", "demonstration", "clinic", "sweep", "persons", "attacks/membership"]
+)
 def test_shipped_plans_are_large_enough(name: str) -> None:
     assert foreseen(load_scenario(CONFIGS / f"{name}.yaml", (), 1.0)) == ()

@@ -12,6 +12,8 @@ import pytest
 from fedassay.audits.memorization import scores as memorization_scores
 from fedassay.audits.memorization.audit import MemorizationAudit
 from fedassay.audits.memorization.controls import halves
+from fedassay.audits.memorization.facts import MOST_SAMPLES
+from fedassay.audits.memorization.samples import MostAlike, sample_metrics
 from fedassay.audits.memorization.scores import Search, deal, distinct, match_classes, score
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
@@ -21,6 +23,8 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import ThreatModel
 from fedassay.records.record import Finding
 from fedassay.similarity.memorization import MemorizationScores
+from fedassay.similarity.metrics import make_similarity
+from fedassay.similarity.reported import reported_ssim as ssim_of_pairs
 from fedassay.support.errors import NothingToReadError
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.registry import lookup
@@ -309,6 +313,32 @@ def test_generators_of_a_method_are_overfitted_through_its_own_run(
     assert finding.controls.positive is not None
     assert finding.controls.positive.caught, finding.reason
     assert finding.verdict == "no_leak_found", finding.reason
+
+
+def test_the_sample_most_like_each_record_is_measured_beside_records_that_were_never_seen(
+    make_task: MakeTask,
+) -> None:
+    """Block by block as all at once; no more samples are looked at than the audit says."""
+    task = make_task(clients=2, records=80)
+    similarity = make_similarity(None, Path(), "cpu")
+    clients = [MostAlike(own.images[:20], own.images[20:40], "cpu") for own in task.clients]
+    drawn = [np.concatenate([own.images[:10], task.test.images[:30]]) for own in task.clients]
+    for each, images in zip(clients, drawn, strict=True):
+        for start in range(0, 40, 7):
+            each.add(images[start : start + 7])
+    metrics, baseline = sample_metrics(clients, similarity)
+    expected = [
+        [ssim_of_pairs(np.repeat(record[None], 40, axis=0), images).max() for record in own.images[:40]]
+        for own, images in zip(task.clients, drawn, strict=True)
+    ]
+    assert metrics["ssim"].value == pytest.approx(np.mean([each[:20] for each in expected]), abs=1e-4)
+    assert baseline["ssim"].value == pytest.approx(np.mean([each[20:] for each in expected]), abs=1e-4)
+    assert metrics["psnr"].value is not None
+    assert metrics["psnr"].value > 50
+    assert metrics["lpips"].reason == "the plan has no similarity.lpips"
+    one = MostAlike(task.clients[0].images[:2], task.clients[0].images[2:4], "cpu")
+    one.add(np.concatenate([np.zeros((MOST_SAMPLES, 8, 8, 1), np.uint8), task.clients[0].images[:2]]))
+    assert one.measured(similarity)[0]["ssim"].max() < 0.99
 
 
 def test_scores_are_those_of_a_naive_search(make_task: MakeTask) -> None:

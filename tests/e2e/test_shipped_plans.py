@@ -55,8 +55,8 @@ def _small(folder: Path, name: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "which"),
-    [(_by_init, 10), (_by_init, 2), (_shipped, "quickstart"), (_small, "clinic")],
-    ids=["init", "init-two-classes", "quickstart", "clinic"],
+    [(_by_init, 10), (_by_init, 2), (_shipped, "demonstration"), (_small, "clinic")],
+    ids=["init", "init-two-classes", "demonstration", "clinic"],
 )
 def test_what_is_open_comes_with_what_would_decide_it(make: Any, which: Any, tmp_path: Path) -> None:
     """And nothing is open because the plan left out an attack that the policy asks for."""

@@ -144,7 +144,7 @@ def test_a_refuted_claim_stands_where_its_harm_stands(build_cell: Any) -> None:
     assert "no such noise" in said[2]
 
 
-@pytest.mark.parametrize("name", [*GALLERY, "quickstart"])
+@pytest.mark.parametrize("name", [*GALLERY, "demonstration"])
 def test_an_answer_says_nothing_twice(name: str) -> None:
     """No leak of one release was found: that was said with its name, and again of the whole run without it."""
     said = " ".join(" ".join(lines(answer(load_record(ROOT / "docs" / "gallery" / name)))).split())
@@ -153,7 +153,7 @@ def test_an_answer_says_nothing_twice(name: str) -> None:
     assert said.count("No leak was found") <= 1
 
 
-@pytest.mark.parametrize("name", [*GALLERY, "quickstart"])
+@pytest.mark.parametrize("name", [*GALLERY, "demonstration"])
 def test_an_answer_fits_one_screen_and_its_sentences_are_short(name: str) -> None:
     record = load_record(ROOT / "docs" / "gallery" / name)
     found = answer(record)
@@ -161,11 +161,11 @@ def test_an_answer_fits_one_screen_and_its_sentences_are_short(name: str) -> Non
     for words in found.sentences:
         assert len(words.split()) <= 30, words
         assert words.endswith(".")
-    shown = list(lines(found, "runs/quickstart"))
+    shown = list(lines(found, "runs/demonstration"))
     assert len(shown) <= 25
     assert max(map(len, shown)) <= WIDTH
     # A name was cut where the findings beside it left room.
-    assert name != "quickstart" or any("fedlog as released (fedlog) " in line for line in shown)
+    assert name != "demonstration" or any("fedlog as released (fedlog) " in line for line in shown)
 
 
 def test_the_word_follows_the_policy_and_the_record(build_cell: Any) -> None:
@@ -278,7 +278,7 @@ def test_what_is_open_of_a_release_that_breaks_a_rule_is_not_what_comes_next() -
     assert "membership" in within.next.what
 
 
-@pytest.mark.parametrize("name", ["photographs", "closed_forms", "sweep", "clinic", "quickstart"])
+@pytest.mark.parametrize("name", ["photographs", "closed_forms", "sweep", "clinic", "demonstration"])
 def test_the_command_that_comes_next_does_what_the_answer_says(name: str) -> None:
     """The plan had the first change of the whole run, whichever release and policy had been asked about."""
     run = ROOT / "docs" / "gallery" / name

@@ -125,6 +125,15 @@ TINY = Preset(
 )
 """8x8 to 28x28 in well under a minute on two cores."""
 
+QUICK = replace(
+    TINY, name="quick", width=128, blocks=2, embedding=64, steps=100, batch=64, warmup=20, centres=500, rows=0
+)
+"""8x8 in seconds on one core, for plans of many cells: the first guess does nearly all of the work.
+
+On digits under `small_cnn`, with 449 images of its own, it comes to a mean SSIM of .955 of raw features. It
+blends no images, so that one model serves every release.
+"""
+
 SMALL = replace(TINY, name="small", width=512, embedding=256, steps=2500, centres=4000)
 """28x28 to 64x64 grey and 32x32 colour, in minutes on two cores.
 
@@ -159,7 +168,7 @@ for CIFAR-10, with scale-and-shift conditioning. None of this project's addition
 PAPER_SHORT = replace(PAPER, name="paper_short", steps=5000, warmup=250, ema=0.999)
 """The paper's network, rate and batch, trained for minutes on a data-centre GPU; never measured."""
 
-PRESETS: dict[str, Preset] = {preset.name: preset for preset in (TINY, SMALL, PAPER, PAPER_SHORT)}
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in (QUICK, TINY, SMALL, PAPER, PAPER_SHORT)}
 """Every preset by name."""
 
 

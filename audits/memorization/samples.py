@@ -1,0 +1,94 @@
+"""How like records the images of a generator are that are most like them, in the metrics of reconstructions.
+
+Whoever receives a generator needs no attack to rebuild a record from it: the best picture that it has drawn of a
+record is the sample most like it. The same samples are held against records of the same classes that nobody
+trained on, which says what look-alikes reach. The verdict does not rest on these figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.memorization.facts import MOST_SAMPLES
+from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
+from fedassay.records.record import Metric, unmeasured
+from fedassay.similarity.metrics import Similarity
+from fedassay.similarity.ssim_search import most_similar
+from fedassay.support.types import Images
+
+_SAID = "of the sample most like each training record, by SSIM"
+_BESIDE = "of the same samples, for records that nobody trained on"
+
+
+@dataclass(eq=False)
+class MostAlike:
+    """The sample most like each record of one client, and of as many records that its generator never saw.
+
+    Attributes:
+        training: Shape (n, H, W, C).
+        heldout: Shape (m, H, W, C).
+        device: Where to compare.
+        seen: Samples that were looked at so far.
+    """
+
+    training: Images
+    heldout: Images
+    device: str
+    seen: int = 0
+    _best: Images = field(init=False)
+    _values: NDArray[np.float64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._best = np.concatenate([self.training, self.heldout])
+        self._values = np.full(len(self._best), -np.inf)
+
+    def add(self, images: Images) -> None:
+        """Look at a block of samples, as far as `MOST_SAMPLES` goes."""
+        images = images[: MOST_SAMPLES - self.seen]
+        if not len(images):
+            return
+        self.seen += len(images)
+        records = np.concatenate([self.training, self.heldout])
+        found = most_similar(records, images, device=self.device)
+        better = found.values > self._values
+        self._best[better] = images[found.indices[better]]
+        self._values[better] = found.values[better]
+
+    def measured(self, similarity: Similarity) -> tuple[dict[str, NDArray[np.float64]], ...]:
+        """Every metric of the training records, (n,) each, and of the held-out ones, (m,) each."""
+        size = len(self.training)
+        return (
+            similarity.measure(self.training, self._best[:size]),
+            similarity.measure(self.heldout, self._best[size:]),
+        )
+
+
+def sample_metrics(
+    clients: Sequence[MostAlike], similarity: Similarity
+) -> tuple[dict[str, Metric], dict[str, Metric]]:
+    """The metrics of all clients together: of training records, and of the held-out ones as baseline."""
+    parts = [each.measured(similarity) for each in clients]
+    found: list[dict[str, Metric]] = []
+    for side, said in enumerate((_SAID, _BESIDE)):
+        values = {name: np.concatenate([part[side][name] for part in parts]) for name in parts[0][side]}
+        metrics = {name: _mean(each, name, said) for name, each in values.items()}
+        for name, remark in similarity.remarks.items():
+            metrics[name] = (
+                metrics[name].model_copy(update={"reason": f"{said}; {remark}"})
+                if name in metrics
+                else unmeasured(remark)
+            )
+        found.append(metrics)
+    return found[0], found[1]
+
+
+def _mean(values: NDArray[np.float64], name: str, said: str) -> Metric:
+    kind: DataType = Bounded(-1, 1) if name == "ssim" else Unbounded("mean")
+    mean = interval(values.clip(-1, 1) if name == "ssim" else values, kind)
+    reason = "; ".join(part for part in (said, mean.reason) if part)
+    unit = "dB" if name == "psnr" else ""
+    return Metric(value=mean.value, low=mean.low, high=mean.high, n=mean.n, unit=unit, reason=reason)
