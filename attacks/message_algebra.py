@@ -212,8 +212,9 @@ class MessageAlgebra(Parameters):
         if not fired:
             kinds = sorted({item.kind for message in messages for item in message.fields.values()})
             raise NotRunError(
-                f"no rule applies: clients send {', '.join(kinds)}, and the rules read features, counts, sums, "
-                "means and moments"
+                f"no rule of arithmetic reads what clients send ({', '.join(kinds)}): the rules read features; "
+                "counts beside sums or means; sums beside second moments; moments of mixtures. What other "
+                "attacks read in them is asked there"
             )
         return AttackResult(
             NAME,

@@ -26,7 +26,7 @@ from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import half_of_each
 from fedassay.data.records import Records
-from fedassay.records.facts import Harm
+from fedassay.records.facts import NEAREST, Harm
 from fedassay.records.record import Metric
 from fedassay.similarity.nearest import top_k_l2
 from fedassay.support.types import Images, Ints
@@ -90,16 +90,21 @@ class NamedImages:
         )
         if by_p_value(2 * self.counts.test.p, self.tests).rejects and not result.test.rejects:
             harm = Harm(
-                kind="named", of="record", count=hits, total=asked, metric="identified", mechanism=self.source
+                kind="pictures", of="record", count=hits, total=asked, metric=NEAREST, mechanism=self.source
             )
             return replace(
-                result, test=test, shown=shown, leak="images name records", harm=harm, below_baseline=""
+                result,
+                test=test,
+                shown=shown,
+                leak="images are nearest to records of their senders",
+                harm=harm,
+                below_baseline="",
             )
         return replace(result, test=replace(test, rejects=test.rejects or result.test.rejects), shown=shown)
 
     def names_alone(self, result: Result) -> bool:
         """Whether a result rests on names alone, which have other data of the same clients of their own."""
-        return result.harm is not None and result.harm.kind == "named"
+        return result.harm is not None and result.harm.metric == NEAREST
 
     def caught(self, control: ControlResult, nonprivate: NonPrivateImages, context: AuditContext) -> ControlResult:
         """A positive control, which is caught where its images name their records as well."""

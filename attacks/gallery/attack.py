@@ -146,7 +146,7 @@ class Gallery(Parameters):
             changes = np.pad(changes, ((0, 0), (0, max(0, steps - changes.shape[1]))))
             changes[rows, :steps] = told.changes[places]
         if np.isnan(values).all():
-            raise NothingToReadError("; ".join(notes) or _NOTHING)
+            raise NothingToReadError("; ".join(notes) or _unseen(view))
         artifacts = {"clients": clients, "named": names, "whole": complete, "changes": changes}
         return AttackResult(NAME, scores={KEY: values}, artifacts=artifacts, notes=tuple(dict.fromkeys(notes)))
 
@@ -185,7 +185,7 @@ class Gallery(Parameters):
             if raw is not None and raw.ndim == 2 and raw.shape[1] == features.shape[1]:
                 return matched(raw, features, kept)
         if not blocks:
-            return _NOTHING
+            return _no_sum(view, sender)
         self._announce(kept, blocks, knowledge)
         return answer(times, features, kept, sizes, self.coverage)
 
@@ -219,6 +219,24 @@ class Gallery(Parameters):
         seconds = (2 if noised else 1) * operations(size, blocks) / (_LARGE * rate.DENSE_FLOPS)
         more = "" if noised else "; three times as long if they do not explain the message"
         knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}{more}")
+
+
+def _no_sum(view: View, sender: str) -> str:
+    """Why nothing is solved for: what a sender sends, none of which is a sum over records as it stands."""
+    sent = {
+        item.kind
+        for message in view.from_clients()
+        if message.sender == sender
+        for item in message.fields.values()
+    }
+    kinds = ", ".join(sorted(kind.replace("_", " ") for kind in sent))
+    return f"{_NOTHING} ({kinds} is sent)"
+
+
+def _unseen(view: View) -> str:
+    if not view.from_clients():
+        return f"the {view.threat.view} view shows no message of any client"
+    return _NOTHING
 
 
 def rounds_of(view: View, sender: str, sizes: Ints | None) -> list[list[LinearBlock]]:

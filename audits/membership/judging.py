@@ -22,7 +22,7 @@ from fedassay.audits.membership.separation import (
 from fedassay.audits.stats.gdp_bound import LEAST
 from fedassay.audits.stats.refuted import refuted_epsilon
 from fedassay.audits.stats.resampling import level_of
-from fedassay.audits.verdict import assay
+from fedassay.audits.verdict import assay, with_harm
 from fedassay.contracts.audit import AuditContext
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
@@ -78,7 +78,7 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         return () if given is None else (separation(given[0], what).control(given[1], end_to_end=own),)
 
     (silent, silence), ours = releases.negative, separation(releases.audited, "ours", releases.gaussian)
-    return finding(
+    found = finding(
         membership("informed", releases.selection),
         ours,
         allowed,
@@ -93,6 +93,9 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         ),
         limit=lambda against: _limit_of(releases, against, context),
     )
+    if releases.selection != "worst_case" or found.harm is None:
+        return found
+    return with_harm(found, found.harm.model_copy(update={"of": "worst_neighbours"}))
 
 
 def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext) -> Limit | str:

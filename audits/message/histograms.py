@@ -142,7 +142,7 @@ def _result(gain: Gain, negative: Gain, evidence: str, context: AuditContext, ru
         clear=clear,
         harm=Harm(
             kind="attributes",
-            of="client",
+            of="sum" if summed_only(context.view) else "client",
             count=gain.read or None,
             total=held,
             metric="total_variation",

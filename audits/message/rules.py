@@ -18,6 +18,7 @@ from fedassay.audits.evidence import Arms, ControlResult, Figures, Result, Subje
 from fedassay.audits.message.controls import attacked
 from fedassay.audits.message.nonprivate import FAINT, Reading, changed, counts_of, drowned, gaussian, redeclared
 from fedassay.audits.message.truth import truth_of
+from fedassay.audits.nonprivate_releases import summed_only
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
@@ -109,7 +110,7 @@ def rule_finding(
         clear=public if said else "",
         harm=Harm(
             kind="counts",
-            of="message",
+            of="sum" if summed_only(context.view) else "message",
             count=len(leaking),
             total=max(1, len(context.view.from_clients())),
             mechanism=rule,

@@ -363,7 +363,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
             undecided=f"label histograms could only be estimated, and {_NO_RECORDS}",
             harm=Harm(
                 kind="attributes",
-                of="client",
+                of="client" if single else "sum",
                 count=len(single) or None,
                 total=len(senders),
                 mechanism="label_histograms",

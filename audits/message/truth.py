@@ -26,7 +26,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.records.facts import Harm, Obstacle
+from fedassay.records.facts import NEAREST, Harm, Obstacle
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.support.types import Bools, Ints
 
@@ -360,9 +360,7 @@ def _harm(ours: Recovery, name: str) -> Harm:
         )
     if named is not None and named.test.p <= level_of(ours.tests):
         hits = int(named.hits.sum())
-        return Harm(
-            kind="named", of="record", count=hits, total=len(named.hits), metric="identified", mechanism=name
-        )
+        return Harm(kind="members", of="record", count=hits, total=len(named.hits), metric=NEAREST, mechanism=name)
     return Harm(kind="members", of="record", metric="relative_error", value=ours.median, mechanism=name)
 
 

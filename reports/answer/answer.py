@@ -212,7 +212,7 @@ def answer(
         accuracy=_accuracy(subject),
         at_risk=_at_risk([cell for option in about for cell in option.group.cells] or cells),
         hides=". ".join(_hides(about)),
-        bares=_bares([] if subject is None else subject.group.cells),
+        bares=_bares([] if subject is None else subject.group.cells, _summed(record)),
         next=next_step(record, decision, subject, everywhere),
         rows=tuple(row_of(option) for option in decision.options),
         sweeps=sweeps(decision),
@@ -431,8 +431,15 @@ def _accuracy(subject: Option | None) -> str:
     return f"Accuracy {row.accuracy}" + (f"; {', '.join(beside)}." if beside else ".")
 
 
-def _bares(cells: Sequence[CellRecord]) -> str:
+def _summed(record: RunRecord) -> bool:
+    """Whether nothing was seen of clients but what is summed over them."""
+    threat = record.plan.get("threat") if isinstance(record.plan, dict) else None
+    return isinstance(threat, dict) and threat.get("view") == "aggregate"
+
+
+def _bares(cells: Sequence[CellRecord], summed: bool) -> str:
     """How well labels of whole clients are told where no leak was found: a claim on records does not hide them."""
+    holds = "all clients together hold" if summed else "a client holds"
     for cell in cells:
         for finding in silent_in(cell):
             told, guess = (side.get("total_variation") for side in (finding.metrics, finding.baseline))
@@ -441,8 +448,8 @@ def _bares(cells: Sequence[CellRecord]) -> str:
             if told.value < guess.value:
                 off, public = (short(round(100 * each, 1)) for each in (told.value, guess.value))
                 return (
-                    "It does not hide how many records of each label a client holds: the server is off by "
-                    f"{off} points, and by {public} with the public shares."
+                    f"It does not hide how many records of each label {holds}: the server's estimate is off by "
+                    f"{off} points, and by {public} where it guesses the public shares."
                 )
     return ""
 

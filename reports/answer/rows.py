@@ -6,18 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedassay.records.facts import HarmKind
 from fedassay.reports.decision.decision import Option, points
 from fedassay.reports.decision.words import standing_in_words
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.usefulness import majority
-from fedassay.reports.words.claims import ClaimFault, above_claim, claims, fault_clause, fault_of, refuted
+from fedassay.reports.words.claims import (
+    ClaimFault,
+    above_claim,
+    claims,
+    fault_clause,
+    fault_of,
+    ledger_stands,
+    refuted,
+)
 from fedassay.reports.words.groups import Group, over_seeds
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import title
+from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.numbers import DASH, beside, interval, short, significant, size
-from fedassay.reports.words.sentences import BRIEF_FAULTS, harm_clause
-from fedassay.reports.words.summary import silence, silent
+from fedassay.reports.words.sentences import BRIEF_FAULTS, UNCLEAR, harm_clause
+from fedassay.reports.words.summary import attacks_on, silence, silent
 from fedassay.reports.words.verdicts import Tone
 from fedassay.support.epsilon import Epsilon, largest
 
@@ -33,16 +41,7 @@ MARKS: dict[Word, tuple[str, Tone, str]] = {
 """How each answer is shown: a character, a colour, an icon."""
 
 DOES_NOT_HOLD = "does not hold"
-"""What stands for the accounted epsilon of a claim that is disproved."""
-
-_FOUND: dict[HarmKind, str] = {
-    "pictures": "images rebuilt",
-    "exact": "records exact",
-    "named": "candidates named",
-    "members": "members told from others",
-    "attributes": "labels or attributes told",
-    "counts": "record counts told",
-}
+"""What stands for the accounted epsilon where noise, sensitivity or the rest is not as declared."""
 
 _FAULTS = {
     "noise": "claim refuted: too little noise",
@@ -67,7 +66,7 @@ class AnswerRow:
         brief: The same in at most five words.
         of: What its epsilons are of: the unit and the relation.
         claimed: Claimed epsilon.
-        accounted: What is sent adds up to; `does not hold` below a claim that is disproved.
+        accounted: What is sent adds up to; `does not hold` where the ledger does not.
         observed: What an attack shows at least.
         by_chance: Whether that is above a claim that holds: of bounds at 95 %, one in 20 is, where noise is tight.
         accuracy: With its interval.
@@ -131,7 +130,9 @@ def row_of(option: Option) -> AnswerRow:
         brief=brief,
         of=group.asked.kind.words,
         claimed=_largest(group, [cell.claimed for cell in cells]) if holds or fallen else "none",
-        accounted=DOES_NOT_HOLD if fallen else _largest(group, [cell.accounted for cell in cells]),
+        accounted=_largest(group, [cell.accounted for cell in cells])
+        if all(map(ledger_stands, cells))
+        else DOES_NOT_HOLD,
         observed=_largest(group, [cell.observed for cell in cells]),
         by_chance=holds and any(above_claim(cell) for cell in cells),
         accuracy=DASH
@@ -173,6 +174,9 @@ def _worst(option: Option) -> tuple[str, str]:
     for judgement in decisive(option):
         return judgement.short, _in_few_words(judgement)
     words = next(silence(option.group), "no attack was run")
+    tried = {finding.verdict for cell in option.group.cells for finding in attacks_on(cell)}
+    if "inconclusive" in tried and words.startswith(UNCLEAR):
+        return words, "not decided"
     return words, "no leak found" if silent(option.group) else "no attack was run"
 
 
@@ -195,7 +199,9 @@ def _in_few_words(judgement: Judgement) -> str:
 
 
 def _brief(leak: Leak) -> str:
-    harm, words = leak.harm, BRIEF_FAULTS.get(leak.harm.mechanism) or _FOUND[leak.harm.kind]
+    harm, words = leak.harm, BRIEF_FAULTS.get(leak.harm.mechanism) or NAMED[leak.harm.kind].found
+    if harm.of == "worst_neighbours":
+        return "worst record could be told"
     if harm.faint:
         return "images nearer than look-alikes"
     if harm.metric == "misfit":

@@ -13,7 +13,7 @@ from fedassay.reports.document.finding_tables import cell_columns, cell_values, 
 from fedassay.reports.document.leakage import MEASURES, leakage
 from fedassay.reports.document.tables import Column, Row, Ruling, Table, Value
 from fedassay.reports.words.allowed import KAPPA
-from fedassay.reports.words.claims import claims, refuted
+from fedassay.reports.words.claims import claims, ledger_stands
 from fedassay.reports.words.groups import Group, groups, in_order, over_seeds
 from fedassay.reports.words.metrics import hint, title, utility, utility_names
 from fedassay.reports.words.numbers import short, significant
@@ -45,7 +45,7 @@ def verdicts_table(record: RunRecord) -> Table:
     return Table("verdicts", "Verdicts", columns, rows)
 
 
-_FALLEN = "it does not hold: the claim is disproved"
+_FALLEN = "it does not hold: noise, sensitivity or the rest of what is sent is not as declared"
 
 
 def claims_table(record: RunRecord) -> Table:
@@ -70,7 +70,7 @@ def claims_table(record: RunRecord) -> Table:
     for cell in in_order(record):
         privacy = cell.privacy
         why = privacy.reason or "not measured"
-        claimed, fallen = claims(cell), refuted(cell)
+        claimed, fallen = claims(cell), not ledger_stands(cell)
         values: tuple[Value, ...] = (
             *cell_values(cell),
             Ruling(privacy.verdict, privacy.reason),
@@ -96,7 +96,7 @@ def claims_table(record: RunRecord) -> Table:
 
 def _together(record: RunRecord) -> str:
     """What all private cells compose to, were they all published; empty where fewer than two claim anything."""
-    totals = together(record.cells)
+    totals = together(record.cells) if all(map(ledger_stands, record.cells)) else ()
     if not totals:
         return ""
     said = "; ".join(each.clause for each in totals)

@@ -19,20 +19,11 @@ from fedassay.reports.evidence.lines import Line, Status, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import SCALE, Risk, risks
 from fedassay.reports.words.claims import claim_clause, refuted
+from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.sentences import listed, sentence
 from fedassay.reports.words.untested import gaps
 from fedassay.support.registry import entries
 from fedassay.support.text import plain_lines
-
-_SOUGHT: dict[HarmKind, str] = {
-    "pictures": "Images of people rebuilt",
-    "exact": "Exact features or records",
-    "named": "Persons named as members",
-    "members": "Likely members",
-    "attributes": "Labels and traits of clients",
-    "counts": "How many records there are",
-}
-"""What was looked for, the worst first."""
 
 ATTRIBUTE = "A sensitive attribute"
 """Beside these: of persons, and over what anybody could have guessed."""
@@ -144,7 +135,7 @@ class Pages:
     @property
     def sought(self) -> dict[HarmKind, str]:
         """What each harm is called on the pages."""
-        return _SOUGHT
+        return {kind: named.asked for kind, named in NAMED.items()}
 
     @property
     def dense(self) -> bool:
@@ -200,7 +191,9 @@ def _tested(release: Release) -> tuple[Line, ...]:
         return lambda finding: of_kind(finding) and not own(finding)
 
     rows = [
-        _left_out(from_findings(release, "", _SOUGHT[kind], looks(kind)), release, _GIVES[kind], kind == "named")
+        _left_out(
+            from_findings(release, "", NAMED[kind].asked, looks(kind)), release, _GIVES[kind], kind == "named"
+        )
         for kind in HARMS
     ]
     return (*rows, _left_out(from_findings(release, "", ATTRIBUTE, own), release, ("values",)))

@@ -34,8 +34,9 @@ _HARM: dict[HarmKind, Level] = {
 
 SCALE = (
     "Severe: images are rebuilt, records follow exactly, or persons are named. Serious: it shows who is likely to "
-    "have taken part, or attributes. Limited: counts. A severe harm counts as serious where the attack needs the "
-    "very records that it asks about, or where images only come closer than look-alikes."
+    "have taken part, or attributes. Limited: counts, or what could be told of an artificial worst record, and was "
+    "told of none. A severe harm counts as serious where the attack needs the very records that it asks about, or "
+    "where images only come closer than look-alikes."
 )
 
 _WHO = {
@@ -83,7 +84,9 @@ def _risks(release: Release) -> Iterator[Risk]:
     for leak in distinct(leaks(release.option.group.cells)):
         places = tuple(place for place, finding in release.findings() if finding == leak.finding)
         level = _HARM[leak.harm.kind]
-        if level == "severe" and (leak.harm.faint or _needs_records(leak)):
+        if leak.harm.of == "worst_neighbours":
+            level = "limited"
+        elif level == "severe" and (leak.harm.faint or _needs_records(leak)):
             level = "serious"
         yield Risk(level, leak.harm.kind, sentence(harm_clause(leak)), who, _takes(leak), places)
 

@@ -20,7 +20,7 @@ from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.gate.required import required
 from fedassay.reports.gate.usefulness import above_majority
 from fedassay.reports.words.allowed import settled
-from fedassay.reports.words.claims import claim_clause, claims, fault_of, fields_in_words, refuted
+from fedassay.reports.words.claims import claim_clause, claims, fault_of, fields_in_words, ledger_stands, refuted
 from fedassay.reports.words.groups import cell_name, part_in_words, several_deltas, several_seeds
 from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, EPSILONS, PRIVACY, UTILITY, title, utility
@@ -249,8 +249,7 @@ def _bounded(
 ) -> Judgement:
     """Put a bound to every place of a cell that holds the metric; the worst state counts."""
     rule = f"{side} {metric}"
-    if metric == "accounted" and refuted(cell):
-        # What the ledger adds up to rests on the claim that is disproved.
+    if metric == "accounted" and not ledger_stands(cell):
         return Judgement(rule, name, "broken", claim_clause(cell), "", "privacy", metric)
     about: Literal["privacy", "use"] = "use" if metric in UTILITY else "privacy"
     brief = claim_clause(cell) if metric in PRIVACY and (refuted(cell) or not claims(cell)) else ""

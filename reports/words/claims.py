@@ -22,6 +22,8 @@ _NOISE_LEVEL = 1e-3
 Fault = Literal["noise", "sensitivity", "rest", "exact", "observed", "accounted", "unstated"]
 
 _ROUNDING = 1 + 1e-6
+_BY_CHANCE = 1.01
+"""How far a bound at 95 % comes above what is really spent, where noise is tight."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,21 @@ def claims(cell: CellRecord) -> bool:
 def refuted(cell: CellRecord) -> bool:
     """Whether its claim is disproved: nothing below may be drawn from it then."""
     return claims(cell) and cell.privacy.verdict == "unsound"
+
+
+def ledger_stands(cell: CellRecord) -> bool:
+    """Whether what a cell's ledger adds up to is what is really spent, whatever was claimed.
+
+    It rests on noise that is there, on sensitivities, and on nothing being sent beside it. A claim that is
+    disproved for another reason was too small, and leaves it as it is.
+    """
+    if any(answer.status == "failed" for answer in cell.tape):
+        return False
+    if not refuted(cell) or cell.claimed is None:
+        return True
+    if _missing_noise(cell) is not None or not _more(cell.accounted, cell.claimed, _ROUNDING):
+        return False
+    return cell.accounted is None or not _more(cell.observed, cell.accounted, _BY_CHANCE)
 
 
 def fault_of(cell: CellRecord) -> ClaimFault | None:

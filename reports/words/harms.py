@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fedassay.contracts.facts import Threat
-from fedassay.contracts.registry import audit_facts, judges_the_claim
-from fedassay.records.facts import MEANS, RECOGNISABLE, Harm, HarmKind, Obstacle, Thing, rank
+from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_claim
+from fedassay.records.facts import MEANS, NEAREST, RECOGNISABLE, Harm, HarmKind, Obstacle, Thing, rank
 from fedassay.records.record import CellRecord, Finding, Metric
 from fedassay.support.adjacency import UNIT_ORDER, Unit
+from fedassay.support.registry import entries
 
 FALSE_ALARMS = {"tpr_at_10pct": 0.1, "tpr_at_1pct": 0.01, "tpr_at_0.1pct": 0.001}
 """The rates of false alarms at which true-positive rates stand, by metric."""
@@ -42,6 +43,9 @@ _OF_GROUPS: dict[Unit, tuple[str, ...]] = {
     "person": ("persons_told", "persons_above_all", "worst_person_told"),
 }
 """Metrics by which a finding is about more than single records, and about whom."""
+
+_JOINTLY = "joint"
+"""Selection of findings on all candidates at once, of whom the adversary has a list that leaves nobody out."""
 
 _OF_CLIENTS = "clients"
 """Source of findings on whether a whole client took part, whatever was measured."""
@@ -86,14 +90,40 @@ def leaks(cells: Iterable[CellRecord]) -> list[Leak]:
         for finding in cell.findings
         if not judges_the_claim(finding.audit) and (harm := harm_of(finding)) is not None
     ]
-    return sorted(found, key=lambda leak: leak.order)
+    answered = {id(leak.cell) for leak in found if _of_stated_list(leak.finding)}
+    kept = [leak for leak in found if not (of_full_list(leak.finding) and id(leak.cell) in answered)]
+    return sorted(kept, key=lambda leak: leak.order)
+
+
+def _of_stated_list(finding: Finding) -> bool:
+    """Whether an adversary was asked who has the list of candidates that the plan gives it, and no other."""
+    return finding.attack in entries("attack") and attack_facts(finding.attack).takes_gallery
+
+
+def of_full_list(finding: Finding) -> bool:
+    """Whether the same was asked of an adversary whose list holds everybody, whatever the plan gives it."""
+    return finding.selection == _JOINTLY and not _of_stated_list(finding)
 
 
 def harm_of(finding: Finding) -> Harm | None:
     """The harm that a finding shows: as stated, or derived where it states none; None where nothing leaks."""
     if finding.verdict not in ("leak", "unsound"):
         return None
-    return _of_one_set(finding.harm or _derived(finding), finding)
+    return _of_one_set(_whose(finding.harm or _derived(finding), finding), finding)
+
+
+def _whose(harm: Harm, finding: Finding) -> Harm:
+    """A harm of an older record, which calls nearest pictures names, and an artificial pair a record."""
+    if harm.kind == "named" and harm.metric == NEAREST:
+        facts = audit_facts(finding.audit)
+        images = facts is not None and _IMAGES & set(facts.judges)
+        return harm.model_copy(update={"kind": "pictures" if images else "members"})
+    if (finding.source, finding.selection) == ("informed", "worst_case") and harm.of == "record":
+        return harm.model_copy(update={"of": "worst_neighbours"})
+    if harm.kind == "attributes" and harm.of == "client" and harm.count is None and harm.total == 1:
+        # No client was told of where one message is all that is seen of them.
+        return harm.model_copy(update={"of": "sum"})
+    return harm
 
 
 def _of_one_set(harm: Harm, finding: Finding) -> Harm:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fedassay.contracts.registry import audit_facts
-from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
-from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought, worked
+from fedassay.records.facts import HARMS, NEAREST, Harm, Obstacle, ObstacleKind, Thing
+from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought, of_full_list, worked
+from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
@@ -74,6 +75,8 @@ _THINGS: dict[Thing, str] = {
     "training_record": "training images",
     "class": "classes",
     "release": "releases",
+    "sum": "all clients together",
+    "worst_neighbours": "artificial neighbours",
 }
 
 _MOST_EXPOSED = frozenset({"worst_record", "worst_person_told", "worst_client_told"})
@@ -85,15 +88,11 @@ _SELECTED = {
 }
 """Which images a selection keeps, as a clause; others keep all."""
 
-_SOUGHT: dict[HarmKind, str] = {
-    "pictures": "rebuilt images",
-    "exact": "exact features or records",
-    "named": "persons named",
-    "members": "signs of membership",
-    "attributes": "labels and attributes",
-    "counts": "record counts",
-}
-"""What was looked for, as an object."""
+_INFORMED = "informed"
+"""Source of findings that the adversary has who knows every record but one."""
+
+UNCLEAR = "we cannot say yet whether"
+"""How a clause on what could not be told begins."""
 
 _BESIDE = "the attack worked on the method's own messages without privacy, but missed another control"
 
@@ -176,6 +175,8 @@ def _pictures(harm: Harm, finding: Finding) -> str:
         made = "generated images" if harm.count is None else f"{_of(harm.count, harm.total)} generated images"
         return f"{made} are copies of training images"
     source = _from(harm)
+    if harm.metric == NEAREST:
+        return _nearest("images", harm, finding)
     if harm.count is not None:
         return f"{_of(harm.count, harm.whole)} private images were rebuilt {source}"
     if harm.metric == "misfit" and harm.total is not None:
@@ -195,6 +196,15 @@ def _pictures(harm: Harm, finding: Finding) -> str:
     if harm.faint:
         words = f"images made {source} come closer to the private ones than the attacker's best look-alikes"
     return f"{words}: {', '.join(figures)}" if figures else words
+
+
+def _nearest(things: str, harm: Harm, finding: Finding) -> str:
+    """How many of what was made are nearest to a record of their sender, and how many of what stands for them."""
+    near = f"{_of(harm.count, harm.total)} {things} made {_from(harm)} are nearer to a record of their sender"
+    theirs = finding.baseline.get(NEAREST)
+    if theirs is None or theirs.value is None or harm.total is None:
+        return f"{near} than to any other"
+    return f"{near} than to any other, against {round(theirs.value * harm.total):,} of the attacker's look-alikes"
 
 
 def _selected(harm: Harm, finding: Finding) -> str:
@@ -226,10 +236,17 @@ def _named(harm: Harm, _finding: Finding) -> str:
     return f"an attacker names {who} that took part"
 
 
-def _members(harm: Harm, _finding: Finding) -> str:
+def _members(harm: Harm, finding: Finding) -> str:
     if harm.of == "training_record":
         return "training images can be told from images that the generator never saw"
-    words = f"an attacker tells which {_THINGS[harm.of]} took part better than by chance"
+    if harm.metric == NEAREST:
+        return _nearest("vectors", harm, finding)
+    knows = " who knows all other records" if finding.source == _INFORMED else ""
+    knows = " with a list that holds everybody" if of_full_list(finding) else knows
+    if harm.of == "worst_neighbours":
+        words = f"whether the worst record that there may be took part could be told by an attacker{knows}"
+    else:
+        words = f"an attacker{knows} tells which {_THINGS[harm.of]} took part better than by chance"
     if harm.metric in _MOST_EXPOSED:
         return f"{words} ({_told(harm)})"
     if harm.value is not None and harm.metric:
@@ -254,13 +271,16 @@ def _attributes(harm: Harm, _finding: Finding) -> str:
         points = short(100 * harm.value)
         return f"an attribute of single records is guessed {points} points more often {_from(harm)}"
     whose = f"{_of(harm.count, harm.total, alone='single')} {_THINGS[harm.of]}"
+    if harm.of == "sum":
+        whose = _THINGS[harm.of]
     return f"labels or attributes of {whose} follow {_from(harm)}"
 
 
 def _counts(harm: Harm, _finding: Finding) -> str:
     if harm.mechanism in _FAULTS:
         return _FAULTS[harm.mechanism]
-    return f"how many records a client holds follows {_from(harm)}"
+    who = "all clients together hold" if harm.of == "sum" else "a client holds"
+    return f"how many records {who} follows {_from(harm)}"
 
 
 def _from(harm: Harm) -> str:
@@ -281,7 +301,7 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     source = source_words(finding.source)
     source += "," if ", " in source else ""
     give = "gives" if source.startswith(_SINGULAR) else "give"
-    words = f"we cannot say yet whether {source} {give} away {_sought(finding)}: "
+    words = f"{UNCLEAR} {source} {give} away {_sought(finding)}: "
     beside = obstacle.kind == "control_missed" and worked(finding)
     words += _BESIDE if beside else _OBSTACLES[obstacle.kind]
     if obstacle.key:
@@ -298,7 +318,7 @@ def _sought(finding: Finding) -> str:
     own = facts is not None and [BY_THREAT[each] for each in facts.threats] == ["attributes"]
     if own and finding.selection:
         return f"the attribute {finding.selection}"
-    return _SOUGHT[kind_sought(finding)]
+    return NAMED[kind_sought(finding)].sought
 
 
 def silent_clause(findings: Sequence[Finding], asked: Epsilon | None = None, where: str = "") -> str:

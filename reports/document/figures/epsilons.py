@@ -25,7 +25,7 @@ from fedassay.reports.document.figures.svg import (
     text,
 )
 from fedassay.reports.words.allowed import KAPPA
-from fedassay.reports.words.claims import refuted
+from fedassay.reports.words.claims import ledger_stands
 from fedassay.reports.words.groups import (
     GROUP_KEYS,
     KIND_KEYS,
@@ -153,8 +153,8 @@ def _height(panels: Sequence[tuple[str, list[Walls]]], row: float) -> float:
 
 def _walls(group: Group) -> Walls:
     claimed = largest(cell.claimed for cell in group.cells)
-    # What a disproved claim adds up to bounds nothing, and no ceiling follows from it.
-    stands = not any(refuted(cell) for cell in group.cells)
+    # A ledger that does not hold bounds nothing, and no ceiling follows from it.
+    stands = all(map(ledger_stands, group.cells))
     return Walls(
         group,
         claimed if claimed is not None and claimed.finite else None,

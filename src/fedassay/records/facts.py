@@ -12,8 +12,23 @@ from pydantic import Field, model_validator
 
 from fedassay.support.types import Extended, Finite, Frozen
 
-Thing = Literal["record", "person", "client", "message", "canary", "training_record", "class", "release"]
-"""What a number can be a count or a share of."""
+Thing = Literal[
+    "record",
+    "person",
+    "client",
+    "message",
+    "canary",
+    "training_record",
+    "class",
+    "release",
+    "sum",
+    "worst_neighbours",
+]
+"""What a number can be a count or a share of.
+
+`sum`: all clients together, of whom a sum alone is seen. `worst_neighbours`: an artificial pair of neighbours,
+no record of the run.
+"""
 
 HarmKind = Literal["pictures", "exact", "named", "members", "attributes", "counts"]
 """What a release can give away, the worst first.
@@ -37,6 +52,9 @@ show nothing that a person would recognise.
 
 MEANS: frozenset[HarmKind] = frozenset({"pictures", "exact"})
 """Harms whose figure is a mean over those that were counted; that of the others is one over runs or pairs."""
+
+NEAREST = "identified"
+"""The metric of what is nearest to a record of its sender, of which nobody knows the record: it is no name."""
 
 
 class Harm(Frozen):
@@ -84,17 +102,23 @@ class Harm(Frozen):
     @property
     def faint(self) -> bool:
         """Whether images come closer than the attacker's own, and are too unlike the private ones to be known."""
+        if self.kind == "pictures" and self.metric == NEAREST:
+            return True
         if self.kind != "pictures" or self.count is not None or self.value is None:
             return False
         return self.value < RECOGNISABLE.get(self.metric, -float("inf"))
 
 
 def rank(harm: Harm) -> tuple[float, float]:
-    """Sorts harms, the worst first: by kind, then by share, the larger first; faint images after the named."""
+    """Sorts harms, the worst first: by kind, then by share, the larger first.
+
+    Faint images come after the named, and an artificial worst pair after what was told of records of the run.
+    """
     share = harm.share
     if share is None and harm.count is not None and harm.whole:
         share = harm.count / harm.whole
-    place = HARMS.index("named") + 0.5 if harm.faint else HARMS.index(harm.kind)
+    place = HARMS.index("named") + 0.5 if harm.faint else float(HARMS.index(harm.kind))
+    place += 0.5 * (harm.of == "worst_neighbours")
     return place, -(share or 0.0)
 
 
