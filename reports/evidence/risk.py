@@ -33,10 +33,10 @@ _HARM: dict[HarmKind, Level] = {
 }
 
 SCALE = (
-    "Severe: images are rebuilt, records follow exactly, or persons are named. Serious: it shows who is likely to "
-    "have taken part, or attributes. Limited: counts, or what could be told of an artificial worst record, and was "
-    "told of none. A severe harm counts as serious where the attack needs the very records that it asks about, or "
-    "where images only come closer than look-alikes."
+    "Severe: images are rebuilt, records follow exactly, or persons are named. Serious: it shows who is likely "
+    "to have taken part, or attributes. Limited: counts, or what could be told of an artificial worst record, "
+    "and was told of none. A severe harm counts as serious where the attack needs the records that it asks "
+    "about, or where images only come closer than look-alikes."
 )
 
 _WHO = {

@@ -78,7 +78,12 @@ def test_images_that_name_records_are_a_leak_where_nothing_is_claimed() -> None:
     judged = named.result(silence(), 0.4)
     assert judged.test.rejects
     assert judged.harm is not None
-    assert (judged.harm.kind, judged.harm.count, judged.harm.total) == ("named", 30, 30)
+    assert (judged.harm.kind, judged.harm.metric, judged.harm.count, judged.harm.total) == (
+        "pictures",
+        "identified",
+        30,
+        30,
+    )
     figures, own = named.metrics(seen)
     assert figures["identified"].value == 1
     assert own["identified"].value is not None
