@@ -19,7 +19,7 @@ briefly, or on images that are too different. The audit's positive control says 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, ClassVar, Literal
@@ -89,8 +89,6 @@ class FeatureDiffusion(Parameters):
         cost=_seconds,
         stronger="preset",
     )
-    formerly: ClassVar[Mapping[str, str]] = {"limit": "max_vectors"}
-
     preset: Literal["quick", "tiny", "small", "paper_short", "paper"] = "tiny"
     """Size and training of the model: `quick` for 8x8 in seconds, `tiny` for 8x8 to 28x28 on 2 cores, `paper` for
     a GPU, `paper_short` the same network trained for a twentieth of the steps."""

@@ -14,7 +14,7 @@ features of single records, says how much this backbone gives away at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -60,8 +60,6 @@ class FeatureInversion(Parameters):
         cost=_seconds,
         stronger="preset",
     )
-    formerly: ClassVar[Mapping[str, str]] = {"limit": "max_vectors"}
-
     family: Family = "spectrum"
     """What images are made of: `spectrum`, `pixels` (with total variation) or `deep_image_prior`."""
     preset: Literal["tiny", "small", "paper"] = "tiny"

@@ -63,8 +63,6 @@ class FewRecords(Parameters):
         ),
         cost=_seconds,
     )
-    formerly: ClassVar[Mapping[str, str]] = {"limit": "max_components"}
-
     most: int = Field(default=8, ge=2, le=8)
     """Largest number of records of a component that is tried."""
     starts: int = Field(default=8, ge=2)

@@ -24,7 +24,7 @@ says what it finds at this size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -74,8 +74,6 @@ class GradientInversion(Parameters):
         cost=_seconds,
         stronger="preset",
     )
-    formerly: ClassVar[Mapping[str, str]] = {"limit": "max_images"}
-
     preset: Literal["tiny", "small", "paper"] = "tiny"
     """150, 600 or 3,000 steps of every descent."""
     rounds: int = Field(default=40, ge=1)

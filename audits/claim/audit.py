@@ -25,7 +25,6 @@ How these become a verdict: `fedassay.audits.claim.judging`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -65,8 +64,6 @@ class DpClaimAudit(Parameters):
     """Does a claim of differential privacy hold: claimed, accounted and observed epsilon."""
 
     facts: ClassVar[AuditFacts] = DP_CLAIM
-    formerly: ClassVar[Mapping[str, str]] = {"reruns": "mechanism_trials", "runs": "method_runs"}
-
     mode: Literal["mechanism", "rerun", "auto"] = "mechanism"
     """What is run again: the statistics that the method names, the whole method, or these where there are none
     of those."""

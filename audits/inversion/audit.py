@@ -13,7 +13,7 @@ of the same clients are held against the records, too: what is no closer than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -101,8 +101,6 @@ class InversionAudit(Parameters):
     """Whether images inverted from messages are closer to the records behind them than to fresh ones."""
 
     facts: ClassVar[AuditFacts] = INVERSION
-    formerly: ClassVar[Mapping[str, str]] = {"draws": "permutations"}
-
     control_records: int = Field(default=32, ge=8)
     """Records of each control; the attack's own limit (`max_vectors` or `max_images`) applies to both together."""
     fresh_records: int = Field(default=1000, ge=20)

@@ -139,8 +139,6 @@ class MembershipAudit(Parameters):
     """Are members told from others, and better than the claim of privacy allows."""
 
     facts: ClassVar[AuditFacts] = MEMBERSHIP
-    formerly: ClassVar[Mapping[str, str]] = {"clients_hold": "client_tests"}
-
     trials: int = Field(default=30, ge=0)
     """Trials of the informed adversary against exact releases, three runs of the method each; 0: not tried."""
     releases: int = Field(default=4000, ge=0)

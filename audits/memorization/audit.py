@@ -20,7 +20,7 @@ sampling, or of reading the weights, would find.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -83,12 +83,6 @@ class MemorizationAudit(Parameters):
     """Whether generators that clients send give back training images: adaptive distance, held-out records."""
 
     facts: ClassVar[AuditFacts] = MEMORIZATION
-    formerly: ClassVar[Mapping[str, str]] = {
-        "factor": "samples_per_record",
-        "closest": "pictures",
-        "draws": "permutations",
-    }
-
     samples_per_record: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     """Generated images for each training record; 5 in the paper."""
     neighbours: int = Field(default=50, ge=2)

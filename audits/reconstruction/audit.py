@@ -95,8 +95,6 @@ class ReconstructionAudit(Parameters):
     """Whether reconstructed images come closer to the private ones than what needs no generator."""
 
     facts: ClassVar[AuditFacts] = RECONSTRUCTION
-    formerly: ClassVar[Mapping[str, str]] = {"draws": "permutations"}
-
     near_duplicates: float = Field(default=0.1, ge=0, lt=1)
     """Share of the private images dropped beforehand: those most similar (SSIM) to an attacker image."""
     top: float = Field(default=0.01, gt=0, le=1)

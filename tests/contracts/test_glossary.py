@@ -12,7 +12,7 @@ from fedassay.reports.document.finding_tables import controls_table, findings_ta
 ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 TERMS = re.findall(r"^\| ([^|]+?) \| ", GLOSSARY, re.MULTILINE)
-OLD_RECORD = ROOT / "tests" / "records" / "schema1" / "run"
+RECORD = ROOT / "docs" / "gallery" / "photographs"
 
 
 def test_every_term_is_explained_once() -> None:
@@ -31,7 +31,7 @@ def test_words_that_columns_name_are_explained() -> None:
     assert {"source", "selection", "verdict", "control, positive", "control, negative", "limit of detection"} <= {
         *TERMS
     }
-    record = load_record(OLD_RECORD)
+    record = load_record(RECORD)
     found = [(cell, finding) for cell in record.cells for finding in cell.findings]
     for table in (controls_table(record), findings_table(record, "findings", "Findings", found)):
         hints = {column.key: column.hint for column in table.columns}

@@ -24,8 +24,8 @@ from fedassay.records.record import RunRecord, load_record
 from fedassay.reports import write_report
 from fedassay.reports.document.compare import write_comparison
 
-OLD = Path(__file__).parents[1] / "records" / "schema1" / "run"
-KINDS = ("report", "compare", "old", "thin")
+OTHER = Path(__file__).parents[2] / "docs" / "gallery" / "clinic"
+KINDS = ("report", "compare", "other", "thin")
 FOLDS = "document.querySelectorAll('details').forEach(fold => { fold.open = true; })"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 RULES = """
@@ -79,14 +79,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pages(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A sweep with all that a page can hold, a comparison, the page of an old record, one with hardly anything."""
+    """A sweep with all that a page can hold, a comparison, the page of another run, one with hardly anything."""
     folder = tmp_path_factory.mktemp("pages")
-    old = load_record(OLD)
+    other = load_record(OTHER)
     thin = RunRecord(plan={"name": "thin"}, environment={}, cells=())
     return {
         "report": write_report(record, run, "html", folder / "report.html"),
-        "compare": write_comparison([(run, record), (run, old)], folder / "compare.html"),
-        "old": write_report(old, folder, "html", folder / "old.html"),
+        "compare": write_comparison([(run, record), (run, other)], folder / "compare.html"),
+        "other": write_report(other, folder, "html", folder / "other.html"),
         "thin": write_report(thin, folder, "html", folder / "thin.html"),
     }
 

@@ -201,15 +201,6 @@ class MethodInput:
         """
         return NoiseMechanism(self.noise, Key(sender, number, name))
 
-    def door(self, sender: str, number: int, name: str) -> NoiseMechanism:
-        """The name that `mechanism` had before, for methods of other packages."""
-        return self.mechanism(sender, number, name)
-
-    @property
-    def coins(self) -> Seeds:
-        """The name that `hidden_randomness` had before, for methods of other packages."""
-        return self.hidden_randomness
-
 
 class Model(Protocol):
     """A trained global model."""

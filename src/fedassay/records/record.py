@@ -21,7 +21,7 @@ from fedassay.support.types import Extended, Finite, Frozen
 from fedassay.support.validation import explain
 
 SCHEMA = 3
-"""Version of record.json; older versions still load, newer ones are refused."""
+"""Version of record.json; others are refused."""
 
 FILE = "record.json"
 
@@ -160,9 +160,9 @@ class Limit(Frozen):
             everybody. None where no such leak was tried.
         shift_metric: What the shift is measured in.
         words: What it means, in one clause.
-        of: What the limit counts or is a share of; None in records of schema 2, which do not say.
+        of: What the limit counts or is a share of; None where nobody says.
         scope: `run`: it is about the records of this run. `population`: a bound on a rate among further ones.
-        planted: The mechanism whose leak was planted to measure it, an identifier; empty in older records.
+        planted: The mechanism whose leak was planted to measure it, an identifier; empty where nothing was.
     """
 
     metric: str
@@ -218,10 +218,10 @@ class Finding(Frozen):
         series: Data behind figures, by name.
         limit: The smallest leak that this run would have found; None where none was computed.
         tape: The answers of the run's tape, on their way to `CellRecord.tape`, where they are written.
-        harm: What was taken, where a leak was found; None elsewhere, and in records of schema 2.
+        harm: What was taken, where a leak was found; None elsewhere.
         test: The test behind the verdict; None where none was made.
         all_controls: Every control that was run, each with its role.
-        rule: Name of the rule that decided; empty in records of schema 2.
+        rule: Name of the rule that decided; empty where none did.
         obstacle: Why nothing could be said; None where something was.
         remedy: What would change that; None where nothing is known to.
         reading: Whether the kinds of the fields that were attacked are the declared ones or were inferred.
@@ -290,10 +290,9 @@ class CellPrivacy(Frozen):
 class CellRecord(Frozen):
     """Everything measured on one method entry at one epsilon, delta and seed.
 
-    Since schema 2 it holds `tape`, the answers to the questions about what left (empty where none was asked);
-    `unit`, whose privacy it speaks of; and `coverage`, which is empty where nobody computed it. `key` names its
-    files in the run folder, `basis` is what it stands on, and `released` what its ledger adds up; older records
-    lack these.
+    `tape` holds the answers to the questions about what left (empty where none was asked), `unit` whose privacy it
+    speaks of, and `coverage` is empty where nothing computed it. `key` names its files in the run folder, `basis` is
+    what it stands on, and `released` what its ledger adds up.
     """
 
     method: str
@@ -484,7 +483,7 @@ def load_record(run: Path) -> RunRecord:
     """Read the record of a run folder, or a record.json itself.
 
     Raises:
-        DataError: Missing, truncated, hand-edited out of shape, or of a newer schema.
+        DataError: Missing, truncated, hand-edited out of shape, or of another schema.
     """
     path, named = (run / FILE, False) if os.path.isdir(run) else (run, True)
     if not os.path.lexists(path):
@@ -496,16 +495,16 @@ def load_record(run: Path) -> RunRecord:
         record = RunRecord.model_validate_json(content)
     except ValidationError as error:
         version = _version(content)
-        if version is not None and version > SCHEMA:
-            raise _newer(path, version) from None
+        if version is not None and version != SCHEMA:
+            raise _other(path, version) from None
         raise DataError(explain(error, RunRecord, str(path), whole="not a record")) from None
-    if record.schema_ > SCHEMA:
-        raise _newer(path, record.schema_)
+    if record.schema_ != SCHEMA:
+        raise _other(path, record.schema_)
     return record
 
 
-def _newer(path: Path, version: int) -> DataError:
-    return DataError(f"{path}: schema {version} is newer than {SCHEMA}, the newest this fedassay reads")
+def _other(path: Path, version: int) -> DataError:
+    return DataError(f"{path}: holds schema {version}; allowed: {SCHEMA}, which this fedassay writes")
 
 
 def _version(content: bytes) -> int | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,6 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    model_validator,
 )
 
 from fedassay.support import limits
@@ -67,26 +65,3 @@ class Parameters(Frozen):
     """
 
     model_config = ConfigDict(use_attribute_docstrings=True, str_max_length=limits.NAME_LENGTH)
-
-    formerly: ClassVar[Mapping[str, str]] = {}
-    """Today's name of each key that was renamed, by the old name, which older plans and records go on using."""
-
-    @classmethod
-    def with_new_names(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The given keys, each under its name of today.
-
-        Raises:
-            ValueError: A key is given under its old name and its new one.
-        """
-        found: dict[str, Any] = {}
-        for name, value in given.items():
-            new = cls.formerly.get(name, name)
-            if new != name and new in given:
-                raise ValueError(f"`{name}` is the old name of `{new}`, and both are given; allowed: one of them")
-            found[new] = value
-        return found
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old_names(cls, given: Any) -> Any:
-        return cls.with_new_names(given) if cls.formerly and isinstance(given, Mapping) else given
