@@ -290,9 +290,9 @@ class CellPrivacy(Frozen):
 class CellRecord(Frozen):
     """Everything measured on one method entry at one epsilon, delta and seed.
 
-    `tape` holds the answers to the questions about what left (empty where none was asked), `unit` whose privacy it
-    speaks of, and `coverage` is empty where nothing computed it. `key` names its files in the run folder, `basis` is
-    what it stands on, and `released` what its ledger adds up.
+    `tape` holds the answers to the questions about what left (empty where none was asked), and `unit` whose
+    privacy it speaks of. `coverage` is empty where nothing computed it. `key` names its files in the run folder,
+    `basis` is what it stands on, and `released` what its ledger adds up.
     """
 
     method: str
