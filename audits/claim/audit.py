@@ -13,7 +13,8 @@ Two ways to observe. `mechanism`: the noised statistics that the method names ar
 the neighbours that are worst for them (`fedassay.privacy.reruns`); where they depend on a network trained on
 the records, such neighbours are searched for (`fedassay.audits.claim.retraining`). `rerun`: the whole method
 runs again and again on real neighbouring clients (`fedassay.audits.claim.reruns`); slower and weaker, but it
-needs nothing from the method and sees what no analysis of its statistics does.
+needs nothing from the method and sees what no analysis of its statistics does. For a method that names no
+statistic, neighbours are searched for (`fedassay.audits.claim.tape.farthest`).
 
 With `sequential` releases are drawn until the claim is refuted (`fedassay.audits.claim.sequential`).
 
@@ -39,7 +40,8 @@ from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.seen_steps import FEWEST, observe_steps, steps_on
 from fedassay.audits.claim.sequential import SequentialSettings, observe_until_refuted
-from fedassay.audits.claim.tape.questions import ask
+from fedassay.audits.claim.tape.farthest import PAIRS
+from fedassay.audits.claim.tape.questions import ask, searched
 from fedassay.audits.claim.tape.sensitivity import LEAST_REPLAYS
 from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.evidence import Figures, Subject
@@ -83,6 +85,10 @@ class DpClaimAudit(Parameters):
     """`mechanism`: records with orthogonal gradients, each in or out by a fair coin, that the declared DP-SGD
     steps are taken on, every step seen, where these give more away than any named statistic; 0: none."""
 
+    neighbours: int = Field(default=PAIRS, ge=0, le=10_000)
+    """Pairs of neighbours of every client that are searched for the worst, in two replays each, where the method
+    names none or what it noises is no sum over records; 0: none."""
+
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding: the three numbers and the verdict."""
         claim = context.outcome.transcript.claim
@@ -98,7 +104,7 @@ class DpClaimAudit(Parameters):
             why = str(error)
         training = training_facts(context.tape, context.outcome.transcript)
         fallen = refuted(claim, accounted, observation, context.num_tests)
-        asked = ask(claim, accounted, context, self.replays, refuted=fallen)
+        asked = ask(claim, accounted, context, self.replays, pairs=self.neighbours, refuted=fallen)
         return [
             conclude_claim(
                 Subject("dp_claim", source=None if observation is None else observation.about),
@@ -120,15 +126,17 @@ class DpClaimAudit(Parameters):
         mechanisms = context.outcome.mechanisms
         named = bool(mechanisms or context.outcome.retrained)
         steps = steps_on(context.tape, claim) if self.canaries and self.mode != "rerun" else None
-        if self.mode == "mechanism" and not named and steps is None:
+        candidates = [Found(name, experiment, ()) for name, experiment in mechanisms.items()]
+        if self.mode == "mechanism" and not named and steps is None and accounted.total.finite:
+            candidates = self._searched(claim, context)
+        if self.mode == "mechanism" and not named and steps is None and not candidates:
             raise NotRunError(
                 "the method names no noised statistic that could be released again by itself; dp_claim's "
                 "mode: rerun runs the whole method again"
             )
         seeds = context.seeds.child("dp_claim")
-        if self.mode == "rerun" or (not named and steps is None):
+        if self.mode == "rerun" or (not candidates and not named and steps is None):
             return observe_reruns(context, claim, runs=self.method_runs, seeds=seeds)
-        candidates = [Found(name, experiment, ()) for name, experiment in mechanisms.items()]
         if context.outcome.retrained:
             candidates.append(worst_retraining(context, claim.adjacency))
         # The mechanism with the largest exact mu is chosen before any draw, so the choice costs no confidence.
@@ -159,6 +167,19 @@ class DpClaimAudit(Parameters):
                 seeds=seeds,
             )
         return replace(worst.add_to(observation), remark=_reach(worst, claim, accounted))
+
+    def _searched(self, claim: PrivacyClaim, context: AuditContext) -> list[Found]:
+        """The worst neighbours that a search finds for a method that names none."""
+        if not self.neighbours or not context.tape.draws:
+            return []
+        found = searched(context, claim, self.neighbours)
+        if found.experiment is None:
+            return []
+        says = (
+            f"the worst of {found.tried:,} neighbours that were tried, by what goes into the noise of the run; "
+            "this noise is drawn anew as it is declared",
+        )
+        return [Found(found.words, found.experiment, says)]
 
 
 def _reach(attacked: Found, claim: PrivacyClaim, accounted: Accounted) -> str:

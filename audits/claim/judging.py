@@ -6,7 +6,9 @@
   failed (`fedassay.audits.claim.tape`).
 - `unsupported`: what leaves adds up to more than is claimed, or an attack shows more than what is declared
   adds up to, or a question could not be asked.
-- `sound`: neither, and the three questions passed.
+- `not_refuted`: neither, and the three questions passed, but how far a record can move what is sent is known for
+  the neighbours that were tried alone (`fedassay.audits.claim.tape.worst_case`).
+- `sound`: the worst case is known as well.
 
 The Gaussian-DP estimate rests on normal scores, which is tested but not known. Where the ledger supports a
 claim, an estimate above both is a contradiction, and the claim falls. Where the ledger rejects the claim
@@ -61,16 +63,19 @@ def ground_of(
     if observation is None:
         if exceeds_claim(accounted, claim):
             return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}")
-        verdict: Literal["sound", "unsupported", "unsound"] = "sound"
+        verdict: Literal["sound", "not_refuted", "unsupported", "unsound"] = "sound"
         reason = f"{ledger}; this rests on the ledger and the run's tape, no attack tested it: {why}"
     else:
         verdict, reason = _observed(claim, accounted, observation, ledger, context.num_tests)
-    if verdict == "sound" and asked.open is not None:
-        return TapeVerdict(asked.open.verdict, f"{asked.open.reason}; {reason}", *controls)
+    left = asked.open if verdict == "sound" else None
+    if left is not None and left.verdict != "not_refuted":
+        return TapeVerdict(left.verdict, f"{left.reason}; {reason}", *controls)
     if verdict == "sound":
         reason = f"{reason}; {asked.passed}{_secrecy(context)}"
+    if left is not None:
+        verdict, reason = "not_refuted", f"{left.reason}; {reason}"
     if observation is None:
-        return LedgerVerdict("sound", reason)
+        return LedgerVerdict("sound" if left is None else "not_refuted", reason)
     return RunsVerdict(verdict, reason, ledger, *controls_of(observation))
 
 
@@ -101,7 +106,7 @@ def _secrecy(context: AuditContext) -> str:
 
 def _observed(
     claim: PrivacyClaim, accounted: Accounted, observation: Observation, ledger: str, tests: int
-) -> tuple[Literal["sound", "unsupported", "unsound"], str]:
+) -> tuple[Literal["sound", "not_refuted", "unsupported", "unsound"], str]:
     """What measured runs say where both controls hold."""
     bounds, shown = observation.bounds, _shown(observation)
     level = f"at confidence 1 - 0.05/{tests}"

@@ -86,8 +86,9 @@ def _ground(
     if left:
         return TapeVerdict("inconclusive", f"{ledger}; {'; '.join(left)}")
     shown = "; ".join(field.words for field in measured)
+    # Messages show the noise that was drawn, never what another record would have put into it.
     return LedgerVerdict(
-        "sound",
+        "not_refuted",
         f"{ledger}; {shown}; that {UNIT_WORDS[claim.unit]} moves no more than the declared sensitivity was not "
         "tested",
     )

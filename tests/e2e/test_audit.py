@@ -227,7 +227,7 @@ def test_noise_that_is_not_there_breaks_claim_and_policy(
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict", "code"), [(1.0, "sound", 0), (0.5, "unsound", 1), (3.0, "inconclusive", 2)]
+    ("share", "verdict", "code"), [(1.0, "not_refuted", 0), (0.5, "unsound", 1), (3.0, "inconclusive", 2)]
 )
 def test_captures_of_the_same_records_measure_the_noise(
     tmp_path: Path, share: float, verdict: str, code: int

@@ -41,7 +41,7 @@ LIMIT = 120.0
 
 CLAIMS = ("dp_claim", "ledger")
 BAD = ("unsound", "unsupported")
-VERDICTS = ("leak", "no_leak_found", "sound", "unsupported", "unsound", "inconclusive", "not_run")
+VERDICTS = ("leak", "no_leak_found", "sound", "not_refuted", "unsupported", "unsound", "inconclusive", "not_run")
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def verdict_of(record: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
     if record["errors"]:
         return "error", tuple(str(error)[-2000:] for error in record["errors"])
     findings = [item for cell in record["cells"] for item in cell["findings"] if item["audit"] in CLAIMS]
-    for verdict in (*BAD, "inconclusive", "not_run", "sound"):
+    for verdict in (*BAD, "inconclusive", "not_run", "not_refuted", "sound"):
         if any(item["verdict"] == verdict for item in findings):
             alike = BAD if verdict in BAD else (verdict,)
             return verdict, tuple(dict.fromkeys(item["reason"] for item in findings if item["verdict"] in alike))
@@ -255,7 +255,7 @@ def outcome_of(entry: Mutant, verdict: str, reasons: Sequence[str]) -> str:
     """What a verdict is worth for an entry; see `Judged.outcome`."""
     if entry.kind == "attack":
         return verdict
-    if verdict in ("inconclusive", "not_run"):
+    if verdict in ("inconclusive", "not_run", "not_refuted"):
         return "inconclusive"
     if verdict in BAD:
         if entry.kind == "honest":

@@ -8,9 +8,9 @@ from typing import Literal
 
 from fedassay.support.errors import NotRunError, is_of_the_machine
 
-Question = Literal["noise", "sensitivity", "rest"]
+Question = Literal["noise", "sensitivity", "rest", "worst_case"]
 """`noise`: was it added. `sensitivity`: is it what was declared. `rest`: does everything else follow from the
-releases alone."""
+releases alone. `worst_case`: is it known how far any record can move what is sent."""
 
 Status = Literal["passed", "failed", "not_asked", "crashed"]
 
@@ -18,6 +18,7 @@ QUESTIONS: dict[Question, str] = {
     "noise": "whether the noise was added",
     "sensitivity": "whether the sensitivity is what was declared",
     "rest": "whether everything else follows from the releases",
+    "worst_case": "how far a record can move what is sent",
 }
 
 _SHOWN = 3

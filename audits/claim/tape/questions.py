@@ -1,7 +1,8 @@
-"""The three questions to a run with its tape, asked together: without them no claim is `sound`.
+"""The questions to a run with its tape, asked together: without them no claim is `sound`.
 
 A failed question disproves the claim. One that could not be asked leaves it unsupported, one that crashed
-inconclusive. What was asked and passed is no proof: the words say what was tried.
+inconclusive. Where all passed but the worst case is not known, the claim was not refuted and no more. What was
+asked and passed is no proof: the words say what was tried.
 """
 
 from __future__ import annotations
@@ -15,19 +16,25 @@ from fedassay.audits.claim.tape.added import noise_answer
 from fedassay.audits.claim.tape.answers import QUESTIONS, Answer, Attempt, Question
 from fedassay.audits.claim.tape.coverage import Covered, coverage
 from fedassay.audits.claim.tape.exact import exact_answer
+from fedassay.audits.claim.tape.farthest import PAIRS, Farthest, farthest
 from fedassay.audits.claim.tape.follows import Followed, follows
 from fedassay.audits.claim.tape.sensitivity import OF_TRAININGS, REPLAYS, Search
+from fedassay.audits.claim.tape.worst_case import WorstCase
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
+from fedassay.privacy.gaussian import mu_of
 from fedassay.records.record import TapeAnswer
 from fedassay.support.errors import NotRunError
 
 _MANY = 400
 """From so many tests in a run on, cells that send alike share the answers about replays."""
 
-_REPLAYED: tuple[Question, ...] = ("sensitivity", "rest")
+_REPLAYED: tuple[Question, ...] = ("sensitivity", "rest", "worst_case")
 """Questions that the method is run again for."""
+
+_SLACK = 1e-3
+"""Rounding of what is moved."""
 
 _REFUTED = "releases refute the claim, and the ledger does not support it: the run was not replayed"
 
@@ -35,7 +42,7 @@ _REFUTED = "releases refute the claim, and the ledger does not support it: the r
 class Open(NamedTuple):
     """What a claim is while a question has no answer, and why it has none."""
 
-    verdict: Literal["unsupported", "inconclusive"]
+    verdict: Literal["unsupported", "inconclusive", "not_refuted"]
     reason: str
 
 
@@ -71,9 +78,10 @@ class TapeAnswers:
         """What a question that has no answer makes of the claim; None where all passed."""
         if crashed := self.of("crashed"):
             return Open("inconclusive", _words(crashed))
-        if left := self.of("not_asked"):
-            return Open("unsupported", _words(left))
-        return None
+        left = self.of("not_asked")
+        if others := [answer for answer in left if answer.question != "worst_case"]:
+            return Open("unsupported", _words(others))
+        return Open("not_refuted", _words(left)) if left else None
 
     @property
     def passed(self) -> str:
@@ -91,15 +99,17 @@ def ask(
     context: AuditContext,
     replays: int | None = None,
     *,
+    pairs: int = PAIRS,
     refuted: bool = False,
 ) -> TapeAnswers:
-    """Ask the three questions of a cell, once for all of its audits.
+    """Ask the questions of a cell, once for all of its audits.
 
     Args:
         claim: What is claimed.
         accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
         context: Of the run, with its tape.
         replays: On neighbouring records, at most; None: `REPLAYS`, or `OF_TRAININGS` where trainings are private.
+        pairs: Of neighbours that are searched for the worst, where it is not known; 0: none.
         refuted: Whether the claim is refuted without replays: what takes these is not asked then.
     """
     if refuted:
@@ -107,26 +117,39 @@ def ask(
         cells = coverage(context.outcome.transcript, context.tape)
         noise = _safely("noise", lambda: noise_answer(context, cells))
         return TapeAnswers((noise, *(Answer(question, "not_asked", _REFUTED) for question in _REPLAYED)))
-    shared, key = context.io.cache, name_of(context.io.prefix[0], claim, replays)
+    shared, key = context.io.cache, name_of(context.io.prefix[0], claim, replays, pairs)
     kept = shared.get(key)
     if not isinstance(kept, TapeAnswers):
         most = replays or (OF_TRAININGS if context.tape.trainings else REPLAYS)
-        shared[key] = kept = _asked(claim, accounted, context, most)
+        shared[key] = kept = _asked(claim, accounted, context, most, pairs)
     return kept
 
 
-def name_of(cell: str, claim: PrivacyClaim, replays: int | None = None) -> str:
+def name_of(cell: str, claim: PrivacyClaim, replays: int | None = None, pairs: int = PAIRS) -> str:
     """What the answers of a cell are shared under, by how often its run is replayed where a plan says that."""
     asked = "" if replays is None else f"/{replays}"
+    asked += "" if pairs == PAIRS else f"/{pairs} pairs"
     return f"tape of {cell}/{claim.model_dump_json()}{asked}"
 
 
-def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int) -> TapeAnswers:
+def searched(context: AuditContext, claim: PrivacyClaim, pairs: int) -> Farthest:
+    """The worst neighbours of a cell that a search finds, once for all who ask."""
+    shared = context.io.cache
+    key = f"farthest of {name_of(context.io.prefix[0], claim, None, pairs)}"
+    kept = shared.get(key)
+    if not isinstance(kept, Farthest):
+        shared[key] = kept = farthest(context, claim, pairs)
+    return kept
+
+
+def _asked(
+    claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int, pairs: int
+) -> TapeAnswers:
     cells = coverage(context.outcome.transcript, context.tape)
     noise = _safely("noise", lambda: noise_answer(context, cells))
     if not context.tape.draws and not context.tape.trainings:
         return TapeAnswers((noise, *_without_tape(context, accounted, claim)))
-    key = f"{replays} replays of {_signature(context, claim, cells)}"
+    key = f"{replays} replays, {pairs} pairs of {_signature(context, claim, cells)}"
     shared = context.io.cache
     if context.num_tests >= _MANY and isinstance(kept := shared.get(key), tuple):
         return TapeAnswers(
@@ -137,8 +160,29 @@ def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, rep
         noise = Answer("noise", "failed", followed.repeated, noise.field, noise.p)
     search = Search(context, cells, claim.adjacency, accounted.mu, replays, claim.unit)
     sensitivity = _safely("sensitivity", search.answer)
-    shared[key] = (sensitivity, followed.answer)
-    return TapeAnswers((noise, sensitivity, followed.answer))
+    case = WorstCase(context, cells, claim)
+    worst = _safely("worst_case", case.answer)
+    if case.left and pairs and sensitivity.status == followed.answer.status == "passed":
+        sensitivity = _safely("sensitivity", lambda: _farther(context, claim, sensitivity, pairs))
+    shared[key] = (sensitivity, followed.answer, worst)
+    return TapeAnswers((noise, sensitivity, followed.answer, worst))
+
+
+def _farther(context: AuditContext, claim: PrivacyClaim, passed: Answer, pairs: int) -> Answer:
+    """The answer on sensitivity, after a search for the worst neighbours of what is no sum over records."""
+    found, allowed = searched(context, claim, pairs), mu_of(claim.epsilon, claim.delta)
+    if found.mu <= allowed * (1 + _SLACK):
+        words = (
+            f"a search over {found.tried:,} more neighbours moves it by at most {found.mu:.4g} standard "
+            f"deviations of its noise, where the claim allows {allowed:.4g}"
+        )
+        return replace(passed, words=f"{passed.words}; {words}")
+    words = (
+        f"{found.words}: what is sent moves by {found.mu:.4g} standard deviations of its noise, where "
+        f"epsilon {claim.epsilon:g} at delta {claim.delta:g} allows {allowed:.4g}: the declared sensitivity is "
+        "that of other data"
+    )
+    return Answer("sensitivity", "failed", words)
 
 
 def _followed(
@@ -166,7 +210,8 @@ def _without_tape(context: AuditContext, accounted: Accounted, claim: PrivacyCla
         rest = _safely(
             "rest", lambda: exact_answer(context, claim.adjacency, accounted.exact_fields, claim.unit) or rest
         )
-    return (Answer("sensitivity", "not_asked", "no noise was drawn from task.mechanism"), rest)
+    nothing = "no noise was drawn from task.mechanism"
+    return (Answer("sensitivity", "not_asked", nothing), rest, Answer("worst_case", "not_asked", nothing))
 
 
 def _safely(question: Question, asked: Callable[[], Answer]) -> Answer:

@@ -160,7 +160,7 @@ def test_a_claim_that_releases_refute_is_not_replayed(
     assert bool(asked) == (verdict == "sound")
     statuses = {answer.question: answer.status for answer in found.tape}
     left = "passed" if verdict == "sound" else "not_asked"
-    assert statuses == {"noise": "passed", "sensitivity": left, "rest": left}
+    assert statuses == {"noise": "passed", "sensitivity": left, "rest": left, "worst_case": left}
 
 
 def test_an_estimate_that_assumes_a_law_needs_a_margin(judge: Callable[..., Finding]) -> None:

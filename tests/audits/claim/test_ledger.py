@@ -34,7 +34,7 @@ def test_a_claim_that_the_ledger_supports(make_task: MakeTask, make_context: Mak
     assert "rests on the ledger and the run's tape" in finding.reason
     assert "not refuted on" in finding.reason
     assert "the noise follows from the seed 0 and is no secret" in finding.reason
-    assert [answer.status for answer in finding.tape] == ["passed"] * 3
+    assert [answer.status for answer in finding.tape] == ["passed"] * 4
 
 
 def test_a_claim_that_it_does_not(make_task: MakeTask, make_context: MakeContext) -> None:
