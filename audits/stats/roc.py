@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import bdtr, bdtrc, ndtri
+from scipy.special import bdtr, bdtrc, ndtri, stdtrit
 from scipy.stats import rankdata
 
 from fedassay.audits.stats.epsilon_bound import checked_scores
@@ -65,7 +65,10 @@ def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> 
 
     The interval is Newcombe's method 5 ("Confidence intervals for an effect size measure based on the
     Mann-Whitney statistic. Part 2", 2006): the areas whose Hanley-McNeil standard error puts the estimate
-    within z of them. Unlike Wald or DeLong intervals it does not collapse at 0 or 1.
+    within z of them. Unlike Wald or DeLong intervals it does not collapse at 0 or 1. Hanley and McNeil take the
+    scores of members and non-members for alike in spread. Where they are not, the variance of DeLong, DeLong and
+    Clarke-Pearson (1988) is larger, with the t quantile of Brunner and Munzel (2000), whose degrees of freedom
+    are those of unlike sizes and spreads; then Hanley and McNeil's is raised to it by one factor for all areas.
 
     Args:
         scores0: (n0,) scores of non-members.
@@ -74,20 +77,45 @@ def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> 
     """
     zero, one = checked_scores(scores0, "scores0"), checked_scores(scores1, "scores1")
     n0, n1 = len(zero), len(one)
-    ranks = rankdata(np.concatenate([zero, one]))[n0:]
-    area = float((ranks.sum() - n1 * (n1 + 1) / 2) / (n0 * n1))
+    # Shares of the other side's scores below each score, ties half: "placements".
+    ranks = rankdata(np.concatenate([zero, one]))
+    below_zero = (ranks[:n0] - rankdata(zero)) / n1
+    below_one = (ranks[n0:] - rankdata(one)) / n0
+    area = float(below_one.mean())
     z = float(ndtri((1 + confidence) / 2))
     share = (n0 + n1) / 2 - 1
 
-    def excess(theta: float) -> float:
+    def variance(theta: float) -> float:
         factor = 1 + share * ((1 - theta) / (2 - theta) + theta / (1 + theta))
-        return (area - theta) ** 2 - z * z * theta * (1 - theta) * factor / (n0 * n1)
+        return theta * (1 - theta) * factor / (n0 * n1)
+
+    unlike = _brunner_munzel(below_zero, below_one, (1 + confidence) / 2)
+    raised = max(1.0, unlike / (z * z * variance(area))) if 0 < area < 1 else 1.0
+
+    def excess(theta: float) -> float:
+        return (area - theta) ** 2 - raised * z * z * variance(theta)
 
     # The excess is positive at 0 and 1, and negative at the estimate or, where that is an end, next to it.
     inside = min(max(area, 1e-12), 1 - 1e-12)
     low = 0.0 if area <= 0 else float(brentq(excess, 0.0, inside))
     high = 1.0 if area >= 1 else float(brentq(excess, inside, 1.0))
     return Rate(area, low, high, n0 + n1)
+
+
+def _brunner_munzel(below_zero: Floats, below_one: Floats, level: float) -> float:
+    """The squared half-width of Brunner and Munzel's interval of an area, from the placements of both sides.
+
+    0 where a side has one score, or all placements are alike: then it says nothing.
+    """
+    n0, n1 = len(below_zero), len(below_one)
+    if min(n0, n1) < 2:
+        return 0.0
+    own0, own1 = float(below_zero.var(ddof=1)) / n0, float(below_one.var(ddof=1)) / n1
+    total = own0 + own1
+    if total == 0:
+        return 0.0
+    freedom = total**2 / (own0**2 / (n0 - 1) + own1**2 / (n1 - 1))
+    return float(stdtrit(freedom, level)) ** 2 * total
 
 
 def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence: float = 0.95) -> Rate:

@@ -39,6 +39,22 @@ def test_auc_coverage(shift):
     assert 0.92 <= np.mean(hits) <= 1.0
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("n0", "n1", "spread", "shift"),
+    [(90, 30, 3.0, 0.0), (300, 100, 3.0, 0.0), (300, 30, 3.0, 0.0), (60, 60, 3.0, 0.0), (90, 30, 3.0, 2.0)],
+)
+def test_auc_coverage_of_unlike_sizes_and_spreads(n0, n1, spread, shift):
+    """By Hanley and McNeil's variance alone these were .85 to .93."""
+    truth = float(ndtr(shift / math.hypot(1.0, spread)))
+    hits = []
+    for seed in range(500):
+        zero, one = samples([seed, n0, n1], n0, n1, 0.0)
+        rate = auc(zero, spread * one + shift)
+        hits.append(rate.low <= truth <= rate.high)
+    assert np.mean(hits) >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 500)
+
+
 def test_auc_false_alarms_on_noise():
     """As a two-sided 95 % interval: its lower end is above 1/2 in at most 2.5 % of runs, plus sampling."""
     alarms = [auc(*samples(seed, 100, 100, 0.0)).low > 0.5 for seed in range(1000)]
