@@ -7,6 +7,7 @@ it. An old run therefore renders again at any time, with no method, attack or au
 |---|---|---|
 | `html` | `fedassay.reports.document.html` | one self-contained page, the one a reviewer signs from |
 | `md` | `fedassay.reports.document.markdown` | verdicts and key numbers for a pull request |
+| `latex` | `fedassay.reports.document.latex` | methods by epsilon as a table for a paper |
 | `json` | the record itself | |
 | `csv` | `fedassay.reports.document.tables` | a folder: every table and the data behind every figure |
 | `sarif` | `fedassay.reports.gate.sarif` | SARIF 2.1.0, for code-scanning tools |
@@ -31,7 +32,7 @@ from fedassay.support.terminal import is_stream
 if TYPE_CHECKING:
     from fedassay.reports.gate.policy import Policy
 
-Format = Literal["html", "md", "json", "csv", "sarif", "junit", "evidence"]
+Format = Literal["html", "md", "latex", "json", "csv", "sarif", "junit", "evidence"]
 FORMATS: tuple[str, ...] = get_args(Format)
 """The formats that `fedassay report` offers."""
 
@@ -40,6 +41,7 @@ _FOLDERS = ("csv", "evidence")
 DEFAULT_NAMES = {
     "html": "report.html",
     "md": "report.md",
+    "latex": "report.tex",
     "json": "report.json",
     "csv": "tables",
     "sarif": "report.sarif",
@@ -80,6 +82,10 @@ def render(run: Path, record: RunRecord, format: Format, policy: Policy | None =
         from fedassay.reports.document.markdown import markdown
 
         return markdown(record, policy)
+    if format == "latex":
+        from fedassay.reports.document.latex import latex
+
+        return latex(record)
     if format == "json":
         return record.to_json()
     if format == "sarif":

@@ -18,6 +18,9 @@ from fedassay.reports.document.figures.utility import bytes_up
 from fedassay.reports.document.finding_figures import figures_of, series_files
 from fedassay.reports.document.finding_tables import controls_table, every, findings_table, found
 from fedassay.reports.document.matrix import matrix_table
+from fedassay.reports.document.mission.figure import mission_figures
+from fedassay.reports.document.mission.lines import has_images
+from fedassay.reports.document.mission.table import mission_table
 from fedassay.reports.document.privacy_tables import (
     claims_table,
     ledger_table,
@@ -38,6 +41,7 @@ class Contents:
 
     Attributes:
         tables: Every table.
+        mission: The mission's figure, one for every axis of epsilon.
         epsilons: The epsilon plot, where there is anything to draw.
         utility: The figures of section 3.
         attacks: The figures of each audit, by its name.
@@ -45,6 +49,7 @@ class Contents:
     """
 
     tables: tuple[Table, ...]
+    mission: tuple[Figure, ...]
     epsilons: Figure | None
     utility: tuple[Figure, ...]
     attacks: Mapping[str, tuple[Figure, ...]]
@@ -54,7 +59,12 @@ class Contents:
     def figures(self) -> tuple[Figure, ...]:
         """Every figure."""
         head = () if self.epsilons is None else (self.epsilons,)
-        return (*head, *self.utility, *(figure for figures in self.attacks.values() for figure in figures))
+        return (
+            *self.mission,
+            *head,
+            *self.utility,
+            *(figure for figures in self.attacks.values() for figure in figures),
+        )
 
     def table(self, name: str) -> Table | None:
         """The table of that name, where the run has one."""
@@ -80,7 +90,13 @@ class Contents:
 
 def contents(record: RunRecord) -> Contents:
     """Everything that the report of a run says."""
-    tables = [verdicts_table(record), matrix_table(record), claims_table(record), utility_table(record)]
+    tables = [
+        *([mission_table(record)] if has_images(record) else []),
+        verdicts_table(record),
+        matrix_table(record),
+        claims_table(record),
+        utility_table(record),
+    ]
     images = image_audit()
     for audit, caption in ((images, title_of(images)), *section_five(record)):
         findings = found(record, [audit])
@@ -108,6 +124,7 @@ def contents(record: RunRecord) -> Contents:
         tables=tuple(
             replace(t, name=name) for t, name in zip(tables, distinct([t.name for t in tables]), strict=True)
         ),
+        mission=mission_figures(record),
         epsilons=epsilons(record),
         utility=tuple(figure for figure in drawn if figure is not None),
         attacks={

@@ -8,7 +8,7 @@ from fedassay.records.record import CellRecord, Finding, Metric, NegativeControl
 from fedassay.reports.document.audits import shows_images
 from fedassay.reports.document.tables import Column, Name, Row, Ruling, Table, Value
 from fedassay.reports.words.groups import Group, in_order, several_deltas, several_seeds
-from fedassay.reports.words.metrics import hint, ordered, title
+from fedassay.reports.words.metrics import hint, ordered, title_in
 from fedassay.reports.words.sentences import source_words
 from fedassay.reports.words.summary import attacks_on, selection_words
 from fedassay.support.epsilon import Epsilon
@@ -99,7 +99,7 @@ def findings_table(
         Column("verdict", "Verdict", "verdict"),
         # Where every source has figures of its own, the words say more than a row of dashes: they come first.
         Column("reason", "In words", hidden=in_numbers),
-        *(Column(key, title(key), "metric", hint(key)) for key in names),
+        *(Column(key, title_in(record, key), "metric", hint(key)) for key in names),
         Column("limit", "Smallest leak", "metric", _LIMIT_HINT, hidden=all(f.limit is None for _, f in findings)),
         Column("limit_metric", "Its metric", hidden=True),
         Column("n", "n", "count", "Observations behind every figure of the row.", page_only=True),

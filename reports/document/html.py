@@ -23,6 +23,8 @@ from fedassay.reports.document.digest import digest
 from fedassay.reports.document.figures.epsilons import epsilons
 from fedassay.reports.document.finding_figures import folded_of
 from fedassay.reports.document.finding_tables import controls_sentence
+from fedassay.reports.document.mission.shown import shown
+from fedassay.reports.document.mission.strips import strips
 from fedassay.reports.document.pictures import galleries, headline_picture
 from fedassay.reports.document.plan_notes import (
     absent,
@@ -87,6 +89,8 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         policy=checklist(found.decision),
         capital=capital,
         check_command=check_command,
+        mission=shown(record),
+        strips=strips(run, record),
         picture=headline_picture(run, record),
         claims=epsilons(record, [option.group for option in found.decision.options][:_ROWS], "claims"),
         grounds=grounds(record),

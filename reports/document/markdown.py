@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from fedassay.records.record import Metric, RunRecord
 from fedassay.reports.answer.answer import Answer, answer
 from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.decision.decision import Decision
 from fedassay.reports.decision.words import grounds
+from fedassay.reports.document.escaping import escaped
 from fedassay.reports.document.finding_tables import controls_sentence
 from fedassay.reports.document.leakage import MEASURES
+from fedassay.reports.document.mission.shown import shown
+from fedassay.reports.document.mission.text import mission_markdown
 from fedassay.reports.document.plan_notes import facts, name_of, rerun
 from fedassay.reports.document.privacy_tables import utility_table
 from fedassay.reports.document.tables import as_metric
@@ -33,24 +34,14 @@ def markdown(record: RunRecord, policy: Policy | None = None) -> str:
             f"- {escaped(error.cell)}, {escaped(error.stage)}: {escaped(error.message)}" for error in record.errors
         ]
         parts.append("**Parts of the run failed:**\n\n" + "\n".join(items))
+    if (mission := shown(record)) is not None:
+        parts.append(mission_markdown(mission))
     parts += [_policy(found), _verdicts(record), _numbers(record), escaped(controls_sentence(record))]
     about = "\n".join(f"- {name}: {escaped(value)}" for name, value in facts(record))
     parts.append(
         f"<details><summary>About this run</summary>\n\n{about}\n\n```sh\n{rerun(record)}\n```\n\n</details>"
     )
     return plain_lines("\n\n".join(part for part in parts if part) + "\n")
-
-
-# What GitHub and others make a link, a mention or a reference of, though no markup says so. They look at the text
-# that is left when the markup is gone, so that a backslash does not stop them; a code span does.
-_LINKS = r"(?:@|\#(?=\d)|GH-(?=\d)|www\.|\w{0,12}:?//|(?:mailto|xmpp):)+"
-_MARKUP = r"[\\`*_{}\[\]<>|\#~$&] | ^[-+=] | (?<=\d)[.)](?=\s|$)"
-_SPECIAL = re.compile(f"(?P<links>{_LINKS}) | {_MARKUP}", re.VERBOSE | re.IGNORECASE)
-
-
-def escaped(words: str) -> str:
-    """Text that Markdown prints as it is, on one line, also inside a table; nothing in it becomes a link."""
-    return _SPECIAL.sub(lambda m: f"`{m[0]}`" if m["links"] else f"\\{m[0]}", " ".join(words.split()))
 
 
 def _answer(record: RunRecord, found: Answer) -> str:

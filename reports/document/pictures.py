@@ -29,7 +29,7 @@ from fedassay.support.text import cut
 _FEW = 4
 """Columns of the picture on the first screen."""
 
-_LEADING = ("private image", "attacker's image", "reconstruction")
+LEADING = ("private image", "attacker's image", "reconstruction")
 """Rows of that picture."""
 
 _SHORT = {"psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "relative_error": "error", "score": "score"}
@@ -119,7 +119,7 @@ def headline_picture(run: Path, record: RunRecord) -> Gallery | None:
 
 def _leading(shown: Gallery) -> Gallery:
     """The rows that a reader needs first; all of them where a grid names its rows otherwise."""
-    kept = [at for at, row in enumerate(shown.rows) if row in _LEADING]
+    kept = [at for at, row in enumerate(shown.rows) if row in LEADING]
     if len(kept) < 2:
         return shown
     strips = tuple(replace(strip, tiles=tuple(strip.tiles[at] for at in kept)) for strip in shown.strips)
@@ -160,7 +160,7 @@ def gallery(run: Path, picture: Picture, about: str, verdict: Verdict) -> Galler
             left, top = at * tile_width, below * tile_height
             part = grid.crop((left, top, left + tile_width, top + tile_height))
             words = f"{row}, column {at + 1}" + (f" ({column.caption})" if column.caption else "")
-            tiles.append(Tile(_data_uri(part), words))
+            tiles.append(Tile(data_uri(part), words))
         figures = tuple(
             (_SHORT.get(key, key.replace("_", " ")), _printed(column.metrics[key]))
             for key in ordered(column.metrics)
@@ -209,7 +209,8 @@ def _said(error: Exception) -> str:
     return cut(str(error), limits.NAME_LENGTH) or type(error).__name__
 
 
-def _data_uri(tile: Image.Image) -> str:
+def data_uri(tile: Image.Image) -> str:
+    """A picture as a page holds it without a file beside it."""
     stream = io.BytesIO()
     tile.save(stream, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -11,8 +11,9 @@ from fedassay.contracts.facts import ResultKind
 from fedassay.contracts.registry import attack_facts
 from fedassay.records.facts import HARMS, HarmKind
 from fedassay.records.record import CellRecord, Finding
+from fedassay.reports.document.escaping import escaped
 from fedassay.reports.document.html import render
-from fedassay.reports.document.markdown import escaped, rule_table
+from fedassay.reports.document.markdown import rule_table
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.form import Source, form, left_open, looked_for, of_persons, with_gallery
 from fedassay.reports.evidence.lines import Line, Status, from_findings

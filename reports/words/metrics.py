@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from fedassay.contracts import metrics as declared
 from fedassay.contracts.registry import metrics
-from fedassay.records.record import CellRecord, Metric
+from fedassay.records.record import CellRecord, Metric, RunRecord
 
 UTILITY = ("accuracy", "personalized_accuracy", "balanced_accuracy", "sensitivity", "specificity")
 COMMUNICATION = ("bytes_up", "bytes_down")
@@ -18,6 +19,14 @@ def title(name: str) -> str:
     """Column header of a metric."""
     known = metrics().get(name)
     return known.title if known else name.replace("_", " ").capitalize()
+
+
+def title_in(record: RunRecord, name: str) -> str:
+    """Column header of a metric in a run: that of LPIPS names the file where its trunk is one of the user's."""
+    asked = record.plan.get("similarity") if isinstance(record.plan, dict) else None
+    spec = asked.get("lpips") if name == declared.LPIPS.name and isinstance(asked, dict) else None
+    trunk = spec.get("trunk") if isinstance(spec, dict) else None
+    return f"{title(name)} (trunk {PurePath(str(trunk)).name})" if trunk else title(name)
 
 
 def hint(name: str) -> str:

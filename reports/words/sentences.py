@@ -106,6 +106,7 @@ _OBSTACLES: dict[ObstacleKind, str] = {
     "between_levels": "a leak is likely but not proven: significant alone, not after correcting for all tests",
     "no_power": "this run would have missed even a total leak",
     "nothing_to_read": "the messages hold nothing that the attack reads",
+    "other_features": "the messages hold features of networks that the attacker does not have",
     "not_in_plan": "the plan leaves the attack out",
     "not_judged": "no audit of the plan judges the attack",
     "signed_features": "the attack needs features without negative values",

@@ -43,7 +43,7 @@ _TRACEBACK = "FEDASSAY_TRACEBACK"
 _LISTED = ("methods", "attacks", "audits", "datasets", "backbones", "configs")
 _DIFFERENCES = 5
 """Differences from a baseline that `check` has room for on one screen."""
-_FORMATS = ("html", "md", "json", "csv", "sarif", "junit", "evidence")
+_FORMATS = ("html", "md", "latex", "json", "csv", "sarif", "junit", "evidence")
 
 
 def main() -> None:

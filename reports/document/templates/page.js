@@ -31,7 +31,7 @@
     if (!Number.isNaN(x) && !Number.isNaN(y)) return x === y ? 0 : x < y ? -1 : 1;
     return a.localeCompare(b, undefined, { numeric: true });
   };
-  for (const table of document.querySelectorAll(".table table")) {
+  for (const table of document.querySelectorAll(".table:not(.mission) table")) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, index) => {
       const sort = document.createElement("button");

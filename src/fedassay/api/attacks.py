@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedassay.api.frames import Row, frame
 from fedassay.records.record import CellRecord, Finding, Metric, RunRecord
+from fedassay.reports.document.escaping import latex_escaped
 from fedassay.support.errors import PlanError
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def latex(rows: pandas.DataFrame) -> str:
     joined = {"value", "low", "high"} <= set(columns)
     shown = [name for name in columns if not (joined and name in {"low", "high", "n"})]
     lines = [" & ".join(_cell(row, name, joined) for name in shown) + r" \\" for row in rows.to_dict("records")]
-    heads = ["value [95\\,\\% interval]" if joined and name == "value" else _escaped(name) for name in shown]
+    heads = ["value [95\\,\\% interval]" if joined and name == "value" else latex_escaped(name) for name in shown]
     align = "".join("r" if name in {"value", "n", "epsilon", "accuracy", "taken"} else "l" for name in shown)
     head = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", " & ".join(heads) + r" \\", r"\midrule"]
     return "\n".join([*head, *lines, r"\bottomrule", r"\end{tabular}", ""])
@@ -202,21 +203,8 @@ def _cell(row: dict[str, Any], name: str, joined: bool) -> str:
     value = row[name]
     if isinstance(value, float):
         return "--" if math.isnan(value) else r"$\infty$" if math.isinf(value) else f"{value:.3g}"
-    return "--" if value is None else _escaped(str(value))
+    return "--" if value is None else latex_escaped(str(value))
 
 
 def _known(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not math.isnan(value) else None
-
-
-_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "ε": r"$\varepsilon$",
-    "∞": r"$\infty$",
-}
-
-
-def _escaped(text: str) -> str:
-    return "".join(_SPECIAL.get(character, character) for character in text)

@@ -75,6 +75,17 @@ class Run:
         """One row an attack that applies to a cell: whether it was conclusive, or what would decide."""
         return frames.frame(frames.coverage_rows(self.record), frames.COVERAGE, "Run.coverage")
 
+    @property
+    def mission(self) -> pandas.DataFrame:
+        """One row a method and epsilon: accuracy, the strongest attacks on images, copies, members, the claim.
+
+        Figures of images stand beside those of look-alikes (`..._lookalikes`), each with its interval, n and
+        reason; `..._why` says in two words why nothing is decided. Empty where the run has no images.
+        """
+        from fedassay.reports.document.mission.table import mission_keys, mission_rows
+
+        return frames.frame(mission_rows(self.record), mission_keys(self.record), "Run.mission")
+
     def attacks(self, method: str | None = None, epsilon: float | None = None) -> pandas.DataFrame:
         """All attacks on one release side by side: one row an attack and what it read.
 
@@ -101,8 +112,8 @@ class Run:
         return Plots(self.record)
 
     def latex(self) -> str:
-        """A table for a paper, in LaTeX (`booktabs`): one row a cell, accuracy with its 95 % interval."""
-        from fedassay.api.latex import latex
+        """A table for a paper, in LaTeX (`booktabs`): methods by epsilon, or one row a cell without images."""
+        from fedassay.reports.document.latex import latex
 
         return latex(self.record)
 
@@ -183,7 +194,7 @@ class Run:
 
     def report(
         self,
-        format: Literal["html", "md", "json", "csv", "sarif", "junit", "evidence"] = "html",
+        format: Literal["html", "md", "latex", "json", "csv", "sarif", "junit", "evidence"] = "html",
         output: str | os.PathLike[str] | None = None,
         policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None = None,
         method: str | None = None,

@@ -17,7 +17,7 @@ from fedassay.exchange.message import FieldKind
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
-from fedassay.support.errors import NothingToReadError, NotRunError
+from fedassay.support.errors import NothingToReadError, NotRunError, OtherFeaturesError
 from fedassay.support.types import Floats, Ints
 
 VECTORS: tuple[FieldKind | tuple[FieldKind, ...], ...] = (
@@ -116,7 +116,7 @@ def no_vectors(seen: Sequence[VectorSource], width: int, needed: str) -> NotRunE
     if not widths:
         return NotRunError(f"the view holds no vectors that noise left: {needed} are needed")
     other = ", ".join(map(str, widths))
-    return NotRunError(f"the vectors that are sent have width {other}, and the backbone's features {width}")
+    return OtherFeaturesError(f"the vectors that are sent have width {other}, and the backbone's features {width}")
 
 
 def message_mixtures(message: Message) -> Mixtures | None:

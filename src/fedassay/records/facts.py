@@ -180,6 +180,7 @@ ObstacleKind = Literal[
     "between_levels",
     "no_power",
     "nothing_to_read",
+    "other_features",
     "not_in_plan",
     "not_judged",
     "signed_features",

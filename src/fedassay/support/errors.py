@@ -121,6 +121,15 @@ class NothingToReadError(NotRunError):
         return Why(str(self), kind="nothing_to_read")
 
 
+class OtherFeaturesError(NotRunError):
+    """What is sent are features of networks that the adversary does not hold."""
+
+    @property
+    def why(self) -> Why:
+        """The message, and that the features are not the backbone's."""
+        return Why(str(self), kind="other_features")
+
+
 _NO_MEMORY = (
     *("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory"),
     *("MemoryError", "memory allocation of", "PyObject pointer is null"),  # in Rust

@@ -1,0 +1,42 @@
+"""Words as Markdown and LaTeX print them: nothing in a label or a reason becomes a command."""
+
+from __future__ import annotations
+
+import re
+
+# What GitHub and others make a link, a mention or a reference of, though no markup says so. They look at the text
+# that is left when the markup is gone, so that a backslash does not stop them; a code span does.
+_LINKS = r"(?:@|\#(?=\d)|GH-(?=\d)|www\.|\w{0,12}:?//|(?:mailto|xmpp):)+"
+_MARKUP = r"[\\`*_{}\[\]<>|\#~$&] | ^[-+=] | (?<=\d)[.)](?=\s|$)"
+_SPECIAL = re.compile(f"(?P<links>{_LINKS}) | {_MARKUP}", re.VERBOSE | re.IGNORECASE)
+
+
+def escaped(words: str) -> str:
+    """Text that Markdown prints as it is, on one line, also inside a table; nothing in it becomes a link."""
+    return _SPECIAL.sub(lambda m: f"`{m[0]}`" if m["links"] else f"\\{m[0]}", " ".join(words.split()))
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "μ": r"$\mu$",
+    "∞": r"$\infty$",
+    "≥": r"$\geq$",
+    "×": r"$\times$",
+    "–": "--",
+    "−": "$-$",
+    **{sign: f"$^{{{plain}}}$" for sign, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", ["-", *"0123456789"], strict=True)},
+}
+"""Characters that LaTeX reads as commands or that its fonts may lack, and how they are written."""
+
+_LATEX_CHARACTERS = re.compile("[" + re.escape("".join(_LATEX)) + "]")
+
+
+def latex_escaped(words: str) -> str:
+    """Words as LaTeX prints them; line ends become spaces, and what no default font has a question mark."""
+    made = _LATEX_CHARACTERS.sub(lambda found: _LATEX[found[0]], " ".join(words.split()))
+    return made.encode("latin-1", "replace").decode("latin-1")

@@ -1,0 +1,100 @@
+"""Which methods share an axis of epsilon: those of one relation, and those that can be converted to it.
+
+A guarantee of another relation is added up again for the axis's own, from what the record says was released, by
+the accountant of every ledger (`fedassay.exchange.ledger.account`). A line that is converted says so by name; one
+that cannot be has an axis of its own. The converted number is what the release adds up to under that relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fedassay.exchange.ledger import account
+from fedassay.exchange.recount import transcript_of
+from fedassay.records.basis import Released
+from fedassay.reports.document.mission.lines import Line
+from fedassay.support.epsilon import Epsilon, Kind
+from fedassay.support.errors import FedassayError
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A row of the table at its place on an axis.
+
+    Attributes:
+        line: The row.
+        at: Where it stands; infinite beyond the break.
+        converted: Whether the number is not the one that was asked of the method.
+    """
+
+    line: Line
+    at: Epsilon
+    converted: bool
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Rows that share an axis.
+
+    Attributes:
+        kind: What its epsilons are of.
+        placed: In the order of the table.
+    """
+
+    kind: Kind
+    placed: tuple[Placed, ...]
+
+
+def axes(found: Sequence[Line]) -> tuple[Axis, ...]:
+    """As few axes as hold all rows, the one with most rows first; none without a finite epsilon.
+
+    Rows without noise guarantee nothing, whatever their relation: they stand beyond the break of every axis that
+    has their method, and of the first one where their method has none.
+    """
+    finite = [line for line in found if line.group.asked.finite]
+    left, made = list(finite), []
+    while left:
+        kinds = dict.fromkeys(line.group.asked.kind for line in left)
+        options = [(kind, [at for line in left if (at := _placed(line, kind)) is not None]) for kind in kinds]
+        kind, placed = max(options, key=lambda option: len(option[1]))
+        made.append((kind, placed))
+        taken = {id(each.line) for each in placed}
+        left = [line for line in left if id(line) not in taken]
+    private = {line.group.label for line in finite}
+    out = []
+    for number, (kind, placed) in enumerate(made):
+        held = {each.line.group.label for each in placed}
+        known = {id(each.line): each for each in placed}
+        for line in found:
+            own = line.group.label in held or (number == 0 and line.group.label not in private)
+            if not line.group.asked.finite and own:
+                known[id(line)] = Placed(line, line.group.asked, converted=False)
+        out.append(Axis(kind, tuple(known[id(line)] for line in found if id(line) in known)))
+    return tuple(out)
+
+
+def _placed(line: Line, kind: Kind) -> Placed | None:
+    """A row on an axis of a kind; None where nothing follows for that kind."""
+    asked = line.group.asked
+    if asked.kind == kind:
+        return Placed(line, asked, converted=False)
+    held = [cell.released for cell in line.group.cells]
+    if asked.unit != kind.unit or asked.delta != kind.delta or any(each is None for each in held):
+        return None
+    found = [_accounted(each.model_dump_json(), kind) for each in held if each is not None]
+    known = [each for each in found if each is not None and each.finite]
+    if len(known) < len(held):
+        return None
+    return Placed(line, max(known, key=lambda each: each.bare), converted=True)
+
+
+@lru_cache(maxsize=256)
+def _accounted(held: str, kind: Kind) -> Epsilon | None:
+    """What a release adds up to under another relation; None where that cannot be said."""
+    try:
+        sent = transcript_of(Released.model_validate_json(held))
+        return account(sent, kind.adjacency, kind.delta, kind.unit).total
+    except (FedassayError, ValueError):
+        return None

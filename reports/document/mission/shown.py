@@ -1,0 +1,276 @@
+"""The mission's table as its readers see it: eight columns, each number beside its yardstick.
+
+Page, Markdown and LaTeX print the same entries; the CSV and the data frame (`table.py`) hold full precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedassay.contracts.facts import MetricFacts
+from fedassay.records.record import Metric, RunRecord, Verdict
+from fedassay.reports.document.audits import title_of
+from fedassay.reports.document.mission.lines import (
+    LIKENESS,
+    Line,
+    Strongest,
+    copies_of,
+    image_audits,
+    lines,
+    members_of,
+)
+from fedassay.reports.document.mission.reasons import unmeasured
+from fedassay.reports.words.groups import kinds_of, several_deltas
+from fedassay.reports.words.metrics import title_in
+from fedassay.reports.words.numbers import DASH, interval, short, significant
+from fedassay.reports.words.verdicts import LOOKS
+from fedassay.support.epsilon import Epsilon
+
+_IMAGES = 2
+"""Kinds of attacks on images that eight columns have room for; the CSV has all."""
+
+LOOKALIKES = "look-alikes"
+LARGEST = "largest class"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One number of an entry.
+
+    Attributes:
+        text: The number with its unit; a dash where there is none.
+        interval: Its 95 % interval.
+        beside: What it is held against: look-alikes, or the largest class; empty for neither.
+        why: Why there is no number, in two words.
+    """
+
+    text: str
+    interval: str = ""
+    beside: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of the table.
+
+    Attributes:
+        parts: Its numbers, of images one for each of `LIKENESS`; empty where there is none.
+        why: Why nothing is decided, or why there is no number, in two words; empty where something is decided.
+        reason: The whole reason, and which attack it was.
+        count: Observations behind its numbers, as words; empty where there are none, or the heading says it.
+        verdict: Of the finding; None where there is none.
+        name: What the number is, where it is not what the column is headed by.
+    """
+
+    parts: tuple[Part, ...] = ()
+    why: str = ""
+    reason: str = ""
+    count: str = ""
+    verdict: Verdict | None = None
+    name: str = ""
+
+    @property
+    def badge(self) -> bool:
+        """Whether its verdict is said as such."""
+        return self.verdict is not None and self.name == LOOKS[self.verdict].word
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The head of a column.
+
+    Attributes:
+        title: What it holds.
+        parts: The figures of every entry.
+        beside: What these are held against.
+        about: What is true of every entry, such as its number of observations.
+    """
+
+    title: str
+    parts: tuple[str, ...] = ()
+    beside: str = ""
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class ShownLine:
+    """A row: a method, its epsilon, and an entry below every other heading."""
+
+    method: str
+    epsilon: str
+    first: bool
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The table.
+
+    Attributes:
+        headings: Of all columns, the method's and the epsilon's first.
+        rows: In the record's order.
+        note: What the numbers are of, and how to read them.
+    """
+
+    headings: tuple[Heading, ...]
+    rows: tuple[ShownLine, ...]
+    note: str
+
+
+def shown(record: RunRecord) -> Shown | None:
+    """The mission's table of a run; None where the run has no images."""
+    return of_lines(record, lines(record))
+
+
+def of_lines(record: RunRecord, found: Sequence[Line], names: Sequence[str] = ()) -> Shown | None:
+    """The table of some rows.
+
+    Args:
+        record: The run, or the first of several.
+        found: Its rows.
+        names: What to call the method of each row; none: as its label.
+    """
+    if not found:
+        return None
+    audits = image_audits()[:_IMAGES]
+    counts = [_common([line.images[at] for line in found]) for at in range(len(audits))]
+    headings = (
+        Heading("Method"),
+        Heading("ε"),
+        Heading(title_in(record, "accuracy"), beside=LARGEST),
+        *(
+            Heading(
+                title_of(audit),
+                _parts(record) if counts[at] is not None else (),
+                LOOKALIKES if counts[at] is not None else "",
+                counts[at] or "",
+            )
+            for at, audit in enumerate(audits)
+        ),
+        Heading("Copies"),
+        Heading("Members"),
+        Heading("Claim", beside="observed ε"),
+    )
+    called = names or [line.group.name for line in found]
+    deltas = several_deltas(record)
+    rows = tuple(
+        ShownLine(
+            name,
+            _epsilon(line.group.asked, deltas),
+            at == 0 or called[at - 1] != name,
+            (
+                Entry((_number(line.accuracy, beside=line.majority),), reason=line.accuracy.reason),
+                *(_images(record, line.images[at], told=bool(counts[at])) for at in range(len(audits))),
+                _counted(line.copies, copies_of(line.copies), of="images"),
+                _measured(line.members, members_of(line.members)),
+                _claim(line),
+            ),
+        )
+        for at, (line, name) in enumerate(zip(found, called, strict=True))
+    )
+    kinds = "; ".join(kinds_of((line.group.label, line.group.asked) for line in found))
+    note = f"{kinds}. " if kinds else ""
+    note += (
+        f"Behind each figure of images stands what {LOOKALIKES} reach, which anybody has who never saw the "
+        "messages. Of each kind the strongest attack is shown; what is undecided is grey, with the reason."
+    )
+    return Shown(headings, rows, note)
+
+
+def _epsilon(asked: Epsilon, deltas: bool) -> str:
+    words = short(asked.bare)
+    return f"{words}, δ = {short(asked.delta)}" if deltas else words
+
+
+def _number(metric: Metric, unit: bool = False, beside: Metric | None = None, why: str = "") -> Part:
+    if metric.value is None:
+        return Part(DASH, why=why)
+    text = significant(metric.value) + (f" {metric.unit}" if unit and metric.unit else "")
+    against = "" if beside is None or beside.value is None else significant(beside.value)
+    return Part(text, interval(metric, count=False), against)
+
+
+def _images(record: RunRecord, found: Strongest, told: bool) -> Entry:
+    """The figures of images; `told`: the heading says of how many."""
+    if not _measured_any(found):
+        return Entry(why=found.why or unmeasured(record, LIKENESS[0].name), reason=_about(found))
+    parts = tuple(
+        _number(
+            found.metrics.get(metric.name, _NONE),
+            beside=found.baseline.get(metric.name),
+            why=unmeasured(record, metric.name),
+        )
+        for metric in LIKENESS
+    )
+    count = "" if told else _count(found)
+    return Entry(parts, found.why, _about(found), count, found.verdict)
+
+
+def _counted(found: Strongest, lead: tuple[MetricFacts, Metric] | None, of: str) -> Entry:
+    """A count, of how many."""
+    if lead is None:
+        return Entry(why=found.why, reason=found.reason)
+    facts, metric = lead
+    entry = _measured(found, lead)
+    whole = metric.value is not None and metric.value.is_integer() and metric.n is not None
+    if not whole or facts.unit:
+        return entry
+    return Entry(
+        (Part(f"{metric.value:,.0f} of {metric.n:,}", ""),), found.why, found.reason, "", found.verdict, of
+    )
+
+
+def _measured(found: Strongest, lead: tuple[MetricFacts, Metric] | None) -> Entry:
+    """One figure with its name."""
+    if lead is None:
+        return Entry(why=found.why, reason=found.reason)
+    facts, metric = lead
+    count = "" if metric.n is None else f"n = {metric.n:,}"
+    return Entry((_number(metric, unit=True),), found.why, found.reason, count, found.verdict, facts.title)
+
+
+def _claim(line: Line) -> Entry:
+    if line.no_claim and line.claim == "not_run":
+        return Entry(why=line.no_claim, reason=line.group.cells[0].privacy.reason)
+    observed = line.observed.value
+    seen = () if observed is None else (Part(f"≥ {significant(observed)}"),)
+    return Entry(seen, "", line.group.cells[0].privacy.reason, "", line.claim, LOOKS[line.claim].word)
+
+
+_NONE = Metric(value=None, reason="not measured")
+
+
+def _about(found: Strongest) -> str:
+    """The attack behind an entry, what it read, and what came of it."""
+    if found.finding is None:
+        return found.reason
+    named = (found.finding.attack, found.finding.source, found.finding.selection)
+    who = ", ".join(part.replace("_", " ") for part in named if part)
+    return f"{who}: {found.reason}" if who else found.reason
+
+
+def _count(found: Strongest) -> str:
+    counts = {metric.n for name, metric in found.metrics.items() if name in _NAMES and metric.value is not None}
+    held = next(iter(counts)) if len(counts) == 1 else None
+    return "" if held is None else f"n = {held:,}"
+
+
+_NAMES = frozenset(metric.name for metric in LIKENESS)
+
+
+def _common(found: Sequence[Strongest]) -> str | None:
+    """The number of observations that all entries of a column share; empty where they differ, None without any."""
+    counts = {_count(each) for each in found if _measured_any(each)}
+    return None if not counts else next(iter(counts)) if len(counts) == 1 else ""
+
+
+def _measured_any(found: Strongest) -> bool:
+    return any(found.metrics.get(metric.name, _NONE).value is not None for metric in LIKENESS)
+
+
+def _parts(record: RunRecord) -> tuple[str, ...]:
+    """The figures of images with their units."""
+    names = [(title_in(record, metric.name), metric.unit) for metric in LIKENESS]
+    return tuple(f"{name} ({unit})" if unit else name for name, unit in names)

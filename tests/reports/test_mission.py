@@ -1,0 +1,182 @@
+"""The mission's table: methods by epsilon, every figure beside its yardstick, every empty cell with a reason."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import fedassay
+from fedassay.records.facts import Obstacle
+from fedassay.records.record import Finding, Metric, RunRecord, load_record
+from fedassay.reports import render
+from fedassay.reports.document.latex import latex
+from fedassay.reports.document.mission.lines import lines
+from fedassay.reports.document.mission.shown import Shown, shown
+from fedassay.reports.document.mission.table import mission_table
+
+GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
+
+
+@pytest.fixture(scope="module")
+def photographs() -> RunRecord:
+    return load_record(GALLERY / "photographs")
+
+
+@pytest.fixture(scope="module")
+def table(photographs: RunRecord) -> Shown:
+    found = shown(photographs)
+    assert found is not None
+    return found
+
+
+def test_eight_columns_and_a_row_for_every_method_at_every_epsilon(photographs: RunRecord, table: Shown) -> None:
+    assert [head.title for head in table.headings] == [
+        *("Method", "ε", "Accuracy", "Reconstruction", "Inversion", "Copies", "Members", "Claim")
+    ]
+    assert len(table.rows) == len(photographs.cells)
+    assert {len(row.entries) for row in table.rows} == {6}
+
+
+def test_no_entry_is_empty_without_two_words(table: Shown) -> None:
+    for row in table.rows:
+        for entry in row.entries:
+            assert entry.parts or entry.why or entry.name, row
+            assert len(entry.why.split()) <= 3
+            assert all(part.text != "–" or part.why for part in entry.parts)
+
+
+def test_every_likeness_stands_beside_look_alikes_with_interval_and_n(table: Shown) -> None:
+    measured = [row.entries[1] for row in table.rows if row.entries[1].parts]
+    assert len(measured) == 7
+    for entry in measured:
+        ssim, psnr, _ = entry.parts
+        assert ssim.beside
+        assert ssim.interval
+        assert psnr.beside
+        assert psnr.interval
+        assert re.fullmatch(r"n = \d+", entry.count)
+
+
+def test_undecided_numbers_stand_there_with_their_reason(photographs: RunRecord) -> None:
+    found = {(line.group.label, line.group.asked.bare): line.images[0] for line in lines(photographs)}
+    undecided = found["fedpft", 8.0]
+    assert undecided.why == "claim bounds it"
+    assert undecided.metrics["ssim"].value is not None
+    assert found["fedcgs", float("inf")].decided
+    assert found["feddiff", 8.0].why == "no vectors"
+
+
+def _with(record: RunRecord, *findings: Finding) -> RunRecord:
+    """A record of its first private cell alone, with these findings and a claim that bounds nothing."""
+    cell = next(cell for cell in record.cells if cell.epsilon != float("inf"))
+    privacy = cell.privacy.model_copy(update={"verdict": "inconclusive"})
+    return record.model_copy(
+        update={"cells": (cell.model_copy(update={"findings": findings, "privacy": privacy}),)}
+    )
+
+
+def _finding(verdict: str, ssim: float, selection: str = "all", **given: object) -> Finding:
+    return Finding(
+        audit="reconstruction",
+        attack="feature_diffusion",
+        selection=selection,
+        verdict=verdict,  # type: ignore[arg-type]
+        reason="said so",
+        metrics={"ssim": Metric(value=ssim, n=20), "ssim_gain": Metric(value=ssim - 0.3, n=20)},
+        baseline={"ssim": Metric(value=0.3, n=20)},
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def test_a_leak_speaks_before_a_closer_picture_that_decides_nothing(photographs: RunRecord) -> None:
+    record = _with(
+        photographs, _finding("inconclusive", 0.9), _finding("leak", 0.4), _finding("no_leak_found", 0.5)
+    )
+    line = lines(record)[0].images[0]
+    assert line.verdict == "leak"
+    assert line.metrics["ssim"].value == 0.4
+
+
+def test_images_of_everybody_speak_before_the_best_of_them(photographs: RunRecord) -> None:
+    record = _with(photographs, _finding("leak", 0.8, "oracle"), _finding("leak", 0.4, "all"))
+    assert lines(record)[0].images[0].metrics["ssim"].value == 0.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("no_power", "few records"),
+        ("worse_than_baseline", "too weak"),
+        ("control_missed", "control missed"),
+        ("other_features", "own features"),
+        ("crashed", "attack crashed"),
+    ],
+)
+def test_an_obstacle_is_two_words(photographs: RunRecord, kind: str, words: str) -> None:
+    record = _with(photographs, _finding("inconclusive", 0.4, obstacle=Obstacle(kind=kind)))  # type: ignore[arg-type]
+    assert lines(record)[0].images[0].why == words
+
+
+def test_a_trunk_of_the_users_own_is_named_in_the_column(photographs: RunRecord) -> None:
+    plan = {**photographs.plan, "similarity": {"lpips": {"net": "squeeze", "trunk": "somewhere/mine.pt"}}}
+    found = shown(photographs.model_copy(update={"plan": plan}))
+    assert found is not None
+    assert found.headings[3].parts[2] == "LPIPS (trunk mine.pt)"
+
+
+def test_csv_and_data_frame_hold_the_same_rows(photographs: RunRecord) -> None:
+    rows = list(csv.DictReader(io.StringIO(mission_table(photographs).csv())))
+    frame = fedassay.load(GALLERY / "photographs").mission
+    assert len(set(frame.columns)) == len(frame.columns)
+    assert list(frame.columns) == list(rows[0])
+    assert len(rows) == len(frame) == 14
+    assert float(rows[0]["reconstruction_ssim_lookalikes"]) == frame["reconstruction_ssim_lookalikes"][0]
+    assert frame["reconstruction_why"][2] == "claim bounds it"
+
+
+def _columns(row: str) -> int:
+    """How many columns a row of LaTeX fills."""
+    spans = sum(int(width) - 1 for width in re.findall(r"\\multicolumn\{(\d+)\}", row))
+    return row.count(" & ") + 1 + spans
+
+
+def test_latex_fills_every_column_of_every_row(photographs: RunRecord) -> None:
+    text = latex(photographs)
+    layout = re.search(r"\\begin\{tabular\}\{(\w+)\}", text)
+    assert layout is not None
+    rows = [line for line in text.splitlines() if line.endswith(r" \\")]
+    assert {_columns(row) for row in rows} == {len(layout[1])}
+    assert "one record replaced, same label" in text
+    assert r"\caption" in text
+    assert r"\textbf{0.525} / 0.315" in text
+    assert "[0.460, 0.559]" in text
+    assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("name", ["photographs", "captured"])
+def test_names_are_text_and_no_commands(name: str) -> None:
+    record = load_record(GALLERY / name)
+    cell = record.cells[0].model_copy(update={"label": "50%_of {a}\\input & ~^$#"})
+    text = latex(record.model_copy(update={"cells": (cell, *record.cells[1:])}))
+    assert r"50\%\_of \{a\}\textbackslash{}input \& \textasciitilde{}\textasciicircum{}\$\#" in text
+
+
+def test_latex_of_a_run_without_images_has_a_row_a_cell_and_its_relation() -> None:
+    record = load_record(GALLERY / "claims")
+    assert shown(record) is None
+    rows = [line for line in latex(record).splitlines() if line.endswith(r" \\")][1:]
+    assert len(rows) == len(record.cells)
+    assert {row.count(" & ") for row in rows} == {8}
+    assert any("one record added or removed" in row for row in rows)
+
+
+def test_markdown_and_page_hold_the_table(photographs: RunRecord) -> None:
+    text = render(GALLERY / "photographs", photographs, "md")
+    rows = [line for line in text.splitlines() if line.startswith("| fedpft | ")]
+    assert any("claim bounds it" in row and "0.425 / 0.484" in row for row in rows)
+    page = render(GALLERY / "photographs", photographs, "html")
+    assert page.index('id="t-mission"') < page.index('class="next"')
