@@ -10,7 +10,7 @@ from fedassay.contracts.metrics import IMAGES
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.audits import image_audit, own_sections, place_of, title_of
 from fedassay.reports.document.coverage import coverage_table
-from fedassay.reports.document.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
+from fedassay.reports.document.figures.epsilon import accuracy_epsilon
 from fedassay.reports.document.figures.epsilons import epsilons
 from fedassay.reports.document.figures.svg import Figure
 from fedassay.reports.document.figures.tradeoff import privacy_utility
@@ -114,17 +114,18 @@ def contents(record: RunRecord) -> Contents:
         controls_table(record),
         seconds_table(record),
     ]
-    drawn = [*privacy_utility(record), *accuracy_epsilon(record), bytes_up(record)]
+    mission = mission_figures(record)
+    # The mission's figure holds accuracy as well.
+    drawn = [*privacy_utility(record), *(() if mission else accuracy_epsilon(record)), bytes_up(record)]
     attacked = {
         audit: figures_of(record, audit) for audit in (images, *(name for name, _ in section_five(record)))
     }
-    attacked[images] = (*reconstruction_epsilon(record), *attacked[images])
     names = iter(distinct([figure.name for figures in attacked.values() for figure in figures]))
     return Contents(
         tables=tuple(
             replace(t, name=name) for t, name in zip(tables, distinct([t.name for t in tables]), strict=True)
         ),
-        mission=mission_figures(record),
+        mission=mission,
         epsilons=epsilons(record),
         utility=tuple(figure for figure in drawn if figure is not None),
         attacks={

@@ -41,7 +41,7 @@ from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_tabl
 from fedassay.reports.document.private import notice
 from fedassay.reports.document.tables import Printed, Table, printed
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.groups import asked_words, several_deltas
+from fedassay.reports.words.groups import asked_words, missing_name, several_deltas
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.sentences import capital
@@ -89,6 +89,7 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         policy=checklist(found.decision),
         capital=capital,
         check_command=check_command,
+        missing_name=missing_name,
         mission=shown(record),
         strips=strips(run, record),
         picture=headline_picture(run, record),

@@ -16,7 +16,7 @@ from fedassay.reports.document.plan_notes import facts, name_of, rerun
 from fedassay.reports.document.privacy_tables import utility_table
 from fedassay.reports.document.tables import as_metric
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.groups import asked_words, several_deltas
+from fedassay.reports.words.groups import asked_words, missing_name, several_deltas
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
 from fedassay.reports.words.sentences import sentence
 from fedassay.reports.words.summary import lead, strip
@@ -29,6 +29,14 @@ def markdown(record: RunRecord, policy: Policy | None = None) -> str:
     """The answer, verdicts, key numbers, controls and errors as GitHub-flavoured Markdown."""
     found = answer(record, policy)
     parts = [f"## Privacy assay: {escaped(name_of(record))}", _answer(record, found), escaped(lead(record))]
+    if (lacks := record.unfinished) is not None:
+        total = len(lacks.cells) + len(record.cells)
+        named = ", ".join(map(missing_name, lacks.cells))
+        parts.insert(
+            1,
+            f"**Not finished: {len(lacks.cells)} of {total} cells are missing**, because {escaped(lacks.why)}: "
+            f"{escaped(named)}. It goes on with `{lacks.command}`",
+        )
     if record.errors:
         items = [
             f"- {escaped(error.cell)}, {escaped(error.stage)}: {escaped(error.message)}" for error in record.errors

@@ -145,6 +145,9 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
         yield Judgement("cells", "", "undecided", "no cell of the run is in the policy's scope")
     yield from required(record, policy.requires)
     names = {cell.key: cell_name(cell, deltas, seeds) for cell in record.cells if cell.key}
+    if record.unfinished is not None:
+        lacks = f"{len(record.unfinished.cells)} cells are missing, because {record.unfinished.why}"
+        yield Judgement("finished", "", "undecided", f"the run is not finished: {lacks}")
     for error in record.errors:
         part = part_in_words(error.stage)
         where, why = names.get(error.cell, error.cell), f"{part} broke off"

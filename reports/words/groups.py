@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from fedassay.records.record import CellRecord, Metric, RunRecord
+from fedassay.records.record import CellRecord, Metric, MissingCell, RunRecord
 from fedassay.reports.words.numbers import exact, with_kind
 from fedassay.support.epsilon import Epsilon, Kind, of_kind
 
@@ -113,6 +113,11 @@ def cell_name(cell: CellRecord, delta: bool = False, seed: bool = False) -> str:
     if seed:
         name += f", seed {'none' if cell.seed is None else cell.seed}"
     return name
+
+
+def missing_name(cell: MissingCell) -> str:
+    """A cell that a stopped run did not come to, in a few words."""
+    return f"{cell.label}, ε = {asked_words(cell.asked)}, seed {'none' if cell.seed is None else cell.seed}"
 
 
 def over_seeds(cells: Iterable[CellRecord], read: Callable[[CellRecord], float | None], missing: str) -> Metric:

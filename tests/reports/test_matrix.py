@@ -1,4 +1,4 @@
-"""The matrix of methods against audits, and figures against epsilon."""
+"""The matrix of methods against audits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from fedassay.records.record import Finding, Metric, RunRecord
-from fedassay.reports.document.figures.epsilon import reconstruction_epsilon
 from fedassay.reports.document.matrix import matrix_table
 from fedassay.reports.document.tables import Ruling, printed
 
@@ -55,10 +54,3 @@ def test_one_audit_needs_no_matrix(build_cell: Any) -> None:
     finding = Finding(audit="message", verdict="leak", reason="r")
     cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, findings=(finding,))
     assert matrix_table(RunRecord(plan={}, environment={}, cells=(cell,))).rows == ()
-
-
-def test_reconstructions_against_epsilon_take_the_closest_source_over_all_images(build_cell: Any) -> None:
-    figures = {figure.name: figure for figure in reconstruction_epsilon(_record(build_cell))}
-    assert set(figures) == {"ssim_epsilon", "psnr_epsilon"}
-    by_epsilon = {row[2]: row[4] for row in figures["ssim_epsilon"].rows}
-    assert by_epsilon == {math.inf: 0.8, 10.0: 0.5, 1.0: 0.3}

@@ -14,8 +14,10 @@ from fedassay.records.facts import Obstacle
 from fedassay.records.record import Finding, Metric, RunRecord, load_record
 from fedassay.reports import render
 from fedassay.reports.document.latex import latex
+from fedassay.reports.document.mission.figure import mission_figures
 from fedassay.reports.document.mission.lines import lines
 from fedassay.reports.document.mission.shown import Shown, shown
+from fedassay.reports.document.mission.strips import strips
 from fedassay.reports.document.mission.table import mission_table
 
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
@@ -172,6 +174,32 @@ def test_latex_of_a_run_without_images_has_a_row_a_cell_and_its_relation() -> No
     assert len(rows) == len(record.cells)
     assert {row.count(" & ") for row in rows} == {8}
     assert any("one record added or removed" in row for row in rows)
+
+
+def test_every_measured_point_is_drawn_on_one_axis_beside_its_look_alikes(photographs: RunRecord) -> None:
+    (figure,) = mission_figures(photographs)
+    rows = [dict(zip(figure.columns, row, strict=True)) for row in figure.rows]
+    accuracy = [row for row in rows if row["panel"] == "accuracy"]
+    images = [row for row in rows if row["panel"] == "reconstruction"]
+    assert (len(accuracy), len(images)) == (14, 7)
+    assert {row["at_epsilon"] for row in images if row["label"] == "fedpft"} == {float("inf"), 8.0, 1.0}
+    assert all(row["lookalikes"] is not None for row in images)
+    assert figure.svg.count("hollow") == sum(bool(row["undecided"]) for row in images) == 4
+    moved = next(row for row in images if row["label"] == "fedcgs" and row["epsilon"] == 8.0)
+    assert moved["converted"] == "yes"
+    # Replacing is removing and adding: twice the mu, and more than twice the epsilon.
+    assert 16 < moved["at_epsilon"] < 20
+    assert "fedcgs (converted)" in figure.svg
+
+
+def test_a_strip_shows_one_private_image_at_every_epsilon(photographs: RunRecord) -> None:
+    found = {strip.method: strip for strip in strips(GALLERY / "photographs", photographs)}
+    assert set(found) == {"raw_features", "fedpft", "fedcgs"}
+    heads = [shot.head for shot in found["fedpft"].shots]
+    assert heads == ["private image", "look-alike", "ε = ∞", "ε = 8", "ε = 1"]
+    assert all(shot.tile is not None for shot in found["fedpft"].shots)
+    assert [shot.open for shot in found["fedpft"].shots][-2:] == [True, True]
+    assert strips(GALLERY / "photographs", photographs.model_copy(update={"redacted": True})) == ()
 
 
 def test_markdown_and_page_hold_the_table(photographs: RunRecord) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from fedassay.records.record import Metric, RunRecord
-from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.figures.svg import (
     BOTTOM,
     HEIGHT,
@@ -37,14 +35,10 @@ from fedassay.reports.words.groups import (
     by_kind,
     groups,
     labels,
-    over_seeds,
 )
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
 from fedassay.support.epsilon import numbers
-
-_SELECTIONS = ("all", "oracle_all")
-_IMAGES = {"ssim": "SSIM", "psnr": "PSNR (dB)", "lpips": "LPIPS"}
 
 
 @dataclass(frozen=True)
@@ -76,45 +70,6 @@ def accuracy_epsilon(record: RunRecord) -> tuple[Figure, ...]:
         "One seed; a band is the 95 % interval over test records where the record holds one.",
     )
     return against_epsilon(record, drawn, lambda group: utility_over_seeds(group, "accuracy"))
-
-
-def reconstruction_epsilon(record: RunRecord) -> tuple[Figure, ...]:
-    """SSIM, PSNR and LPIPS of reconstructions against epsilon, as far as they were measured."""
-    drawn = [
-        Drawn(
-            f"{name}_epsilon",
-            f"{axis.partition(' ')[0]} of reconstructions against epsilon",
-            axis,
-            name,
-            "One seed; the mean over all private images of the source that comes closest in SSIM, with its "
-            "95 % interval. What it is worth, the baselines in the table below say.",
-        )
-        for name, axis in _IMAGES.items()
-    ]
-    return tuple(
-        figure for each in drawn for figure in against_epsilon(record, each, partial(_closest, name=each.column))
-    )
-
-
-def _closest(group: Group, *, name: str) -> Metric:
-    """A metric of the source whose reconstructions of all private images are closest in SSIM, over seeds."""
-    metrics: list[Metric] = []
-    for cell in group.cells:
-        usable = [
-            finding
-            for finding in cell.findings
-            if finding.audit == image_audit()
-            and finding.selection in _SELECTIONS
-            and "ssim" in finding.metrics
-            and finding.metrics["ssim"].value is not None
-        ]
-        if usable:
-            best = max(usable, key=lambda finding: finding.metrics["ssim"].value or 0.0)
-            metrics.append(best.metrics.get(name, Metric(value=None, reason="not measured")))
-    if len(metrics) == 1:
-        return metrics[0]
-    values = iter([metric.value for metric in metrics])
-    return over_seeds(group.cells[: len(metrics)], lambda _: next(values), "not measured")
 
 
 def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Metric]) -> tuple[Figure, ...]:

@@ -20,7 +20,7 @@ from fedassay.reports.document.privacy_tables import utility_over_seeds
 from fedassay.reports.gate.usefulness import majority
 from fedassay.reports.words.groups import Group, groups, over_seeds
 from fedassay.reports.words.verdicts import worst
-from fedassay.support.epsilon import largest
+from fedassay.support.epsilon import Epsilon, largest
 
 LIKENESS = (SSIM, PSNR, LPIPS)
 """The figures of images, each beside what look-alikes reach."""
@@ -124,6 +124,18 @@ def has_images(record: RunRecord) -> bool:
 def lines(record: RunRecord) -> tuple[Line, ...]:
     """The rows of the mission's table in the record's order; none where the run has no images."""
     return tuple(line_of(group) for group in groups(record)) if has_images(record) else ()
+
+
+def missing_groups(record: RunRecord) -> tuple[tuple[str, Epsilon], ...]:
+    """Methods and epsilons of which a stopped run has no cell: the name as `Group.name`, and what was asked."""
+    if record.unfinished is None:
+        return ()
+    held = {(group.name, group.asked) for group in groups(record)}
+    wanted = dict.fromkeys(
+        (cell.label if cell.label == cell.method else f"{cell.label} ({cell.method})", cell.asked)
+        for cell in record.unfinished.cells
+    )
+    return tuple(each for each in wanted if each not in held)
 
 
 def line_of(group: Group) -> Line:

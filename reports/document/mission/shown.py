@@ -6,7 +6,7 @@ Page, Markdown and LaTeX print the same entries; the CSV and the data frame (`ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedassay.contracts.facts import MetricFacts
 from fedassay.records.record import Metric, RunRecord, Verdict
@@ -19,8 +19,9 @@ from fedassay.reports.document.mission.lines import (
     image_audits,
     lines,
     members_of,
+    missing_groups,
 )
-from fedassay.reports.document.mission.reasons import unmeasured
+from fedassay.reports.document.mission.reasons import UNFINISHED, unmeasured
 from fedassay.reports.words.groups import kinds_of, several_deltas
 from fedassay.reports.words.metrics import title_in
 from fedassay.reports.words.numbers import DASH, interval, short, significant
@@ -121,7 +122,20 @@ class Shown:
 
 def shown(record: RunRecord) -> Shown | None:
     """The mission's table of a run; None where the run has no images."""
-    return of_lines(record, lines(record))
+    found = of_lines(record, lines(record))
+    return None if found is None else replace(found, rows=_with_missing(record, found.rows))
+
+
+def _with_missing(record: RunRecord, rows: tuple[ShownLine, ...]) -> tuple[ShownLine, ...]:
+    """The rows, and one for each method and epsilon that a stopped run did not come to."""
+    out = [*rows]
+    deltas = several_deltas(record)
+    for label, asked in missing_groups(record):
+        same = [at for at, row in enumerate(out) if row.method == label]
+        entries = tuple(Entry(why=UNFINISHED) for _ in rows[0].entries)
+        row = ShownLine(label, _epsilon(asked, deltas), not same, entries)
+        out.insert(same[-1] + 1 if same else len(out), row)
+    return tuple(out)
 
 
 def of_lines(record: RunRecord, found: Sequence[Line], names: Sequence[str] = ()) -> Shown | None:

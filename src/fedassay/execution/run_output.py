@@ -29,6 +29,21 @@ def output_folder(folder: Path, redact: bool) -> Iterator[Path]:
         yield temporary / "work" if redact else folder
 
 
+def write_unfinished(folder: Path, record: RunRecord, page: bool) -> None:
+    """Write the record of a run that is not finished, and its page: nothing vouches for them.
+
+    Args:
+        folder: The run folder.
+        record: Of the cells that are finished; it says which are missing.
+        page: Whether the page and the tables are written as well.
+    """
+    record.save(folder)
+    if page:
+        manifest.note(folder, manifest.OF_THE_RUN, (f"tables/{name}" for name in table_names(record)))
+        write_tables(record, folder / "tables")
+        write_report(record, folder, "html", folder / "report.html")
+
+
 def write_run(folder: Path, record: RunRecord) -> None:
     """Write the record of a finished run, its tables and its report, and last what vouches for them."""
     manifest.note(folder, manifest.OF_THE_RUN, (f"tables/{name}" for name in table_names(record)))

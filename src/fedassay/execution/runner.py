@@ -8,6 +8,7 @@ cells or on the number of workers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -26,10 +27,11 @@ from fedassay.execution.ray_cluster import run_ray
 from fedassay.execution.run_output import output_folder, write_run
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.simulated_source import SimulatedSource, job_of_plan, similarity_of
+from fedassay.execution.unfinished import Standing
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
 from fedassay.privacy.units import require_persons
-from fedassay.records.record import RunRecord
+from fedassay.records.record import RunRecord, Unfinished
 from fedassay.records.redacted import redact
 from fedassay.reports import table_names
 from fedassay.support.devices import choose_device, is_gpu
@@ -111,15 +113,27 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
         with runfolder.claim(
             folder, scenario.resolved(), options.resume, options.force, table_names, options.redact
         ):
-            done = _run_cells(scenario, work, device, options, progress, secret)
-            record = RunRecord(
-                plan=scenario.resolved(),
-                environment={**describe(device, options.command, started), "plan": dict(scenario.source)},
-                data=facts,
-                cells=tuple(item.cell for item in done),
-                errors=tuple(error for item in done for error in item.errors),
-            )
-            record = redact(record) if options.redact else record
+
+            def made(done: Mapping[str, FinishedCell], lacks: Unfinished | None = None) -> RunRecord:
+                held = [done[cell.key] for cell in scenario.cells if cell.key in done]
+                record = RunRecord(
+                    plan=scenario.resolved(),
+                    environment={**describe(device, options.command, started), "plan": dict(scenario.source)},
+                    data=facts,
+                    cells=tuple(item.cell for item in held),
+                    errors=tuple(error for item in held for error in item.errors),
+                    unfinished=lacks,
+                )
+                return redact(record) if options.redact else record
+
+            standing = Standing(scenario, folder, made, options.command, options.redact, options.quiet)
+            try:
+                _run_cells(scenario, work, device, options, progress, secret, standing)
+            # Ctrl-C, a signal and whatever breaks off alike: what is finished is reported, and the error goes on.
+            except BaseException as error:
+                standing.stopped(error)
+                raise
+            record = made(standing.done)
             write_run(folder, record)
     return record
 
@@ -155,9 +169,16 @@ def _kept(
 
 
 def _run_cells(
-    scenario: Scenario, folder: Path, device: str, options: RunOptions, progress: Progress, secret: bytes | None
-) -> list[FinishedCell]:
-    done = _kept(scenario, folder, device, progress, threads_now()) if options.resume else {}
+    scenario: Scenario,
+    folder: Path,
+    device: str,
+    options: RunOptions,
+    progress: Progress,
+    secret: bytes | None,
+    standing: Standing,
+) -> None:
+    done = standing.done
+    done |= _kept(scenario, folder, device, progress, threads_now()) if options.resume else {}
     waiting = [cell for cell in soonest_first(scenario, device) if cell.key not in done]
     names = [cell.key for cell in waiting]
     # Workers may have another current folder, and those of a cluster another device.
@@ -180,9 +201,9 @@ def _run_cells(
     with progress.step("cells") as advance:
         advance(0, len(waiting))
         for number, (name, result) in enumerate(results, 1):
-            done[name] = result or _lost(scenario, name, Place(folder, device, progress), threads, secret)
+            lost = Place(folder, device, progress)
+            standing.add(name, result or _lost(scenario, name, lost, threads, secret))
             advance(number, len(waiting))
-    return [done[cell.key] for cell in scenario.cells]
 
 
 def _lost(scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None) -> FinishedCell:

@@ -360,6 +360,37 @@ class ErrorRecord(Frozen):
     message: str
 
 
+class MissingCell(Frozen):
+    """A cell that a stopped run did not come to, by what names a cell."""
+
+    method: str
+    label: str
+    epsilon: Extended
+    delta: Finite
+    adjacency: Adjacency
+    unit: Unit = "record"
+    seed: int | None = None
+
+    @property
+    def asked(self) -> Epsilon:
+        """What the method was to be asked for."""
+        return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
+
+
+class Unfinished(Frozen):
+    """What a run lacks that was stopped.
+
+    Attributes:
+        why: What stopped it, as a clause.
+        command: What goes on with it, as it can be typed.
+        cells: Those that are missing, in the plan's order.
+    """
+
+    why: str
+    command: str
+    cells: tuple[MissingCell, ...]
+
+
 def finite_json(value: Any) -> Any:
     """Replace infinities by the string "inf", as plans and records write them."""
     if isinstance(value, dict):
@@ -414,6 +445,7 @@ class RunRecord(Frozen):
         cells: One entry per method entry, epsilon, delta and seed.
         errors: What failed; other cells are unaffected.
         redacted: Whether pictures, class names and transcripts were left out (`--redact`).
+        unfinished: What is missing of a run that was stopped; None: nothing.
     """
 
     schema_: int = Field(default=SCHEMA, alias="schema")
@@ -423,6 +455,7 @@ class RunRecord(Frozen):
     cells: Annotated[tuple[CellRecord, ...], FailFast()]
     errors: tuple[ErrorRecord, ...] = ()
     redacted: bool = False
+    unfinished: Unfinished | None = None
 
     @field_validator("plan")
     @classmethod

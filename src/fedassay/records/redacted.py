@@ -17,7 +17,7 @@ from fedassay.records.private_names import (
     PrivateNames,
     is_path,
 )
-from fedassay.records.record import CellRecord, RunRecord
+from fedassay.records.record import CellRecord, RunRecord, Unfinished
 
 _HASH = "fingerprint"
 _DIGEST = "sha256"
@@ -51,9 +51,19 @@ def redact(record: RunRecord) -> RunRecord:
             "errors": tuple(
                 error.model_copy(update={"message": names.unless_quoted(error.message)}) for error in record.errors
             ),
+            "unfinished": _unfinished(record),
             "redacted": True,
         }
     )
+
+
+def _unfinished(record: RunRecord) -> Unfinished | None:
+    """What is missing of the run, without the paths of the command that goes on, and what an error quotes."""
+    lacks = record.unfinished
+    if lacks is None:
+        return None
+    command = f"fedassay run PLAN.yaml -o RUN {'--force --redact' if '--redact' in lacks.command else '--resume'}"
+    return lacks.model_copy(update={"why": lacks.why.partition(":")[0], "command": command})
 
 
 def redact_plan(plan: Any) -> Any:
