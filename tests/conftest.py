@@ -55,8 +55,16 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests never read or fill the user's cache."""
+    """Tests never read or fill the user's caches, and fetch nothing that a run can do without."""
     os.environ["FEDASSAY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["TORCH_HOME"] = str(tmp_path_factory.mktemp("torch"))
+    os.environ["FEDASSAY_OFFLINE"] = "1"
+
+
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloads are allowed, of what the test itself publishes."""
+    monkeypatch.delenv("FEDASSAY_OFFLINE")
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ class Average(LocalHeads):
     where these numbers do not leave. `fedavg` averages whole networks.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=local_heads)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=local_heads, sends=("head",))
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: heads up, their average down.

@@ -106,7 +106,7 @@ class FedAvg(Parameters):
         dp_sgd: Parameters of a private run.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=networks)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=networks, sends=("parameters",))
 
     rounds: int = Field(default=1, ge=1)
     local_epochs: int = Field(default=20, ge=1)

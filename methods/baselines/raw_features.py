@@ -28,7 +28,7 @@ class RawFeatures(Parameters):
         head: How the head is trained.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(private_form=False, cost=one_head)
+    facts: ClassVar[MethodFacts] = MethodFacts(private_form=False, cost=one_head, sends=("features", "labels"))
 
     transport: Literal["float32", "float16"] = "float32"
     head: HeadTraining = HeadTraining()

@@ -54,7 +54,9 @@ class AFL(Parameters):
         transport: Type that C_k and W_k travel in.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=EVERY_UNIT, cost=seconds_of_moments, sends=("regularised_gram", "ridge_weights")
+    )
 
     gamma: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     remove_ridge: bool = True

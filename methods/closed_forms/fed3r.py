@@ -70,7 +70,9 @@ class Fed3R(Parameters):
         secure_aggregation: Whether anybody sees more than sums over the clients.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments, malicious="broadcast")
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=EVERY_UNIT, cost=seconds_of_moments, malicious="broadcast", sends=("class_sums", "second_moment")
+    )
 
     ridge: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     random_features: int = Field(default=0, ge=0)

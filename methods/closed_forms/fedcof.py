@@ -36,7 +36,12 @@ class FedCOF(Parameters):
         transport: Type that the means travel in.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments, malicious="backbone")
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=EVERY_UNIT,
+        cost=seconds_of_moments,
+        malicious="backbone",
+        sends=("class_means", "class_sums", "class_counts"),
+    )
 
     gamma: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     transport: Transport = "float32"

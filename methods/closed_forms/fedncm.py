@@ -28,7 +28,12 @@ class FedNCM(Parameters):
         transport: Type that the means travel in.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_means, malicious="backbone")
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=EVERY_UNIT,
+        cost=seconds_of_means,
+        malicious="backbone",
+        sends=("class_means", "class_sums", "class_counts"),
+    )
 
     transport: Transport = "float32"
 

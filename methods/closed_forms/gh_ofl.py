@@ -66,7 +66,9 @@ class GHOFL(Parameters):
         secure_aggregation: Whether anybody sees more than sums over the clients.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=EVERY_UNIT, cost=seconds_of_moments, sends=("class_sums", "class_counts", "class_second_moments")
+    )
 
     head: Literal["qda", "lda", "nb"] = "qda"
     moments: Literal["full", "diagonal"] = "full"

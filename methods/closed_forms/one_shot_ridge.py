@@ -53,7 +53,9 @@ class OneShotRidge(Parameters):
         secure_aggregation: Whether anybody sees more than sums over the clients.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=EVERY_UNIT, cost=seconds_of_moments, sends=("class_sums", "second_moment")
+    )
 
     ridge: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     mechanism: Literal["tight", "classical"] = "tight"

@@ -112,7 +112,12 @@ class FedCGS(Parameters):
             model near them (equation 12). Nothing more leaves the clients. `accuracy` stays the global head's.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds, malicious="backbone")
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=EVERY_UNIT,
+        cost=_seconds,
+        malicious="backbone",
+        sends=("class_sums", "class_counts", "second_moment"),
+    )
 
     covariance: Literal["total", "within"] = "total"
     ridge: float = Field(default=RIDGE, ge=0, allow_inf_nan=False)

@@ -165,7 +165,9 @@ class FedDiff(Parameters):
         dp_sgd: How a private run trains.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=("record", "person"), cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=("record", "person"), cost=_seconds, sends=("generator", "parameters", "class_counts")
+    )
 
     preset: Presets = ("tiny",)
     epochs: int = Field(default=200, ge=1)

@@ -128,7 +128,9 @@ class FedLog(Parameters):
         body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds, malicious="body")
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        units=EVERY_UNIT, cost=_seconds, malicious="body", sends=("class_sums", "class_counts"), own_features=True
+    )
 
     variant: Literal["plain", "c"] = "plain"
     rounds: int = Field(default=5, ge=1)

@@ -53,7 +53,12 @@ class FedPFTChain(MixtureParameters):
         order: The clients in the order of the line, each once; by default 0, 1, 2, ...
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(adjacency="replace_one_same_label", units=EVERY_UNIT, cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        adjacency="replace_one_same_label",
+        units=EVERY_UNIT,
+        cost=_seconds,
+        sends=("mixture_means", "mixture_covariances", "class_counts"),
+    )
 
     order: tuple[int, ...] | None = None
 

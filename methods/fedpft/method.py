@@ -55,7 +55,10 @@ class FedPFT(MixtureParameters):
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(
-        adjacency="replace_one_same_label", units=EVERY_UNIT, cost=mixture_seconds
+        adjacency="replace_one_same_label",
+        units=EVERY_UNIT,
+        cost=mixture_seconds,
+        sends=("mixture_means", "mixture_covariances", "class_counts"),
     )
 
     guarantee: bool = False

@@ -70,7 +70,7 @@ class FedSGD(Parameters):
         clip: L2 norm that each record's gradient is clipped to in a private run.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds, malicious="broadcast")
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds, malicious="broadcast", sends=("gradient",))
 
     body: Annotated[BodySpec | None, BeforeValidator(_named)] = None
     width: int = Field(default=32, ge=2)

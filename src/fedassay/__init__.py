@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedassay.api.comparison import Comparison
     from fedassay.api.functions import FunctionAudit, audit_function
     from fedassay.api.run import Run
+    from fedassay.api.similarity import SimilarityReport, similarity_report
     from fedassay.plan.schema import Plan
     from fedassay.recorders.plain import Declared, Recorder, record
     from fedassay.reports.gate.policy import Policy
@@ -45,6 +46,7 @@ __all__ = [
     "Policy",
     "Recorder",
     "Run",
+    "SimilarityReport",
     "__version__",
     "audit",
     "audit_function",
@@ -56,6 +58,7 @@ __all__ = [
     "record",
     "run",
     "runs",
+    "similarity_report",
 ]
 
 _PLACES = {
@@ -64,6 +67,7 @@ _PLACES = {
     **dict.fromkeys(("FunctionAudit", "audit_function"), "api.functions"),
     "latex": "api.attacks",
     "Run": "api.run",
+    **dict.fromkeys(("SimilarityReport", "similarity_report"), "api.similarity"),
     "Plan": "plan.schema",
     "Policy": "reports.gate.policy",
     **dict.fromkeys(("Declared", "Recorder", "record"), "recorders.plain"),

@@ -177,7 +177,7 @@ def run(
     from fedassay.console import plan_file
     from fedassay.plan.files import check_files
     from fedassay.plan.own_images import check_images
-    from fedassay.plan.published import check_published
+    from fedassay.plan.published import check_published, trunk_remarks
     from fedassay.plan.resolve import load_plan, load_scenario
 
     plan = plan_file(plan)
@@ -190,7 +190,7 @@ def run(
     if dry_run:
         from fedassay.console import print_cells
 
-        print_cells(scenario, as_json, device, [each.remark for each in to_fetch])
+        print_cells(scenario, as_json, device, [*(each.remark for each in to_fetch), *trunk_remarks(scenario)])
         return 0
     from fedassay.console import print_summary
     from fedassay.execution.runner import RunOptions, run_scenario
@@ -396,6 +396,61 @@ def report(
     _no_json_beside(as_json, output)
     asked = None if epsilon is None else _epsilon(epsilon)
     _written(write_report(record, folder, format_, output, held, method, asked, pdf=True), quiet, as_json)
+    return 0
+
+
+@cli.command(short_help="Hold reconstructions of any tool against private images.")
+@click.argument("private", type=click.Path(path_type=Path))
+@click.argument("reconstructed", type=click.Path(path_type=Path))
+@click.option("--lookalikes", type=click.Path(path_type=Path), help="Images that the attacker has anyway.")
+@click.option(
+    "--pairs",
+    type=click.Choice(["auto", "matched", "assigned"]),
+    default="auto",
+    show_default=True,
+    help="Matched by name or order, or assigned one to one by SSIM.",
+)
+@click.option("--lpips", default="auto", show_default=True, help="auto, alex, squeeze, none, or a trunk file.")
+@click.option(
+    "-o", "--output", type=Output(), help="The page, default similarity.html; CSV and LaTeX go beside it."
+)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@_shared
+@_offline
+@_quiet
+@_json
+def similarity(
+    private: Path,
+    reconstructed: Path,
+    lookalikes: Path | None,
+    pairs: str,
+    lpips: str,
+    output: Path | None,
+    device: str,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Hold RECONSTRUCTED against PRIVATE images: PSNR, SSIM and LPIPS of each pair, look-alikes, permutations.
+
+    Each is a folder of images, an .npz or an .npy.
+    """
+    from fedassay.api.similarity import similarity_report
+
+    found = similarity_report(
+        private,
+        reconstructed,
+        lookalikes=lookalikes,
+        pairs=pairs,  # type: ignore[arg-type]
+        lpips=None if lpips == "none" else lpips,
+        device=device,
+    )
+    if as_json:
+        say_json(json.dumps(found.as_dict(), indent=1))
+        return 0
+    written = found.save(output or Path("similarity.html"))
+    if not quiet and not is_stream(output):
+        say_lines("\n".join(found.lines()))
+        say(str(written))
     return 0
 
 

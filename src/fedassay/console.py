@@ -140,6 +140,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
             "account": None if data is None else data.data.account.facts(),
             "remarks": found.remarks,
             "fetched": fetched,
+            "first_table": _mission_json(scenario),
         }
         say_json(json.dumps(content, indent=1))
         return
@@ -153,6 +154,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
         seconds = found.cells[cell.key]
         about = "not estimated" if seconds is None else f"method alone about {in_words(seconds)}"
         say(f"  {row['cell']}  ({cell.privacy.guarantee.kind.words})  {about}")
+    say_lines("\n".join(_mission(scenario)))
     attacks = ", ".join(attack.label for attack in scenario.attacks) or "none"
     audits = ", ".join(audit.label for audit in scenario.audits) or "none"
     say(f"attacks: {attacks}")
@@ -164,6 +166,27 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
         )
     for remark in (*found.remarks, *fetched):
         say(remark)
+
+
+def _mission_json(scenario: Scenario) -> list[dict[str, str]]:
+    """The same for programs: what each entry will be, by method and epsilon."""
+    from fedassay.reports.document.mission.beforehand import beforehand, columns
+
+    heads = ("method", "epsilon", *map(str.lower, columns()))
+    return [dict(zip(heads, (row.method, row.epsilon, *row.entries), strict=True)) for row in beforehand(scenario)]
+
+
+def _mission(scenario: Scenario) -> list[str]:
+    """The table that the report will open with, as far as it is known before the run."""
+    from fedassay.reports.document.mission.beforehand import beforehand, columns
+
+    rows = [(row.method, row.epsilon, *row.entries) for row in beforehand(scenario)]
+    if not rows:
+        return []
+    table = [("method", "ε", *map(str.lower, columns())), *rows]
+    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
+    said = ["  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
+    return ["what the report's first table will hold:", *(line.rstrip() for line in said)]
 
 
 def time_of(plan: Path) -> str:

@@ -22,6 +22,8 @@ from fedassay.support.errors import DataError
 from fedassay.support.torchvision import import_torchvision
 from fedassay.support.weights import assign, hub_file, load_state
 
+pytestmark = pytest.mark.usefixtures("online")
+
 
 def ask(name: str, weights: str | Path | None, **given: Any) -> BackboneRequest:
     fields: dict[str, Any] = {

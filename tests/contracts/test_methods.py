@@ -16,6 +16,8 @@ from fedassay.exchange.recount import recounted, released
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import SERVER, load_transcript, shape_problem
+from fedassay.exchange.view import ThreatModel, view
+from fedassay.execution.coverage import seen_kinds
 from fedassay.records.record import CellPrivacy, CellRecord
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.registry import entries, lookup
@@ -66,6 +68,8 @@ def test_a_plain_run(name: str, make_task: Callable[..., MethodInput], tmp_path:
     assert all(shape_problem(message, 10) is None for message in transcript.messages)
     senders = {message.sender for message in transcript.messages}
     assert senders <= {SERVER, *(client.name for client in task.clients)}
+    # A dry run says by these which attacks will apply.
+    assert set(lookup("method", name).facts.sends) <= seen_kinds(view(transcript, ThreatModel()))
     transcript.save(tmp_path)
     again = load_transcript(tmp_path)
     assert again.bytes_up == transcript.bytes_up == _measured(tmp_path, transcript.bytes_down)

@@ -21,6 +21,8 @@ from fedassay.data.torchvision_sets import parse_idx
 from fedassay.support.errors import DataError
 from fedassay.support.torchvision import import_torchvision
 
+pytestmark = pytest.mark.usefixtures("online")
+
 _RNG = np.random.default_rng(0)
 _LABELS = np.arange(20, dtype=np.uint8) % 10
 

@@ -9,11 +9,13 @@ import pytest
 import torch
 from skimage import data
 
-from fedassay.similarity import lpips
 from fedassay.similarity.lpips import CaffeInput, Lpips, Unavailable, load_lpips
+from fedassay.similarity.spec import TRUNKS
 from fedassay.support import weights
 from fedassay.support.errors import DataError
 from fedassay.support.torchvision import import_torchvision
+
+pytestmark = pytest.mark.usefixtures("online")
 
 TRUNK = "squeezenet1_1_imagenet_features.pt"
 
@@ -71,7 +73,7 @@ def test_a_file_with_the_published_hash_is_official(
     import hashlib
 
     digest = hashlib.sha256(random_squeezenet.read_bytes()).hexdigest()
-    monkeypatch.setitem(lpips._TRUNK_URLS, "squeeze", f"https://example.org/squeezenet1_1-{digest[:8]}.pth")
+    monkeypatch.setitem(TRUNKS, "squeeze", (f"https://example.org/squeezenet1_1-{digest[:8]}.pth", 5.0))
     found = load_lpips("squeeze", random_squeezenet)
     assert isinstance(found, Lpips)
     assert "UNOFFICIAL" not in found.description

@@ -13,6 +13,8 @@ from fedassay.support import download as downloads
 from fedassay.support.download import download
 from fedassay.support.errors import DataError, PlanError
 
+pytestmark = pytest.mark.usefixtures("online")
+
 CONTENT = np.random.default_rng(0).bytes(5 << 20)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 

@@ -145,8 +145,8 @@ def line_of(group: Group) -> Line:
         accuracy=utility_over_seeds(group, "accuracy"),
         majority=over_seeds(group.cells, lambda cell: majority(cell).value, "not on record"),
         images=tuple(_strongest(group, audit, SSIM.name) for audit in image_audits()),
-        copies=_strongest(group, _audit_of(_COPIES), _COPIES),
-        members=_strongest(group, _audit_of(_MEMBERS), _MEMBERS),
+        copies=_strongest(group, copies_audit(), _COPIES),
+        members=_strongest(group, members_audit(), _MEMBERS),
         claim=worst(cell.privacy.verdict for cell in group.cells),
         no_claim=NO_CLAIM if all(_claims_nothing(cell) for cell in group.cells) else "",
         claimed=epsilon_metric(largest(cell.claimed for cell in group.cells)),
@@ -162,6 +162,16 @@ def copies_of(found: Strongest) -> tuple[MetricFacts, Metric] | None:
 def members_of(found: Strongest) -> tuple[MetricFacts, Metric] | None:
     """How well members are told."""
     return found.lead(_MEMBERS)
+
+
+def copies_audit() -> str:
+    """The audit that looks for copies among generated images."""
+    return _audit_of(_COPIES)
+
+
+def members_audit() -> str:
+    """The audit that looks for members."""
+    return _audit_of(_MEMBERS)
 
 
 def _claims_nothing(cell: CellRecord) -> bool:

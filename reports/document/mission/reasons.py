@@ -18,6 +18,7 @@ BOUNDED = "claim bounds it"
 NOT_RUN = "not run"
 UNFINISHED = "not finished"
 NO_CLAIM = "no claim"
+OWN_FEATURES = "own features"
 
 _WORDS: Mapping[ObstacleKind, str] = {
     "records_missing": "few records",
@@ -29,7 +30,7 @@ _WORDS: Mapping[ObstacleKind, str] = {
     "between_levels": "not significant",
     "no_power": "few records",
     "nothing_to_read": "nothing readable",
-    "other_features": "own features",
+    "other_features": OWN_FEATURES,
     "not_in_plan": NOT_RUN,
     "not_judged": "not judged",
     "signed_features": "signed features",
@@ -59,7 +60,7 @@ def undecided(cell: CellRecord, finding: Finding) -> str:
     if found is None:
         return _WORDS["unstated"]
     if found.kind == "nothing_to_read":
-        return _unread([finding.attack] if finding.attack else [], audit_facts(finding.audit))
+        return unread([finding.attack] if finding.attack else [], audit_facts(finding.audit))
     return _WORDS[found.kind]
 
 
@@ -70,7 +71,7 @@ def absent(cell: CellRecord, audit: str) -> str:
     if facts is None or not cell.coverage or audit in applying:
         return NOT_RUN
     attacks = _judged(facts)
-    return NOT_RUN if applying & set(attacks) else _unread(attacks, facts)
+    return NOT_RUN if applying & set(attacks) else unread(attacks, facts)
 
 
 def _judged(facts: AuditFacts) -> list[str]:
@@ -85,7 +86,7 @@ def _judged(facts: AuditFacts) -> list[str]:
     return found
 
 
-def _unread(attacks: Iterable[str], facts: AuditFacts | None) -> str:
+def unread(attacks: Iterable[str], facts: AuditFacts | None) -> str:
     """What is missing where attacks, or an audit that attacks by itself, read nothing of what is sent."""
     kinds = {"generator"} if facts is not None and "generator" in facts.needs else set[str]()
     for name in attacks:

@@ -82,6 +82,9 @@ class MethodFacts:
         malicious: What a malicious server chooses: `broadcast`, what the method itself sends out
             (`MethodInput.adversary`); `backbone`, whose features clients sum up; `body`, the start of the method's
             own networks, of `width` - 1 features, which stands in the place of a backbone; or nothing.
+        sends: What the adversary sees of a client without noise, so that it is known before a run which attacks
+            apply; empty: it is known when it runs.
+        own_features: Whether what is sent is of networks of the method's own, and not of the backbone.
     """
 
     private_form: bool = True
@@ -89,6 +92,8 @@ class MethodFacts:
     units: tuple[Unit, ...] = ("record",)
     cost: MethodCost | None = None
     malicious: Literal["", "broadcast", "backbone", "body"] = ""
+    sends: tuple[Readable, ...] = ()
+    own_features: bool = False
 
 
 @dataclass(frozen=True)

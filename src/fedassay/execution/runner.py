@@ -28,6 +28,7 @@ from fedassay.execution.run_output import output_folder, write_run
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.simulated_source import SimulatedSource, job_of_plan, similarity_of
 from fedassay.execution.unfinished import Standing
+from fedassay.plan.published import measures_lpips
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
 from fedassay.privacy.units import require_persons
@@ -109,7 +110,8 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
             if any(cell.privacy.private and cell.privacy.unit == "person" for cell in scenario.cells):
                 clients = prepared.clients
                 require_persons([each.name for each in clients], [each.groups for each in clients])
-        similarity_of(scenario.plan.similarity.lpips, scenario.base, device)
+        if measures_lpips(scenario):
+            similarity_of(scenario.plan.similarity.lpips, scenario.base, device)
         with runfolder.claim(
             folder, scenario.resolved(), options.resume, options.force, table_names, options.redact
         ):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.persons import share_interval, share_of_persons
@@ -288,7 +288,7 @@ def _entry(audit: Component[Audit]) -> RunAuditEntry | AttackAuditEntry:
 
 
 @lru_cache(maxsize=4)
-def similarity_of(spec: LpipsSpec | None, base: Path, device: str) -> Similarity:
+def similarity_of(spec: LpipsSpec | Literal["auto"] | None, base: Path, device: str) -> Similarity:
     """The metrics that a plan asks for: LPIPS loads a network, once in a process."""
     return make_similarity(spec, base, device)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedassay.data.candidates import ALLOWED, KEY
 from fedassay.plan.schema import Plan
+from fedassay.similarity.spec import chosen
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.paths import find, is_path
@@ -25,8 +26,9 @@ def check_files(plan: Plan, base: Path) -> None:
     Raises:
         DataError: A file is missing, is no regular file, or is larger than any that is read.
     """
-    if plan.similarity.lpips is not None and plan.similarity.lpips.trunk is not None:
-        _check(plan.similarity.lpips.trunk, base, "similarity.lpips.trunk")
+    lpips = chosen(plan.similarity.lpips)
+    if lpips is not None and lpips.trunk is not None:
+        _check(lpips.trunk, base, "similarity.lpips.trunk")
     if plan.knowledge.gallery is not None:
         _check_gallery(plan.knowledge.gallery, base)
     weights = plan.backbone.weights

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedassay.plan.schema import ImageSource, Plan
+from fedassay.contracts.metrics import LPIPS
+from fedassay.plan.schema import ImageSource, Plan, Scenario
+from fedassay.similarity.spec import TRUNKS, chosen
 from fedassay.support.download import OFFLINE, is_offline
 from fedassay.support.errors import DataError
 from fedassay.support.paths import data_root, root_in_words
@@ -65,6 +67,33 @@ def missing_files(plan: Plan, base: Path) -> list[Missing]:
     return found if plan.data.features is not None else [*found, *_weights(plan)]
 
 
+def measures_lpips(scenario: Scenario) -> bool:
+    """Whether an audit of a plan holds images against each other by LPIPS."""
+    return any(metric.name == LPIPS.name for audit in scenario.audits for metric in audit.build.facts.metrics)
+
+
+def trunk_remarks(scenario: Scenario) -> list[str]:
+    """What becomes of LPIPS where its official trunk is not there: a run goes on without it."""
+    from fedassay.support.weights import hub_path, published_digits
+
+    spec = chosen(scenario.plan.similarity.lpips)
+    if spec is None or spec.trunk is not None or not measures_lpips(scenario):
+        return []
+    url, size = TRUNKS[spec.net]
+    path = hub_path(url)
+    if path.exists():
+        return []
+    if is_offline():
+        return [
+            f"similarity.lpips: LPIPS will not be measured: {path.name} is not in {_HUB}, and {_never()} forbids "
+            f"to fetch it; allow that, or place the file from {url} there"
+        ]
+    return [
+        f"similarity.lpips: the first run fetches {path.name} ({size:,.0f} MB, SHA-256 {published_digits(url)}...)"
+        f" from {url} into {_HUB}, or goes on without LPIPS (null: PSNR and SSIM only)"
+    ]
+
+
 def files_of(plan: Plan) -> list[Missing] | None:
     """All published files that a plan reads, as if none were there; None where a folder has to be unpacked."""
     nowhere = Path("/nonexistent")
@@ -98,8 +127,10 @@ def _weights(plan: Plan, *, there: bool = True) -> list[Missing]:
         return []
     path = hub_path(url)
     what = f"{plan.backbone.name} with weights {plan.backbone.weights or 'imagenet'}"
-    where = "$TORCH_HOME/hub/checkpoints (by default ~/.cache/torch/hub/checkpoints)"
-    return [Missing("backbone", what, path.name, url, where, _never())]
+    return [Missing("backbone", what, path.name, url, _HUB, _never())]
+
+
+_HUB = "$TORCH_HOME/hub/checkpoints (by default ~/.cache/torch/hub/checkpoints)"
 
 
 def _never() -> str:

@@ -221,10 +221,12 @@ class BackboneSpec(Parameters):
 
 
 class SimilaritySpec(Parameters):
-    """The `similarity` section; without `lpips` only PSNR and SSIM are measured."""
+    """The `similarity` section: PSNR and SSIM are always measured."""
 
-    lpips: LpipsSpec | None = None
-    """Measure LPIPS as well; `null`: PSNR and SSIM only."""
+    lpips: LpipsSpec | Literal["auto"] | None = "auto"
+    """Measure LPIPS as well. `auto`: by SqueezeNet on its official trunk, 5 MB, where that is in torch's hub
+    folder or can be fetched; a network of a name, on its official trunk or a file of yours; or `null`: PSNR and
+    SSIM only."""
 
 
 class PrivacySpec(Parameters):

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.similarity.images import check_images, check_pairs
+from fedassay.similarity.spec import TRUNKS, Net
 from fedassay.support.errors import DataError
 from fedassay.support.paths import find
 from fedassay.support.torchvision import import_torchvision
@@ -38,10 +39,6 @@ SMALLEST = 32
 ENLARGED = 64
 """The shorter side after enlarging. The authors train the heads on patches of 64x64."""
 
-_TRUNK_URLS = {
-    "alex": "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth",
-    "squeeze": "https://download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth",
-}
 _NAMES = {"alex": "AlexNet", "squeeze": "SqueezeNet 1.1"}
 _CAFFE_BGR_MEAN = (103.939, 116.779, 123.68)
 
@@ -117,7 +114,7 @@ class Lpips:
 
 
 def load_lpips(
-    net: Literal["alex", "squeeze"] = "alex",
+    net: Net = "alex",
     trunk: str | Path | None = None,
     *,
     base: Path | None = None,
@@ -144,7 +141,7 @@ def load_lpips(
     """
     if trunk is None:
         try:
-            state = load_state(hub_file(_TRUNK_URLS[net]))
+            state = load_state(hub_file(TRUNKS[net][0]))
         except DataError as error:
             return Unavailable(f"LPIPS not available: {error}")
         source = "torchvision's ImageNet weights"
@@ -180,9 +177,9 @@ class CaffeInput(nn.Module):
         return (images.flip(1) + 1) * 127.5 - self.mean
 
 
-def _is_published(path: Path, net: str) -> bool:
+def _is_published(path: Path, net: Net) -> bool:
     """Whether a file is torchvision's: the published name ends in the first digits of its SHA-256."""
-    digits = _TRUNK_URLS[net].rpartition("-")[2].removesuffix(".pth")
+    digits = TRUNKS[net][0].rpartition("-")[2].removesuffix(".pth")
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest().startswith(digits)
 

@@ -1,20 +1,23 @@
-"""The image metrics of a plan: PSNR and SSIM always, LPIPS where the plan names a network."""
+"""The image metrics of a plan: PSNR and SSIM always, LPIPS unless the plan switches it off."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.similarity.reported import reported_psnr, reported_ssim
-from fedassay.similarity.spec import LpipsSpec
+from fedassay.similarity.spec import LpipsSpec, chosen
 from fedassay.support.types import Images
 
 if TYPE_CHECKING:
     from fedassay.similarity.lpips import Lpips
+
+_log = logging.getLogger(__name__)
 
 PSNR_CAP = 100.0
 """Identical images have infinite PSNR; they count as this many dB, so that means stay finite."""
@@ -58,18 +61,22 @@ class Similarity:
         return {"lpips": self.remark}
 
 
-def make_similarity(spec: LpipsSpec | None, base: Path, device: str) -> Similarity:
+def make_similarity(asked: LpipsSpec | Literal["auto"] | None, base: Path, device: str) -> Similarity:
     """The metrics that a plan's `similarity` section asks for.
+
+    Where an official trunk is neither there nor can be had, a line says which file would do.
 
     Raises:
         DataError: A trunk file is named and cannot be used.
     """
+    spec = chosen(asked)
     if spec is None:
-        return Similarity(None, "the plan has no similarity.lpips", device)
+        return Similarity(None, "similarity.lpips is switched off", device)
     # The package takes seconds to import, and plans without LPIPS do not need it.
     from fedassay.similarity.lpips import Unavailable, load_lpips
 
     found = load_lpips(net=spec.net, trunk=spec.trunk, base=base, device=device)
     if isinstance(found, Unavailable):
+        _log.warning("similarity.lpips: LPIPS is not measured: %s", found.reason)
         return Similarity(None, f"not available: {found.reason}", device)
     return Similarity(found, found.description, device)

@@ -1,0 +1,274 @@
+"""Reconstructions of any tool held against the private images: tables, a page, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from fedassay.api.pairs import METRICS, Pairing, PairReport, compare_pairs
+from fedassay.audits.stats.estimate import Estimate
+from fedassay.contracts.metrics import IMAGES
+from fedassay.data.named_images import Given, NamedImages, alike, named_images
+from fedassay.records.record import Metric
+from fedassay.reports.document.escaping import latex_escaped
+from fedassay.reports.document.output import write_page
+from fedassay.reports.document.pictures import Tile, data_uri
+from fedassay.reports.document.similarity import Row, similarity_page
+from fedassay.reports.document.tables import Column, Table, csv_text
+from fedassay.reports.document.tables import Row as TableRow
+from fedassay.reports.words.numbers import interval, significant
+from fedassay.similarity.metrics import make_similarity
+from fedassay.similarity.spec import LpipsSpec
+from fedassay.support.extras import optional
+from fedassay.support.terminal import is_stream
+
+if TYPE_CHECKING:
+    import pandas
+
+_TITLES = {metric.name: f"{metric.title} ({metric.unit})" if metric.unit else metric.title for metric in IMAGES}
+_UNITS = {metric.name: metric.unit for metric in IMAGES}
+_PICTURES = 12
+"""Pairs whose pictures are on the page: the closest ones."""
+
+
+@dataclass(frozen=True, repr=False)
+class SimilarityReport:
+    """What `fedassay.similarity_report` gives.
+
+    Attributes:
+        found: Everything that was measured: means with intervals, tests, pairs.
+    """
+
+    found: PairReport
+    _sets: tuple[NamedImages, ...]
+
+    @property
+    def means(self) -> dict[str, Metric]:
+        """Mean of each metric over the pairs, with its 95 % interval and n."""
+        return _metrics(self.found.means)
+
+    @property
+    def lookalikes(self) -> dict[str, Metric]:
+        """The same of the closest look-alike of each private image; empty where none were given."""
+        return _metrics(self.found.lookalike_means)
+
+    @property
+    def pairs(self) -> pandas.DataFrame:
+        """One row a pair: both images, PSNR, SSIM and LPIPS, and those of the closest look-alike."""
+        pandas = optional("pandas", "notebook", "SimilarityReport.pairs")
+        return pandas.DataFrame(self._rows(), columns=self._header())
+
+    def csv(self) -> str:
+        """The pairs as CSV."""
+        return csv_text(self._header(), self._rows())
+
+    def latex(self) -> str:
+        r"""The means as a table for a paper (`booktabs`), look-alikes and gain below the reconstructions."""
+        names = [name for name in METRICS if name in self.found.means]
+        body = []
+        for title, held in self._summary():
+            cells = [
+                "--" if name not in held else latex_escaped(f"{significant(held[name].value)} {_ends(held[name])}")
+                for name in names
+            ]
+            body.append(" & ".join([title, *cells]) + r" \\")
+        caption = latex_escaped(" ".join((f"n = {len(self.found.private)}.", *self.sentences)))
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{caption}}}",
+                rf"\begin{{tabular}}{{l{'r' * len(names)}}}",
+                r"\toprule",
+                " & ".join(["", *(latex_escaped(_TITLES[name]) for name in names)]) + r" \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What was read, how images were paired, and what the tests say."""
+        read = tuple(f"{each[:1].upper()}{each[1:]}." for each in self.found.how)
+        tests = tuple(
+            f"{test.about} {significant(test.value)}, by chance {significant(test.chance)}; "
+            f"permutation p = {significant(test.p)}, n = {test.n}."
+            for test in self.found.tests
+        )
+        none = () if tests else ("No test by permutation: assigned pairs are tested with look-alikes alone.",)
+        return (*read, *tests, *none, f"LPIPS: {self.found.lpips}.")
+
+    def page(self) -> str:
+        """One HTML page: means, tests, the closest pairs as pictures, and every pair."""
+        names = [name for name in METRICS if name in self.found.means]
+        summary = Table(
+            "similarity",
+            "Means over the pairs",
+            (Column("what", ""), *(Column(name, _TITLES[name], "metric") for name in names)),
+            tuple(
+                (TableRow((title, *(_metric(held, name) for name in names))),) for title, held in self._summary()
+            ),
+        )
+        columns = tuple(
+            Column(key, _title(key), "code" if key in _NAMES else "parameter") for key in self._header()
+        )
+        each = Table("pairs", "Every pair", columns, tuple((TableRow(tuple(row)),) for row in self._rows()))
+        return similarity_page(self.sentences, (summary, each), self._pictures())
+
+    def save(self, output: str | os.PathLike[str] = "similarity.html") -> Path:
+        """Write the page; its CSV and LaTeX go beside it, under the same name.
+
+        Raises:
+            PlanError: A file cannot be written.
+        """
+        path = Path(output)
+        if is_stream(path):
+            write_page(self.page(), path)
+            return path
+        for suffix, text in ((path.suffix, self.page()), (".csv", self.csv()), (".tex", self.latex())):
+            write_page(text, path.with_suffix(suffix))
+        return path
+
+    def lines(self) -> list[str]:
+        """The means and what the tests say, for a terminal."""
+        rows = [
+            f"{title:<16}"
+            + "  ".join(
+                f"{_TITLES[name]} {significant(held[name].value)} {_ends(held[name])}".strip() for name in held
+            )
+            for title, held in self._summary()
+        ]
+        return [*rows, *self.sentences]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON holds it."""
+        return {
+            "means": {name: metric.model_dump() for name, metric in self.means.items()},
+            "lookalikes": {name: metric.model_dump() for name, metric in self.lookalikes.items()},
+            "gains": {name: metric.model_dump() for name, metric in _metrics(self.found.gains).items()},
+            "tests": [vars(test) for test in self.found.tests],
+            "read": list(self.found.how),
+            "lpips": self.found.lpips,
+        }
+
+    def __repr__(self) -> str:
+        """One line a metric."""
+        said = ", ".join(f"{_TITLES[name]} {significant(metric.value)}" for name, metric in self.means.items())
+        return f"SimilarityReport({len(self.found.private)} pairs: {said})"
+
+    def _summary(self) -> list[tuple[str, Mapping[str, Estimate]]]:
+        rows = [("Reconstructions", self.found.means)]
+        if self.found.lookalike_means:
+            rows += [("Look-alikes", self.found.lookalike_means), ("Gain", self.found.gains)]
+        return rows
+
+    def _header(self) -> list[str]:
+        names = list(self.found.values)
+        return [*_NAMES, *names, *(f"{name}_lookalike" for name in self.found.beside)]
+
+    def _rows(self) -> list[list[Any]]:
+        held = [*self.found.values.values(), *self.found.beside.values()]
+        return [[*names, *(float(part[at]) for part in held)] for at, names in enumerate(self.found.names)]
+
+    def _pictures(self) -> tuple[Row, ...]:
+        """The closest pairs: private image, look-alike, reconstruction, and their SSIM."""
+        private, rebuilt, *others = self._sets
+        order = np.argsort(-self.found.values["ssim"], kind="stable")[:_PICTURES]
+        rows = []
+        for at in order.tolist():
+            names = self.found.names[at]
+            tiles = [_tile(private.images[self.found.private[at]], f"private image {names[0]}")]
+            if others and self.found.lookalikes is not None:
+                tiles.append(_tile(others[0].images[self.found.lookalikes[at]], f"look-alike {names[2]}"))
+            tiles.append(_tile(rebuilt.images[self.found.rebuilt[at]], f"reconstruction {names[1]}"))
+            words = f"{_TITLES['ssim']} {significant(float(self.found.values['ssim'][at]))}"
+            if others:
+                words += f", look-alike {significant(float(self.found.beside['ssim'][at]))}"
+            rows.append(Row(tuple(tiles), words))
+        return tuple(rows)
+
+
+_NAMES = ("private", "reconstructed", "lookalike")
+
+
+def similarity_report(
+    private: Given,
+    reconstructed: Given,
+    *,
+    lookalikes: Given | None = None,
+    pairs: Pairing = "auto",
+    lpips: Literal["auto", "alex", "squeeze"] | str | None = "auto",
+    seed: int = 0,
+    device: str = "cpu",
+) -> SimilarityReport:
+    """Hold reconstructions of any tool against the private images: PSNR, SSIM and LPIPS of each pair.
+
+    Args:
+        private: The private images: a folder, an `.npz` or `.npy`, an array or a tensor; uint8, or floating point
+            in [0, 1].
+        reconstructed: What was rebuilt, likewise.
+        lookalikes: Images that the attacker has anyway; of each private image the closest one is its baseline.
+        pairs: `matched` by name or number, `assigned` one to one by SSIM, or `auto`: matched where both sides have
+            the same names or as many images.
+        lpips: `auto`, a network on its official trunk (`alex`, `squeeze`), a trunk file for SqueezeNet, or None.
+        seed: Of the permutations.
+        device: Where to compute.
+
+    Raises:
+        DataError: Images cannot be read, are of different sizes, or their names do not fit each other.
+    """
+    sets = [named_images(private, "private"), named_images(reconstructed, "reconstructed")]
+    others = None if lookalikes is None else named_images(lookalikes, "look-alikes")
+    similarity = make_similarity(_asked(lpips), Path(), device)
+    found = compare_pairs(sets[0], sets[1], others, similarity, pairs, seed)
+    return SimilarityReport(found, tuple(alike([*sets, *([] if others is None else [others])])))
+
+
+def _asked(lpips: str | None) -> LpipsSpec | Literal["auto"] | None:
+    if lpips is None or lpips == "auto":
+        return "auto" if lpips else None
+    if lpips == "alex" or lpips == "squeeze":  # noqa: PLR1714 - so that types are narrowed
+        return LpipsSpec(net=lpips)
+    return LpipsSpec(net="squeeze", trunk=lpips)
+
+
+def _metrics(found: Mapping[str, Estimate]) -> dict[str, Metric]:
+    return {name: _metric(found, name) for name in METRICS if name in found}
+
+
+def _metric(found: Mapping[str, Estimate], name: str) -> Metric:
+    if name not in found:
+        return Metric(value=None, reason="not measured")
+    each = found[name]
+    return Metric(
+        value=each.value,
+        low=each.low,
+        high=each.high,
+        n=each.n,
+        unit=_UNITS[name],
+        reason=each.reason or each.method,
+    )
+
+
+def _ends(found: Estimate) -> str:
+    return interval(Metric(value=found.value, low=found.low, high=found.high), count=False)
+
+
+def _title(key: str) -> str:
+    name, _, of = key.partition("_")
+    return f"{_TITLES[name]}{', look-alike' if of else ''}" if name in _TITLES else key.capitalize()
+
+
+def _tile(image: np.ndarray[Any, Any], alternative: str) -> Tile:
+    pixels = image if image.dtype == np.uint8 else np.round(np.clip(image, 0, 1) * 255).astype(np.uint8)
+    return Tile(data_uri(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)), alternative)
