@@ -17,7 +17,7 @@ def test_the_sweep_of_four_methods() -> None:
     assert columns() == ("Reconstruction", "Inversion", "Copies", "Members", "Claim")
     assert rows["fedpft", "10"] == ("measured", "measured", "no generator", "not run", "asked")
     assert rows["fedlog", "∞"] == ("own features", "own features", "no generator", "not run", "no claim")
-    assert rows["feddiff", "1"] == ("no vectors", "no vectors", "measured", "not run", "asked")
+    assert rows["feddiff", "1"] == ("nearest samples", "no vectors", "measured", "not run", "asked")
 
 
 @pytest.mark.parametrize(

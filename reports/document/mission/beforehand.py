@@ -15,6 +15,7 @@ from fedassay.plan.wiring import judged_by
 from fedassay.reports.document.audits import title_of
 from fedassay.reports.document.mission.lines import copies_audit, image_audits, members_audit
 from fedassay.reports.document.mission.reasons import NO_CLAIM, NOT_RUN, OWN_FEATURES, unread
+from fedassay.reports.document.mission.shown import SAMPLES
 from fedassay.reports.words.numbers import short
 
 MEASURED = "measured"
@@ -72,9 +73,13 @@ def _entry(scenario: Scenario, cell: Cell, audit: str) -> str:
         return UNKNOWN
     applying = [attack for attack in attacks if attack.build.facts.applies(method.sends)]
     if not applying:
-        return unread([attack.name for attack in attacks], facts)
-    # Images are made from the backbone's features.
-    return OWN_FEATURES if method.own_features and audit in image_audits() else MEASURED
+        samples = "generator" in method.sends and any(each.name == copies_audit() for each in scenario.audits)
+        first = audit == image_audits()[0]
+        return SAMPLES if samples and first else unread([attack.name for attack in attacks], facts)
+    # Images are made from the backbone's features; what is noised may be of networks that everybody can train.
+    if method.own_features and audit in image_audits():
+        return UNKNOWN if cell.privacy.private else OWN_FEATURES
+    return MEASURED
 
 
 def _by_itself(facts: AuditFacts, sends: tuple[str, ...]) -> str:

@@ -28,6 +28,9 @@ LIKENESS = (SSIM, PSNR, LPIPS)
 _COPIES, _MEMBERS = "under_threshold", "auc"
 """The metrics by which an audit is known to look for copies, and for members."""
 
+_MADE = frozenset({"reconstructions", "inversions"})
+"""Kinds of results that are images."""
+
 _EVERYBODY = frozenset({"all", "oracle_all", None})
 """Selections that score every private image, not a part that somebody chose."""
 
@@ -83,7 +86,8 @@ class Line:
         group: Whom it speaks of.
         accuracy: Of its model.
         majority: Accuracy of always naming the largest class.
-        images: The strongest attack of every kind that makes images.
+        images: The strongest attack of every kind that makes images; of a generator, in the place of the first
+            kind, the samples that are most like its records.
         copies: What a generator gives back.
         members: Who took part.
         claim: The verdict on its claim.
@@ -105,8 +109,8 @@ class Line:
 
 
 def image_audits() -> list[str]:
-    """The audits that hold images against private ones, in the order of a report."""
-    found = [(name, facts) for name, facts in every_audit().items() if _declares(facts, SSIM.name)]
+    """The audits that judge images which attacks made of private ones, in the order of a report."""
+    found = [(name, facts) for name, facts in every_audit().items() if _MADE & set(facts.judges)]
     return [name for name, _ in sorted(found, key=lambda item: (item[1].place.order, item[0]))]
 
 
@@ -140,12 +144,18 @@ def missing_groups(record: RunRecord) -> tuple[tuple[str, Epsilon], ...]:
 
 def line_of(group: Group) -> Line:
     """The row of a method at one epsilon."""
+    images = [_strongest(group, audit, SSIM.name) for audit in image_audits()]
+    copies = _strongest(group, copies_audit(), _COPIES)
+    samples = copies.metrics.get(SSIM.name)
+    # Whoever receives a generator has rebuilt a record by the sample that is most like it.
+    if images and SSIM.name not in images[0].metrics and samples is not None and samples.value is not None:
+        images[0] = copies
     return Line(
         group=group,
         accuracy=utility_over_seeds(group, "accuracy"),
         majority=over_seeds(group.cells, lambda cell: majority(cell).value, "not on record"),
-        images=tuple(_strongest(group, audit, SSIM.name) for audit in image_audits()),
-        copies=_strongest(group, copies_audit(), _COPIES),
+        images=tuple(images),
+        copies=copies,
         members=_strongest(group, members_audit(), _MEMBERS),
         claim=worst(cell.privacy.verdict for cell in group.cells),
         no_claim=NO_CLAIM if all(_claims_nothing(cell) for cell in group.cells) else "",

@@ -33,6 +33,7 @@ _IMAGES = 2
 
 LOOKALIKES = "look-alikes"
 LARGEST = "largest class"
+SAMPLES = "nearest samples"
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,9 @@ def _images(record: RunRecord, found: Strongest, told: bool) -> Entry:
         for metric in LIKENESS
     )
     count = "" if told else _count(found)
-    return Entry(parts, found.why, _about(found), count, found.verdict)
+    # Samples of a generator are no leak for being alike: the verdict on copies stands in its own column.
+    verdict, name = (found.verdict, "") if found.audit in image_audits() else (None, SAMPLES)
+    return Entry(parts, found.why, _about(found), count, verdict, name)
 
 
 def _counted(found: Strongest, lead: tuple[MetricFacts, Metric] | None, of: str) -> Entry:

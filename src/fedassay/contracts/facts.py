@@ -84,7 +84,7 @@ class MethodFacts:
             own networks, of `width` - 1 features, which stands in the place of a backbone; or nothing.
         sends: What the adversary sees of a client without noise, so that it is known before a run which attacks
             apply; empty: it is known when it runs.
-        own_features: Whether what is sent is of networks of the method's own, and not of the backbone.
+        own_features: Whether what is sent without noise is of networks of the method's own, not of the backbone.
     """
 
     private_form: bool = True
