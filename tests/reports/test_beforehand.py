@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from fedassay.plan.resolve import load_scenario
 from fedassay.reports.document.mission.beforehand import beforehand, columns
 
@@ -20,12 +18,9 @@ def test_the_sweep_of_four_methods() -> None:
     assert rows["feddiff", "1"] == ("nearest samples", "no vectors", "measured", "not run", "asked")
 
 
-@pytest.mark.parametrize(
-    ("key", "column"), [("audits=[{reconstruction: {}}]", 1), ("attacks=[{message_algebra: {}}]", 0)]
-)
-def test_what_the_plan_leaves_out_is_not_run(key: str, column: int) -> None:
-    rows = beforehand(load_scenario(CONFIGS / "sweep.yaml", (key,)))
-    assert {row.entries[column] for row in rows} == {"not run"}
+def test_what_the_plan_leaves_out_is_not_run() -> None:
+    rows = beforehand(load_scenario(CONFIGS / "sweep.yaml", ("audits=[{reconstruction: {}}]",)))
+    assert {row.entries[1:4] for row in rows} == {("not run",) * 3}
 
 
 def test_a_plan_without_images_has_no_such_table() -> None:

@@ -67,8 +67,6 @@ def _entry(scenario: Scenario, cell: Cell, audit: str) -> str:
     if not facts.judges:
         return _by_itself(facts, method.sends)
     attacks = judged_by(chosen, scenario.attacks)
-    if not attacks:
-        return NOT_RUN
     if not method.sends:
         return UNKNOWN
     applying = [attack for attack in attacks if attack.build.facts.applies(method.sends)]
