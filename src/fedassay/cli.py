@@ -717,16 +717,25 @@ def validate(what: str, files: tuple[Path, ...], quiet: bool, as_json: bool) -> 
 @click.option(
     "--label-column", help="Column of the labels: its name in a CSV, or its number in an array of several."
 )
+@click.option("--set", "assignments", multiple=True, metavar="data.KEY=VALUE", help="Say how --data is read.")
 @_quiet
 @_json
-def init(file: Path, data: Path | None, label_column: str | None, quiet: bool, as_json: bool) -> int:
+def init(
+    file: Path,
+    data: Path | None,
+    label_column: str | None,
+    assignments: tuple[str, ...],
+    quiet: bool,
+    as_json: bool,
+) -> int:
     """Write a commented plan to start from."""
     from fedassay.console import time_of, write_starter
 
-    write_starter(file, data, label_column)
+    account = write_starter(file, data, label_column, assignments)
     if as_json:
         _written(file, quiet, as_json)
     elif not quiet:
+        say_lines("\n".join(account))
         say(f"{file}: written; {time_of(file)}; try `fedassay run {file} --dry-run`")
     return 0
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedassay.contracts.registry import component, problems, summary, usable
+from fedassay.data.account import SAID
 from fedassay.plan.keys import Key, entry_keys, every_key
-from fedassay.plan.schema import Scenario
+from fedassay.plan.schema import Scenario, override
 from fedassay.records.record import RunRecord
 from fedassay.support.atomic import chosen_by_user, write_text
 from fedassay.support.errors import FedassayError, PlanError
@@ -307,8 +308,10 @@ def problem_in(what: str, file: Path) -> str | None:
     return None
 
 
-def write_starter(file: Path, data: Path | None, label_column: str | None = None) -> None:
-    """Write a commented plan; of the user's own images, one that fits them.
+def write_starter(
+    file: Path, data: Path | None, label_column: str | None = None, assignments: Sequence[str] = ()
+) -> list[str]:
+    """Write a commented plan; of the user's own images, one that fits them, and return their account in lines.
 
     Raises:
         PlanError: The file exists or cannot be written, or there is nothing at `data`.
@@ -320,8 +323,15 @@ def write_starter(file: Path, data: Path | None, label_column: str | None = None
     if data is not None:
         from fedassay.plan.fitted import fitted_plan
 
-        plan = fitted_plan(data, file, plan, label_column)
-    elif label_column is not None:
-        raise PlanError("--label-column: names a column of your own labels; allowed beside --data only")
+        keys = override({"data": {}}, assignments)
+        if set(keys) - {"data"}:
+            raise PlanError(
+                f"--set: {', '.join(assignments)} given; allowed: keys of data, as data.layout=class/image"
+            )
+        plan = fitted_plan(data, file, plan, label_column, keys["data"])
+    elif label_column is not None or assignments:
+        raise PlanError("--label-column, --set: say how your own data is read; allowed beside --data only")
     with chosen_by_user(file, "name another"):
         write_text(file, plan, private=False)
+    words = [line[2:].rstrip(".") for line in plan.partition("\n\n")[0].splitlines() if line.startswith("# ")]
+    return [line for line in words if line.startswith(SAID)]

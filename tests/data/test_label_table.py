@@ -51,7 +51,7 @@ def test_files_by_path_by_name_and_without_ending(folder: Path, table: str) -> N
 def test_a_table_in_the_folder_and_columns_by_name(folder: Path) -> None:
     (folder / "meta.csv").write_text("a,b,c\nscan_1,x,1\nscan_2,y,1\nscan_3,x,2\nscan_4,y,2\n")
     request = DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("meta.csv"))
-    with pytest.raises(DataError, match=r"not to be told; data\.label_column allows b, c"):
+    with pytest.raises(DataError, match=r"not to be told; data\.label_column allows b \(2 values\), c"):
         load(request)
     for column, expected in (("b", [1, 0, 0, 1]), ("c", [1, 1, 0, 0])):
         given = DataRequest(
@@ -64,7 +64,8 @@ def test_a_table_in_the_folder_and_columns_by_name(folder: Path) -> None:
     ("table", "message"),
     [
         ("", r"its first line names the columns \(none\)"),
-        ("image,image\n", r"each of its own name"),
+        ("image\nscan_1\n", r"two columns or more"),
+        ("image,image\n", r"has no rows"),
         ("image,label\n", r"labels\.csv: has no rows"),
         ("image,label\nscan_1,a,b\n", r"line 2: has 3 columns; allowed: 2"),
         (
@@ -76,7 +77,7 @@ def test_a_table_in_the_folder_and_columns_by_name(folder: Path) -> None:
         ("image,label\nscan_1,a\nscan_2,b\n", r"2 of 4 images have no row: deep/er/scan_4\.png"),
         ("image,label\nscan_1,a\nscan_2,\n", r"line 3: scan_2\.png has no label in column label"),
         ("image,label\nscan_1,a\nscan_2,a\nscan_3,a\nscan_4,a\n", r"has one class, a; allowed: two or more"),
-        ('image,label\nscan_1,"a\n', r"is no CSV in UTF-8"),
+        ('image,label\nscan_1,"a\n', r"is no CSV \(.*EOF inside string"),
     ],
 )
 def test_tables_that_do_not_belong_to_the_images(folder: Path, table: str, message: str) -> None:
@@ -100,10 +101,6 @@ def test_keys_of_a_table(folder: Path) -> None:
         _load(folder, table, label_column="kind")
     with pytest.raises(PlanError, match=r"data\.label_column: 1 given; allowed: the name of a column"):
         _load(folder, table, label_column=1)
-    (folder / "latin.csv").write_bytes(b"image,label\nscan_1,\xe9\n")
-    request = DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("latin.csv"))
-    with pytest.raises(DataError, match=r"latin\.csv: is no CSV in UTF-8"):
-        load(request)
     with pytest.raises(DataError, match=r"data\.labels: none\.csv does not exist"):
         load(DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("none.csv")))
     with pytest.raises(PlanError, match=r"data\.labels: x\.csv given, but data set digits takes"):
@@ -116,9 +113,9 @@ _ROWS = "scan_1,ill\nscan_2,well\nscan_3,well\nscan_4,ill\n"
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        (f"file,label\n{_ROWS}" + "scan_1,ill\n" * 100_000, "has a row already"),
+        (f"file,label\n{_ROWS}" + "scan_1,well\n" * 100_000, "has a row already"),
         (f"file,label\n{_ROWS}" + "nobody,ill\n" * 100_000, "is not in the folder"),
-        (f"file,label\n{_ROWS}" + "\n" * 200_000, "empty lines"),
+        (f"file,label\n{_ROWS}" + "\n" * 200_000 + "scan_9,ill\n", "line 200006: 'scan_9' is not in the folder"),
         (f"file,label\n{_ROWS}" + "," * 2_000_000, "a line of 1,048,576 characters"),
         ("," * 2_000_000, "a line of 1,048,576 characters"),
         (",".join(map(str, range(20_000))) + f"\n{_ROWS}", "20,000 columns"),

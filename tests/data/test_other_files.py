@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +32,10 @@ def _request(root: Path) -> DataRequest:
     return DataRequest("image_folder", None, root, None, 0, root.parent)
 
 
-def _left_out(root: Path) -> tuple[LeftOut, ...]:
-    found = outline_of_image_folder(_request(root)).data.account.left_out
-    assert load(_request(root)).account.left_out == found
+def _left_out(root: Path, **given: Any) -> tuple[LeftOut, ...]:
+    request = replace(_request(root), **given)
+    found = outline_of_image_folder(request).data.account.left_out
+    assert load(request).account.left_out == found
     return found
 
 
@@ -44,9 +47,11 @@ def test_other_files_are_counted_by_ending_and_folder(folder: Path) -> None:
     for number in range(7):
         (folder / "b" / f"{number}.npy").write_bytes(b"x")
     (folder / "a" / "x.npy").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"8 \.npy in a, b hold pictures that are not read"):
+        load(_request(folder))
     (folder / "notes.TXT").write_text("x")
     (folder / "README").write_text("x")
-    assert [each.line for each in _left_out(folder)] == [
+    assert [each.line for each in _left_out(folder, incomplete="leave_out")] == [
         "8 files: of ending .npy, which is not read: convert them to PNG (b 7, a 1)",
         "1 file: of ending .txt (the folder itself 1)",
         "1 file: without an ending (the folder itself 1)",

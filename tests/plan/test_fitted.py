@@ -97,25 +97,27 @@ _CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
 def _mixed(folder: Path) -> Path:
     """Images with a table in which several columns could be the labels."""
     root = _folder(folder, ("pictures",), 60, (16, 20))
-    rows = "".join(f"{number}.png,{number // 2},{'nv' if number % 3 else 'mel'}\n" for number in range(60))
-    (root / "meta.csv").write_text(f"image,patient,dx\n{rows}")
+    rows = "".join(
+        f"{number}.png,{number // 2},{'nv' if number % 3 else 'mel'},{number % 3}\n" for number in range(60)
+    )
+    (root / "meta.csv").write_text(f"image,age,type,stain\n{rows}")
     return root
 
 
 def test_the_column_of_labels_is_asked_for_and_taken(tmp_path: Path) -> None:
     root, plan = _mixed(tmp_path), tmp_path / "plan.yaml"
-    with pytest.raises(DataError, match=r"allows patient, dx; or move meta\.csv away"):
+    with pytest.raises(DataError, match=r"label_column allows age \(30 values\), type \(2 values\), stain \(3"):
         fitted_plan(root, plan, _STARTER)
-    text = fitted_plan(root, plan, _STARTER, "dx")
+    text = fitted_plan(root, plan, _STARTER, "type")
     data = yaml.safe_load(text)["data"]
-    assert (data["labels"], data["label_column"]) == ("meta.csv", "dx")
+    assert (data["labels"], data["label_column"]) == ("meta.csv", "type")
     assert "2 classes: mel (20), nv (40)" in text
     assert "of several sizes (resized to 32)" in text
     archive = _medmnist(tmp_path, several=14)
     assert yaml.safe_load(fitted_plan(archive, plan, _STARTER, "6"))["data"]["label_column"] == 6
     with pytest.raises(PlanError, match="a whole number"):
         fitted_plan(archive, plan, _STARTER, "dx")
-    with pytest.raises(PlanError, match="has no CSV in it"):
+    with pytest.raises(PlanError, match=r"data\.label_column: dx given, but .* has no table"):
         fitted_plan(_folder(tmp_path / "plain", ("a", "b"), 30), plan, _STARTER, "dx")
 
 
@@ -137,9 +139,8 @@ def _sites_with_table(folder: Path) -> Path:
 def test_a_table_beside_folders_is_not_passed_over(tmp_path: Path) -> None:
     """The folders are patients: taken for classes they would make a plan that tests nothing."""
     root, plan = _sites_with_table(tmp_path), tmp_path / "plan.yaml"
-    with pytest.raises(DataError, match=r"finding; or move metadata\.csv away"):
-        fitted_plan(root, plan, _STARTER)
-    made = yaml.safe_load(fitted_plan(root, plan, _STARTER, "finding"))
+    made = yaml.safe_load(fitted_plan(root, plan, _STARTER))
+    assert (made["data"]["labels"], made["data"]["sites"]) == ("metadata.csv", "site")
     assert made["data"]["groups"] == "patient_id"
     assert made["clients"] == {"count": 3, "partition": "domains", "shared_persons": "one_client"}
 
@@ -153,8 +154,11 @@ def test_a_table_beside_folders_is_not_passed_over(tmp_path: Path) -> None:
         ),
         (lambda table: table.rsplit(b"\n", 2)[0], "1 of 180 images have no row"),
         (lambda table: table.replace(b",well\n", b",\n", 1), "has no label in column finding"),
-        (lambda table: table.replace(b"north/", b"scans/north/"), "is not in the folder"),
-        (lambda table: table.replace(b"ill", "ungünstig".encode("cp1252")), "is no CSV in UTF-8"),
+        (
+            lambda table: table.replace(b"north/PAT00000/0", b"north/PAT00000/7"),
+            "the nearest file is north/PAT00000/1.png",
+        ),
+        (lambda table: table.replace(b",ill", b",ill,", 1), "has 5 columns; allowed: 4"),
     ],
 )
 def test_the_error_of_a_table_stands(spoil: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:

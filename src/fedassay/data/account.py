@@ -14,6 +14,8 @@ from fedassay.support.text import cut, plain
 Kind = Literal["file", "image", "row", "column", "table", "record"]
 """What is left out: a file that is no picture, a picture, a row or a column of a table, a table, or a record."""
 
+SAID = ("read:", "note:", "left out:")
+"""How lines of an account begin."""
 _LONGEST = 200
 
 
@@ -71,9 +73,9 @@ class Account:
 
     def lines(self) -> Iterator[str]:
         """One line each: what was read, how, and what was left out."""
-        yield from (f"read: {cut(plain(text), _LONGEST)}" for text in self.read)
-        yield from (f"note: {cut(plain(text), _LONGEST)}" for text in self.notes)
-        yield from (f"left out: {each.line}" for each in self.left_out)
+        texts = (iter(self.read), iter(self.notes), (each.line for each in self.left_out))
+        for word, group in zip(SAID, texts, strict=True):
+            yield from (f"{word} {cut(plain(text), _LONGEST)}" for text in group)
 
     @classmethod
     def of(cls, facts: object) -> Account:

@@ -60,7 +60,7 @@ def _celeba(request: DataRequest) -> Listed:
     return Listed(root, train, test, names, grouped=bool(whom))
 
 
-def _labels(path: Path, asked: str | int | None) -> tuple[tuple[str, str], dict[str, int]]:
+def _labels(path: Path, asked: object) -> tuple[tuple[str, str], dict[str, int]]:
     """Names of the two classes, and the class of each file, from a table of attributes that are 1 or -1."""
     lines = text_of(path).splitlines()
     known = lines[1].split() if len(lines) > 1 else []

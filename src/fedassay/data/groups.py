@@ -22,9 +22,9 @@ Numbers = NDArray[np.int64]
 PERSON = "{person}"
 """What stands for the name of a person in a pattern of paths."""
 
-_OBVIOUS = ("person", "patient", "pat", "pt", "subject", "subj", "sub", "participant", "individual", "writer")
+OBVIOUS = ("person", "patient", "pat", "pt", "subject", "subj", "sub", "participant", "individual", "writer")
 _ENDINGS = ("", "s", "id", "ids", "number", "no", "key", "name")
-_KNOWN = frozenset(name + ending for name in _OBVIOUS for ending in _ENDINGS)
+_KNOWN = frozenset(name + ending for name in OBVIOUS for ending in _ENDINGS)
 
 
 def is_obvious(name: str) -> bool:
@@ -36,7 +36,7 @@ def likely_patterns(path: str) -> list[str]:
     """Patterns of paths for what looks like a person in one: `person{person}_*` for `ill/person12_2.png`."""
     parts, found = path.split("/"), []
     for place, part in enumerate(parts):
-        hit = re.match(rf"(?:{'|'.join(_OBVIOUS)})[-_ ]?(?=[0-9])", part, re.IGNORECASE)
+        hit = re.match(rf"(?:{'|'.join(OBVIOUS)})[-_ ]?(?=[0-9])", part, re.IGNORECASE)
         if hit is None:
             continue
         below = "/*" * (len(parts) - place - 1)

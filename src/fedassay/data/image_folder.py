@@ -1,43 +1,37 @@
-"""The user's own images in folders: one folder a class, or a CSV of labels."""
+"""The user's own images in folders: what a table says of them, or else the folders that they lie in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedassay.data.account import Account
+from fedassay.data.account import Account, LeftOut
+from fedassay.data.found_tables import TableChoice, chosen_table
 from fedassay.data.groups import PERSON, PathPattern, numbered
-from fedassay.data.image_files import (
-    Reading,
-    endings,
-    in_words,
-    is_image,
-    places_in,
-    read_images,
-    shared_shape,
-)
-from fedassay.data.image_header import Place
+from fedassay.data.image_files import Reading, endings, in_words, places_in, read_images, shared_shape
+from fedassay.data.image_header import Place as Picture
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.label_table import Columns, read_labels
+from fedassay.data.label_table import Columns
+from fedassay.data.layout import LAYOUTS, Layout, Place, folder_places, read_folders, without_masks
 from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.other_files import lies_there, other_files
 from fedassay.data.outline import Outline, without_pixels
+from fedassay.data.presence import Presence
 from fedassay.data.sampling import stratified_sample, whole_persons
-from fedassay.support import limits
+from fedassay.data.scanned import Scanned, copies, scanned
+from fedassay.data.spellings import as_one, listed
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
-from fedassay.support.text import encodable
 from fedassay.support.types import Images
 
-_LAYOUTS = "class/image, domain/class/image, or train/class/image with test/class/image; or data.labels, a CSV"
-
-
-_PARTS = {"train", "test", "val", "valid", "validation"}
-"""Folders that part a data set, and are no domains."""
+_SITE, _PERSON = "site", "person"
+"""Words for the site and the person of the folders in `data.groups`, where no column has these names."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,7 @@ class _File:
     domain: str
     label: str
     person: str = ""
+    part: str = ""
     frame: int = 0
 
 
@@ -58,11 +53,12 @@ class _Folder:
     test: list[_File]
     classes: list[str]
     account: Account
+    proposals: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def places(self) -> list[Place]:
+    def pictures(self) -> list[Picture]:
         """The pictures of both sets."""
-        return [Place(file.path, file.frame) for file in (*self.train, *self.test)]
+        return [Picture(file.path, file.frame) for file in (*self.train, *self.test)]
 
 
 def outline_of_image_folder(request: DataRequest) -> Outline:
@@ -73,8 +69,8 @@ def outline_of_image_folder(request: DataRequest) -> Outline:
         DataError: As `image_folder`; images that are broken inside are found in a small set, or by chance.
     """
     folder, reading = _folder(request), _reading(request)
-    shape = shared_shape(folder.places, folder.root, reading)
-    return Outline(_outline(folder, reading), shape)
+    shape = shared_shape(folder.pictures, folder.root, reading)
+    return Outline(_outline(folder, reading), shape, folder.proposals)
 
 
 def paths_of_image_folder(request: DataRequest) -> list[str]:
@@ -85,33 +81,33 @@ def paths_of_image_folder(request: DataRequest) -> list[str]:
         DataError: As `outline_of_image_folder`.
     """
     folder = _folder(request)
-    return [place.path.relative_to(folder.root).as_posix() for place in folder.places]
+    return [picture.path.relative_to(folder.root).as_posix() for picture in folder.pictures]
 
 
 @register("dataset", "image_folder", size=outline_of_image_folder)
 def image_folder(request: DataRequest) -> LoadedData:
-    """Images of your own in folders: class/image, or domain/class/image; or any folder with a CSV of labels.
+    """Images of your own in folders, with a table of labels or with one folder for each class.
 
-    `groups` says whose each image is: a pattern laid on the end of its path (`{person}_*` for `p12_left.png`,
-    `{person}/*` for a folder a person), or a column of the CSV.
+    A table in the folder, or the one that `labels` names, says the class of each image (`label_column`, or `label`
+    for one of several that a record may have), its person (`groups`) and its site (`sites`). Without one the
+    folders say it: class/image, class/person/image, site/class/image, with `train` and `test` at any level;
+    `layout` says which level is what where names do not. The test part is the official test set. Of all that can
+    be read in two ways, nothing is read; of all that is not read, the account of the data says so.
 
-    Two folders named `train` and `test` at the top, with classes inside, are the training set and
-    the official test set. Classes, domains and images come in the order of their names. With `labels`, a CSV
-    (beside the plan or in the folder), every image at any depth has one row, which names it (`file_column`)
-    and its class (`label_column`); the columns are found by themselves where there is no doubt. Folders at the top
-    are the domains then, where all images lie in such, and mean nothing else.
-    All images are grey (1 channel) if every file is, else all are RGB (transparency is ignored); they are
-    turned upright by their EXIF orientation. Sizes must agree, unless `size` has them all resized
-    to a square (Lanczos). Of more than 8 bits a channel the highest 8 are kept (`bits`), and a file of several
-    pictures is read as `frames` says. DICOM files need the extra `dicom`.
+    `groups` says whose each image is: columns, a pattern laid on the end of its path (`{person}_*` for
+    `p12_left.png`), or `person` for the folders that `layout` calls so.
+
+    Classes, domains and images come in the order of their names. All images are grey (1 channel) if every file is,
+    else all are RGB (transparency is ignored); they are turned upright by their EXIF orientation. Sizes must
+    agree, unless `size` has them all resized to a square (Lanczos).
 
     Raises:
         PlanError: No path is given, or `size` is too small.
-        DataError: A layout other than these, fewer than two classes, a broken or too small image, two sizes, a
-            table or a pattern that does not belong to the images; the message names the files.
+        DataError: A folder that can be read in no way or in several, fewer than two classes, a broken or too small
+            image, two sizes, a table or a pattern that does not belong to the images.
     """
     folder, reading = _folder(request), _reading(request)
-    images = read_images(folder.places, folder.root, reading)
+    images = read_images(folder.pictures, folder.root, reading)
     outline = _outline(folder, reading)
     split = len(folder.train)
     return LoadedData(
@@ -123,75 +119,244 @@ def image_folder(request: DataRequest) -> LoadedData:
 
 
 def _folder(request: DataRequest) -> _Folder:
-    allow_only(request, "path", "labels", "file_column", "label_column", "groups", "bits", "frames")
+    allow_only(
+        request,
+        *("path", "labels", "file_column", "label_column", "groups", "sites", "layout", "label", "uncertain"),
+        *("incomplete", "bits", "frames"),
+    )
     if request.path is None:
         raise PlanError("data.path: not given; data set image_folder needs the path of a folder")
+    if request.label_column is not None and isinstance(request.label_column, int):
+        raise PlanError(
+            f"data.label_column: {request.label_column} given; allowed: the name of a column of the table"
+        )
     root = find(request.path, request.base, "data.path")
     if not root.is_dir():
-        raise DataError(f"data.path: {root.name} is a file; allowed: a folder ({_LAYOUTS})")
-    files = _with_persons(_files(root) if request.labels is None else _labelled(root, request), root, request)
+        raise DataError(f"data.path: {root.name} is a file; allowed: a folder ({LAYOUTS})")
+    scan = scanned(root)
+    if not scan.images:
+        lies = lies_there(root)
+        if not any(root.iterdir()):
+            raise DataError(f"{root.name}: has no folders in it; allowed: {LAYOUTS}")
+        leaf = " (pixels in JSON, as LEAF has them: make an .npz of x, y and persons)" if ".json" in lies else ""
+        raise DataError(
+            f"{root.name}: no images in its folders; {lies}{leaf}; allowed: {LAYOUTS}, of images ({endings()})"
+        )
+    _check_unread(scan, request)
+    paths, beside = without_masks(scan.images)
+    choice = _table(scan, paths, request)
+    places, layout = _places(scan, paths, request, choice)
+    files, notes = _files(root, paths, places, (choice, layout), request)
     files = _with_frames(files, root, request)
-    train, test = files, []
-    if request.labels is None and {file.domain for file in files} == {"train", "test"}:
-        train = [file for file in files if file.domain == "train"]
-        test = [file for file in files if file.domain == "test"]
     classes = sorted({file.label for file in files})
     if len(classes) < 2:
-        what = "one class folder" if request.labels is None else "one class"
-        raise DataError(f"{root.name}: has {what}, {classes[0]}; allowed: two or more ({_LAYOUTS})")
-    known = [file.path.relative_to(root).as_posix() for file in files]
-    held = [] if request.labels is None else [request.labels.name, str(request.labels)]
-    account = Account(left_out=other_files(root, [*known, *held]), root=root)
-    return _Folder(root, _limited(train, request), _limited(test, request), classes, account)
+        what = "one class folder" if choice is None else "one class"
+        held = classes[0] if classes else "none"
+        raise DataError(f"{root.name}: has {what}, {held}; allowed: two or more ({LAYOUTS})")
+    train, test, parts = _parted(files)
+    said = [*beside, *(_tables_passed(scan) if choice is None else choice.left_out)]
+    said += [] if choice is None else choice.labelled.left_out
+    named = {*scan.images, *scan.tables}
+    account = Account(root=root).adding(
+        *said,
+        *other_files(root, named),
+        read=_read(files, layout, choice, parts),
+        notes=(*(choice.labelled.notes if choice else ()), *notes, *_copies(root, paths)),
+    )
+    proposals = {} if choice is None else choice.proposals
+    return _Folder(root, _limited(train, request), _limited(test, request), classes, account, proposals)
 
 
-def _outline(folder: _Folder, reading: Reading) -> LoadedData:
-    """Both sets without their pixels."""
-    domains = [] if folder.test else sorted({file.domain for file in folder.train} - {""})
-    train, test = (_image_set(files, folder.classes, domains) for files in (folder.train, folder.test))
-    if any(file.person for file in folder.train):
-        whose = numbered(*([file.person for file in files] for files in (folder.train, folder.test)))
-        train, test = (replace(each, groups=numbers) for each, numbers in zip((train, test), whose, strict=True))
-    account = folder.account.adding(notes=in_words(folder.places, folder.root, reading))
-    return LoadedData(train, test if folder.test else None, f"folder {folder.root.name}", account)
-
-
-def _labelled(root: Path, request: DataRequest) -> list[_File]:
-    """Every image of a folder, at any depth, with the class that the table gives it."""
-    assert request.labels is not None
-    beside = root / request.labels
-    table = beside if beside.exists() else find(request.labels, request.base, "data.labels")
-    paths = {path.relative_to(root).as_posix(): path for path in sorted(_images_below(root))}
-    if not paths:
-        raise DataError(f"{root.name}: no images in it ({endings()}); {lies_there(root)}")
-    if request.label_column is not None and not isinstance(request.label_column, str):
-        raise PlanError(
-            f"data.label_column: {request.label_column} given; allowed: the name of a column of the CSV"
+def _check_unread(scan: Scanned, request: DataRequest) -> None:
+    """Refuse files that hold pictures and cannot be read, unless they are to be left out: a class may be of them."""
+    if scan.unread and request.incomplete != "leave_out":
+        held = Counter(Path(path).suffix.lower() for path in scan.unread)
+        words = listed(f"{count:,} {ending}" for ending, count in held.most_common())
+        folders = listed(sorted({path.rpartition("/")[0] or "the folder itself" for path in scan.unread}), 3)
+        raise DataError(
+            f"{scan.root.name}: {words} in {folders} hold pictures that are not read; allowed: {endings()}, or "
+            "data.incomplete: leave_out, which leaves them out"
         )
-    person = None if request.groups is None or PERSON in request.groups else request.groups
-    rows = read_labels(table, paths, Columns(request.file_column, request.label_column, person))
-    tops = {name: name.split("/")[0] if "/" in name else "" for name in paths}
-    sited = "" not in tops.values() and not set(tops.values()) <= _PARTS
-    return [_File(path, tops[name] if sited else "", *rows[name]) for name, path in paths.items()]
 
 
-def _with_persons(files: list[_File], root: Path, request: DataRequest) -> list[_File]:
-    """The files with whose they are, where the plan gives a pattern for it."""
-    if request.groups is None or (request.labels is not None and PERSON not in request.groups):
-        return files
-    pattern = PathPattern(request.groups)
-    names = pattern.names([file.path.relative_to(root).as_posix() for file in files], root.name)
-    return [replace(file, person=name) for file, name in zip(files, names, strict=True)]
+def _table(scan: Scanned, paths: Sequence[str], request: DataRequest) -> TableChoice | None:
+    """The table that says what the images are; None where folders do, or `layout` says that they do."""
+    asked_of_it = {
+        key: value
+        for key in ("label_column", "file_column", "sites", "label")
+        if (value := getattr(request, key)) is not None
+    }
+    presence = None if request.label is None else Presence(request.label, request.uncertain)
+    asked = () if request.groups is None else request.groups
+    persons = (asked,) if isinstance(asked, str) else tuple(asked)
+    columns = Columns(
+        request.file_column,
+        request.label_column,
+        presence,
+        tuple(name for name in persons if PERSON not in name),
+        request.sites,
+        request.incomplete == "leave_out",
+        request.layout is not None and "class" in Layout(request.layout).levels,
+    )
+    named = None
+    if request.labels is not None:
+        beside = scan.root / request.labels
+        named = beside if beside.exists() else find(request.labels, request.base, "data.labels")
+    try:
+        found = chosen_table(scan, paths, columns, named)
+    except DataError:
+        # Where the plan says that folders are the classes, a table that cannot be used is passed over.
+        if not columns.folders_are_classes or named is not None or asked_of_it:
+            raise
+        return None
+    if found is None and asked_of_it:
+        key, value = next(iter(asked_of_it.items()))
+        raise PlanError(
+            f"data.{key}: {value} given, but {scan.root.name} has no table that names its images; allowed: one in "
+            "the folder or beside it, or data.labels"
+        )
+    return found
+
+
+def _places(
+    scan: Scanned, paths: Sequence[str], request: DataRequest, choice: TableChoice | None
+) -> tuple[list[Place], Layout | None]:
+    """What the folders say of each image, and the layout that they were read by, if a layout is what they have."""
+    if request.layout is not None:
+        layout = Layout(request.layout)
+        return layout.places(paths, scan.root.name), layout
+    if choice is not None:
+        return folder_places(paths, {row.label for row in choice.labelled.rows.values()}), None
+    layout = read_folders(paths, scan.root.name)
+    return layout.places(paths, scan.root.name), layout
+
+
+def _files(
+    root: Path,
+    paths: Sequence[str],
+    places: Sequence[Place],
+    by: tuple[TableChoice | None, Layout | None],
+    request: DataRequest,
+) -> tuple[list[_File], list[str]]:
+    """Every image with all that is known of it, and what is to be said of spellings."""
+    choice, layout = by
+    rows = None if choice is None else choice.labelled.rows
+    kept = [number for number, path in enumerate(paths) if rows is None or path in rows]
+    notes: list[str] = []
+
+    def spelled(values: Sequence[str], what: str) -> list[str]:
+        once, more = as_one(values, what)
+        notes.extend(more)
+        return once
+
+    labels = spelled([places[n].label or (rows[paths[n]].label if rows else "") for n in kept], "class")
+    persons = spelled([places[n].person for n in kept], "person")
+    sites = spelled([(rows[paths[n]].site if rows else "") or places[n].site for n in kept], "site")
+    parts = [(rows[paths[n]].part if rows else "") or places[n].part for n in kept]
+    groups = request.groups
+    if isinstance(groups, str) and PERSON in groups:
+        persons = PathPattern(groups).names([paths[n] for n in kept], root.name)
+    elif groups is not None:
+        names = [groups] if isinstance(groups, str) else groups
+        held = {_SITE: sites, _PERSON: persons}
+        columns = () if choice is None else [name for name in names if name in choice.columns]
+        for place, name in enumerate(columns):
+            held[name] = [rows[paths[n]].persons[place] for n in kept] if rows else []
+        if missing := next((name for name in names if not any(held.get(name, ()))), None):
+            raise DataError(
+                f"data.groups: {missing} given; allowed: a pattern of the path with {PERSON} in it"
+                + (
+                    f", or of {listed(choice.columns, 30)}"
+                    if choice
+                    else f", or {_SITE} and {_PERSON} of the folders"
+                )
+            )
+        persons = [" / ".join(each) for each in zip(*(held[name] for name in names), strict=True)]
+    elif (
+        any(persons)
+        and request.layout is None
+        and (again := recurring(persons, sites) or _in_classes(persons, labels, layout))
+    ):
+        raise DataError(again)
+    return [
+        _File(root / paths[n], site, label, person, part)
+        for n, site, label, person, part in zip(kept, sites, labels, persons, parts, strict=True)
+    ], notes
+
+
+def _in_classes(persons: Sequence[str], labels: Sequence[str], layout: Layout | None) -> str | None:
+    """Why persons of one name in several classes are asked about; None: there are none such below classes."""
+    pairs, whole = len(set(zip(persons, labels, strict=True))), len(set(persons))
+    levels = [] if layout is None else layout.levels
+    if layout is None or pairs == whole or levels.index(_PERSON) < levels.index("class"):
+        return None
+    apart = "/".join(
+        PERSON if level in {"class", _PERSON} else "*" for level in [*levels[levels.index("class") :], "image"]
+    )
+    return (
+        f"data.groups: {pairs - whole:,} of {whole:,} names of persons recur in several classes; allowed: "
+        f"data.layout: {layout.text} for {whole:,} persons of several classes, or data.groups: '{apart}' for "
+        f"{pairs:,} persons, each of one class"
+    )
+
+
+def recurring(persons: Iterable[Any], sites: Iterable[Any], name: str = _PERSON, site: str = _SITE) -> str | None:
+    """Why persons of one number at several sites have to be asked about; None: there are none such."""
+    pairs = set(zip(persons, sites, strict=True))
+    whole = len({person for person, _ in pairs})
+    several = len(pairs) - whole
+    if not several or len({site for _, site in pairs}) < 2:
+        return None
+    return (
+        f"data.groups: {min(several, whole):,} of {whole:,} names in {name} recur at several sites, which may be "
+        f"numbers of each site's own; allowed: [{site}, {name}] for {len(pairs):,} persons, each of one site, or "
+        f"{name} for {whole:,} persons, some of them at several sites"
+    )
+
+
+def _parted(files: list[_File]) -> tuple[list[_File], list[_File], str]:
+    """Training and test records by their official parts; validation is for testing where there is no test part."""
+    counts = {part: sum(file.part == part for file in files) for part in ("train", "validation", "test")}
+    held = "test" if counts["test"] else "validation"
+    if not counts["train"] or not counts[held]:
+        return files, [], ""
+    words = ", ".join(f"{count:,} {part}" for part, count in counts.items() if count)
+    train = [file for file in files if file.part != held]
+    said = f"official parts: {words}; {held} is the test set"
+    return train, [file for file in files if file.part == held], said
+
+
+def _read(files: Sequence[_File], layout: Layout | None, choice: TableChoice | None, parts: str) -> list[str]:
+    by = (
+        f"labels by {choice.name}"
+        if choice is not None and choice.labels
+        else f"folders as {layout.text if layout else '-'}"
+    )
+    counts = {
+        what: len({getattr(file, key) for file in files} - {""})
+        for what, key in (("classes", "label"), ("sites", "domain"), ("persons", "person"))
+    }
+    words = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return [f"{len(files):,} images, {words}; {by}", *([parts] if parts else [])]
+
+
+def _tables_passed(scan: Scanned) -> list[LeftOut]:
+    return [LeftOut("table", 1, f"{path}, which is not used", (path,)) for path in scan.tables]
+
+
+def _copies(root: Path, paths: Sequence[str]) -> list[str]:
+    many = copies(root, paths)
+    return [f"{many:,} images are equal to another to the byte"] if many else []
 
 
 def _with_frames(files: list[_File], root: Path, request: DataRequest) -> list[_File]:
-    """Every picture of the files; where nobody says whose they are, those of a file are one person's."""
+    """Every picture of the files; where nothing says whose they are, those of a file are one person's."""
     if request.frames != "each":
         return files
     by_path = {file.path: file for file in files}
     places = places_in(list(by_path), root, _reading(request))
     pictures = [replace(by_path[place.path], frame=place.frame) for place in places]
-    if request.groups is not None:
+    if any(file.person for file in files):
         return pictures
     return [replace(each, person=each.path.relative_to(root).as_posix()) for each in pictures]
 
@@ -200,65 +365,16 @@ def _reading(request: DataRequest) -> Reading:
     return Reading(request.size, request.bits, request.frames)
 
 
-def _files(root: Path) -> list[_File]:
-    """Every image with its class and, in the layout of two levels, its domain."""
-    tops = _folders(root)
-    if not tops:
-        raise DataError(f"{root.name}: has no folders in it; allowed: {_LAYOUTS}")
-    flat = [top for top in tops if _images_in(top)]
-    deep = [top for top in tops if any(_images_in(folder) for folder in _folders(top))]
-    if flat and deep:
-        raise DataError(
-            f"{root.name}: {flat[0].name} holds images, but {deep[0].name} holds folders of images; "
-            f"allowed: {_LAYOUTS}"
-        )
-    if deep:
-        found = [
-            _File(path, domain.name, label.name)
-            for domain in deep
-            for label in _folders(domain)
-            for path in _images_in(label)
-        ]
-    else:
-        found = [_File(path, "", label.name) for label in flat for path in _images_in(label)]
-    if not found:
-        raise DataError(
-            f"{root.name}: no images in its folders; {lies_there(root)}; allowed: {_LAYOUTS}, of images "
-            f"({endings()})"
-        )
-    return found
-
-
-def _folders(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    for path in found:
-        if encodable(path.name) != path.name:
-            raise DataError(
-                f"{encodable(str(path))}: its name is not UTF-8, and would name a class; allowed: rename it"
-            )
-    return found
-
-
-def _images_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if is_image(path))
-
-
-def _images_below(root: Path) -> Iterator[Path]:
-    """Images at any depth, through no links to folders.
-
-    Raises:
-        DataError: Folders lie deeper inside each other than is searched.
-    """
-    left = [(root, 0)]
-    while left:
-        folder, depth = left.pop()
-        if depth > limits.FOLDERS_DEEP:
-            raise DataError(f"{root.name}: has more than {limits.FOLDERS_DEEP} folders inside each other")
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
-                left.append((path, depth + 1))
-            elif is_image(path):
-                yield path
+def _outline(folder: _Folder, reading: Reading) -> LoadedData:
+    """Both sets without their pixels."""
+    domains = sorted({file.domain for file in (*folder.train, *folder.test)} - {""})
+    domains = domains if len(domains) > 1 else []
+    train, test = (_image_set(files, folder.classes, domains) for files in (folder.train, folder.test))
+    if any(file.person for file in folder.train):
+        whose = numbered(*([file.person for file in files] for files in (folder.train, folder.test)))
+        train, test = (replace(each, groups=numbers) for each, numbers in zip((train, test), whose, strict=True))
+    account = folder.account.adding(notes=in_words(folder.pictures, folder.root, reading))
+    return LoadedData(train, test if folder.test else None, f"folder {folder.root.name}", account)
 
 
 def _limited(files: list[_File], request: DataRequest) -> list[_File]:
@@ -266,7 +382,7 @@ def _limited(files: list[_File], request: DataRequest) -> list[_File]:
     if request.limit is None or len(files) <= request.limit:
         return files
     (labels,), rng = numbered([file.label for file in files]), np.random.default_rng(request.seed)
-    if request.groups is None:
+    if not any(file.person for file in files):
         return [files[i] for i in stratified_sample(labels, request.limit, rng)]
     (persons,) = numbered([file.person for file in files])
     return [files[i] for i in whole_persons(labels, persons, request.limit, rng)]

@@ -1,21 +1,38 @@
-"""A CSV of labels beside images: which file is of which class, and of which person."""
+"""A table beside images: of which class each file is, of which person, from which site, in which part."""
 
 from __future__ import annotations
 
-import csv
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, TextIO
+import copy
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from fedassay.data.groups import is_obvious
-from fedassay.support import limits
+from fedassay.data.account import LeftOut
+from fedassay.data.named_files import Matches, NamedFiles
+from fedassay.data.presence import Presence, joined_labels, of_one_column, of_several
+from fedassay.data.spellings import are_dates, are_numbers, as_one, is_missing, listed, one_form
+from fedassay.data.table_file import Table
+from fedassay.data.table_words import (
+    FILES,
+    PARTS_COLUMNS,
+    PERSONS_ELSE,
+    is_about,
+    is_person,
+    is_site,
+    label_rank,
+    part_of,
+    plain_name,
+)
 from fedassay.support.errors import DataError, UnrelatedTableError
-from fedassay.support.reading import regular_size
 
-_LABEL_COLUMNS = ("label", "class", "target", "diagnosis", "category", "y")
-"""Names that are taken for the column of labels where a table has several others, the first of them."""
+_MOST_CLASSES = 20
+"""Of numbers with more values than this it is asked whether they are classes."""
+_FEWEST_PERSONS = 10
+_SEARCHED = 200
+"""Rows and files that are searched for a pattern of names."""
+_OF_FOLDERS = ("site", "person")
 
 
 @dataclass(frozen=True)
@@ -23,163 +40,437 @@ class Columns:
     """What a plan says of a table; None: the table itself must tell.
 
     Attributes:
-        file: Name of the column of file names.
-        label: Name of the column of labels.
-        person: Name of the column of persons; None: the table is not asked for them.
+        file: Column of file names, or a pattern of the name with columns in braces.
+        label: Column of the labels; several: one for each class, of which one holds 1 in each row.
+        presence: A label of several that a record may have, and what becomes of records that do not say.
+        persons: Columns that together say whose a record is.
+        sites: Column of sites.
+        leave_out: Whether what has no row, no label or no file is left out, instead of refused.
+        folders_are_classes: Whether the table is asked for all but the labels.
     """
 
-    file: str | None
-    label: str | int | None
-    person: str | None = None
+    file: str | None = None
+    label: str | int | tuple[str, ...] | None = None
+    presence: Presence | None = None
+    persons: tuple[str, ...] = ()
+    sites: str | None = None
+    leave_out: bool = False
+    folders_are_classes: bool = False
 
 
 class Row(NamedTuple):
-    """What a table says of a file: its class, and its person where that was asked for."""
+    """What a table says of a file; empty: nothing."""
 
     label: str
-    person: str
+    persons: tuple[str, ...] = ()
+    site: str = ""
+    part: str = ""
 
 
-def read_labels(table: Path, files: Iterable[str], columns: Columns) -> dict[str, Row]:
-    """The label of each file, and its person.
+@dataclass(frozen=True)
+class Labelled:
+    """What a table says of the files of a folder.
 
-    The table has a line of column names; commas, semicolons or tabs part the columns. A row names its file by
-    path below the folder, by name, or by name without its ending.
+    Attributes:
+        rows: By file.
+        notes: How the table was read.
+        left_out: Rows, images and columns that were not used.
+        proposals: Keys of the plan that the names of columns give away.
+    """
 
-    Args:
-        table: The CSV.
-        files: Paths of the images below their folder, with `/`.
-        columns: Which columns are meant.
+    rows: Mapping[str, Row]
+    notes: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    proposals: Mapping[str, Any]
 
-    Returns:
-        The row of every file; persons are empty where no column was named.
+
+class LabelTable:
+    """A table with the column that names files.
 
     Raises:
-        DataError: No sound table, a column that is not there or not to be told, a row without a file, a file
-            without a row or with two.
+        UnrelatedTableError: No column names files, and none is one of labels or persons.
+        DataError: No column names files, though the others are of such; or the one that is asked for is not there.
     """
-    whole = list(files)
-    # A row more than there are images is enough to say what is wrong with all the others.
-    names, rows = _rows(table, len(whole) + 1)
-    paths = _paths(whole)
-    file_column = _file_column(names, rows, paths, columns.file, table.name)
-    label_column = _label_column(names, file_column, columns.label, table.name)
-    person_column = None if columns.person is None else _named(names, columns.person, "data.groups", table.name)
-    found: dict[str, Row] = {}
-    for number, row in rows:
-        given, label = row[file_column].strip(), row[label_column].strip()
-        person = "" if person_column is None else row[person_column].strip()
-        at = f"{table.name}, line {number}"
-        if (path := paths.get(given)) is None:
-            why = "is not in the folder" if given not in paths else "stands for several files of the folder"
-            raise DataError(f"{at}: {given!r} {why}; allowed: one image a row, by path or by name")
-        if path in found:
-            raise DataError(f"{at}: {path} has a row already; allowed: one row an image")
-        if not label:
-            raise DataError(f"{at}: {path} has no label in column {names[label_column]}")
-        if person_column is not None and not person:
-            raise DataError(f"{at}: {path} has nobody in column {names[person_column]}, which data.groups names")
-        found[path] = Row(label, person)
-    if missing := sorted({path for path in paths.values() if path is not None} - found.keys()):
-        raise DataError(
-            f"{table.name}: {len(missing)} of {len(found) + len(missing)} images have no row: {missing[0]}; "
-            "allowed: one row an image"
+
+    def __init__(self, table: Table, files: NamedFiles, asked: str | None = None) -> None:
+        self.files = files
+        self.table, self.file, self.matches = _file_column(table, files, asked)
+        self.where = self.table.name
+
+    def with_rows(self, table: Table, matches: Matches) -> LabelTable:
+        """The same columns with the rows of several tables."""
+        made = copy.copy(self)
+        made.table, made.matches, made.where = table, matches, table.name
+        return made
+
+    def labels(self, columns: Columns) -> Labelled:
+        """What the rows say of the files.
+
+        Raises:
+            DataError: A column is not there or not to be told, two rows disagree, or, unless they are to be left
+                out, a row has no file or no label or a file no row.
+        """
+        frame = self.table.frame
+        label, values, notes = self._labels(columns)
+        used = {self.file, *label, *columns.persons, *([columns.sites] if columns.sites else [])}
+        # `site` and `person` of the folders may be named beside columns.
+        held = tuple(name for name in columns.persons if name in self.table.columns or name not in _OF_FOLDERS)
+        persons = [self._column(name, "data.groups") for name in held]
+        site = [] if columns.sites is None else self._column(columns.sites, "data.sites")
+        part_column = next((name for name in self.table.columns if self._tells_parts(name, used)), None)
+        parts = [] if part_column is None else [str(part_of(value)) for value in frame[part_column]]
+        persons, more = _each_as_one(persons, "person")
+        (sites,), said = _each_as_one([site], "site")
+        rows: dict[str, Row] = {}
+        lines: dict[str, int] = {}
+        lost: list[tuple[str, str]] = []
+        clashing: set[str] = set()
+        dropped: list[str] = []
+        again = 0
+        for number, (line, given) in enumerate(zip(frame.index, self._given(), strict=True)):
+            path = self.matches.files[number]
+            at = f"{self.where}, line {line}"
+            row = Row(
+                values[number],
+                tuple(column[number] for column in persons),
+                sites[number] if sites else "",
+                parts[number] if parts else "",
+            )
+            if path is None:
+                why = (
+                    "stands for several files of the folder"
+                    if self.files.several(given)
+                    else "is not in the folder"
+                )
+                lost.append(("row without an image", f"{at}: {given!r} {why}"))
+                continue
+            if path in rows:
+                if rows[path] == row:
+                    again += 1
+                    continue
+                clashing.add(path)
+                lost.append(
+                    (
+                        "row that contradicts another",
+                        f"{at}: {path} has a row already, line {lines[path]}, which says otherwise",
+                    )
+                )
+                continue
+            rows[path], lines[path] = row, line
+            if not row.label and columns.presence is not None:
+                dropped.append(path)
+            elif not row.label:
+                lost.append(("image without a label", f"{at}: {path} has no label in column {' or '.join(label)}"))
+            elif columns.sites is not None and is_missing(row.site):
+                lost.append(("image without a site", f"{at}: {path} has no site in column {columns.sites}"))
+            elif any(is_missing(name) for name in row.persons):
+                which = held[[is_missing(name) for name in row.persons].index(True)]
+                lost.append(
+                    ("image of nobody", f"{at}: {path} has nobody in column {which}, which data.groups names")
+                )
+        unlisted = [path for path in self.files.files if path not in rows]
+        if unlisted:
+            lost.append(
+                (
+                    "image without a row",
+                    f"{self.where}: {len(unlisted)} of {len(self.files.files)} images have no row: {unlisted[0]}",
+                )
+            )
+        if lost and not columns.leave_out:
+            raise self._incomplete(lost)
+        kept = {
+            path: row
+            for path, row in rows.items()
+            if row.label
+            and path not in clashing
+            and not any(map(is_missing, (*row.persons, *([row.site] if columns.sites is not None else []))))
+        }
+        if again:
+            notes += (f"{self.where}: {again:,} rows say of a file what another row says",)
+        if part_column is not None:
+            used.add(part_column)
+            notes += (f"official parts are those of column {part_column}",)
+        if columns.label is None and columns.presence is None and len(label) > 0:
+            notes += (f"labels are those of column {' and '.join(label)}",)
+        return Labelled(
+            kept,
+            (*self.table.notes, *self.matches.notes, *notes, *more, *said),
+            (*self._left_out(lost, unlisted, dropped, kept), *self._unused(used)),
+            self._proposals(used, kept),
         )
-    return found
 
-
-def column_names(table: Path) -> list[str]:
-    """Names of the columns of a table.
-
-    Raises:
-        DataError: No sound table.
-    """
-    return _rows(table, 1)[0]
-
-
-def _rows(table: Path, most: int) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The names of the columns, and the first rows that are not empty with their lines."""
-    regular_size(table, limits.TABLE_BYTES)
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as stream:
-            head = stream.readline(limits.TABLE_LINE)
-            stream.seek(0)
-            delimiter = max(",;\t", key=head.count)
-            reader = csv.reader(_lines(stream), delimiter=delimiter, strict=True)
-            names = [name.strip() for name in next(reader, [])]
-            if len(names) > limits.TABLE_COLUMNS:
-                raise csv.Error(f"{len(names):,} columns; allowed: {limits.TABLE_COLUMNS:,}")
-            full = ((reader.line_num, row) for row in reader if any(cell.strip() for cell in row))
-            rows = [*itertools.islice(full, most)]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{table.name}: is no CSV in UTF-8 ({error})") from None
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise DataError(
-            f"{table.name}: its first line names the columns {', '.join(names) or '(none)'}; allowed: two "
-            "columns or more, each of its own name, for files and labels"
+    def _given(self) -> list[str]:
+        return (
+            self.table.frame[self.file].tolist()
+            if self.file in self.table.columns
+            else [self.file] * len(self.table.frame)
         )
-    for number, row in rows:
-        if len(row) != len(names):
-            raise DataError(f"{table.name}, line {number}: has {len(row)} columns; allowed: {len(names)}")
-    if not rows:
-        raise DataError(f"{table.name}: has no rows")
-    return names, rows
+
+    def _column(self, name: str, key: str) -> list[str]:
+        if name not in self.table.columns:
+            raise DataError(f"{key}: {name} given; {self.where} has {', '.join(self.table.columns)}")
+        return [str(value) for value in self.table.frame[name]]
+
+    def _labels(self, columns: Columns) -> tuple[tuple[str, ...], list[str], tuple[str, ...]]:
+        """The columns of the labels, the label of each row, and notes."""
+        if columns.folders_are_classes:
+            return (), ["-"] * len(self.table.frame), ()
+        if columns.presence is not None:
+            asked = columns.label if isinstance(columns.label, str) else None
+            if columns.presence.label in self.table.columns:
+                name = columns.presence.label
+                return (name,), of_one_column(self._column(name, "data.label"), columns.presence, self.where), ()
+            name = self._joined(asked)
+            return (name,), of_several(self._column(name, "data.label_column"), columns.presence, self.where), ()
+        if isinstance(columns.label, tuple):
+            cells = [self._column(name, "data.label_column") for name in columns.label]
+            marks = [[one_form(value) for value in row] for row in zip(*cells, strict=True)]
+            labels = [
+                columns.label[row.index("1")] if row.count("1") == 1 and set(row) <= {"0", "1"} else ""
+                for row in marks
+            ]
+            return columns.label, labels, ()
+        found = self._label_column() if columns.label is None else str(columns.label)
+        if isinstance(found, tuple):
+            return self._labels(replace(columns, label=found))
+        name = found
+        written = self._column(name, "data.label_column")
+        full = [value for value in written if not is_missing(value)]
+        if columns.label is None and (why := _no_class(full)) is not None:
+            raise DataError(f"{self.where}: column {name} {why}; {self._choices()}")
+        if parts := joined_labels(full):
+            raise DataError(
+                f"{self.where}: column {name} joins several labels in one cell; allowed: data.label, one of "
+                f"{listed((f'{label} ({count:,})' for label, count in parts.most_common()), 12)}"
+            )
+        labels, notes = as_one([("" if is_missing(value) else value) for value in written], "label")
+        return (name,), labels, tuple(notes)
+
+    def _joined(self, asked: str | None) -> str:
+        names = (
+            [asked]
+            if asked
+            else [
+                name for name in self.table.columns if name != self.file and joined_labels(self._column(name, ""))
+            ]
+        )
+        if len(names) != 1:
+            raise DataError(
+                f"data.label: is no column of {self.where} ({listed(self.table.columns, 30)}); allowed: one of "
+                "them, of 0, 1, -1 and blanks, or a label of data.label_column, in which labels are joined by |"
+            )
+        return names[0]
+
+    def _label_column(self) -> str | tuple[str, ...]:
+        """The column of labels, or those of one label each of which every row has one.
+
+        Raises:
+            DataError: Several could be it, or none.
+        """
+        frame = self.table.frame
+        others = [name for name in self.table.columns if name != self.file]
+        ranked = {name: rank for name in others if (rank := label_rank(name)) is not None}
+        best = [name for name in ranked if ranked[name] == min(ranked.values())]
+        if best and len({_partition(frame[name]) for name in best}) == 1:
+            return best[0]
+        if not best:
+            marks = [name for name in others if set(map(one_form, frame[name].unique())) <= {"0", "1"}]
+            if len(marks) > 1 and all(
+                sum(one_form(value) == "1" for value in row) == 1
+                for row in zip(*(frame[name] for name in marks), strict=True)
+            ):
+                return tuple(marks)
+            left = [name for name in others if self._may_be_labels(name)]
+            if len(left) == 1:
+                return left[0]
+            if len(others) == 1:
+                return others[0]
+        raise DataError(f"{self.where}: which column holds the labels is not to be told; {self._choices()}")
+
+    def _choices(self) -> str:
+        names = [name for name in self.table.columns if name != self.file]
+        counts = {name: len(set(map(one_form, self.table.frame[name]))) for name in names}
+        marks = [
+            name for name in names if {one_form(v) for v in set(self.table.frame[name])} <= {"0", "1", "-1", ""}
+        ]
+        words = f"data.label_column allows {listed((f'{name} ({counts[name]:,} values)' for name in names), 30)}"
+        if len(marks) > 1:
+            words += f"; or data.label, where a record may have several of {listed(marks, 30)}"
+        return f"{words}; or data.layout, where folders are the classes"
+
+    def _may_be_labels(self, name: str) -> bool:
+        values = [value for value in self.table.frame[name] if not is_missing(value)]
+        known = is_person(name) or is_site(name) or plain_name(name) in PERSONS_ELSE | PARTS_COLUMNS
+        counts = len(set(map(one_form, values)))
+        return not (known or is_about(name) or counts < 2 or _no_class(values) is not None)
+
+    def _tells_parts(self, name: str, used: set[str]) -> bool:
+        values = set(self.table.frame[name])
+        return (
+            name not in used
+            and plain_name(name) in PARTS_COLUMNS
+            and len(values) > 1
+            and all(part_of(value) for value in values)
+        )
+
+    def _incomplete(self, lost: Sequence[tuple[str, str]]) -> DataError:
+        """One error for all rows and images that do not belong together, with the first of them."""
+        kinds = Counter(kind for kind, _ in lost)
+        first = lost[0][1]
+        if lost[0][0] == "row without an image":
+            given = re.search(r": '(.*)' is not", first)
+            first += self.files.nearest(given[1]) if given else ""
+        more = (
+            "" if len(lost) == 1 else f" (in all: {listed(f'{count:,} {kind}' for kind, count in kinds.items())})"
+        )
+        return DataError(
+            f"{first}{more}; allowed: one row and one label an image, or data.incomplete: leave_out, which leaves "
+            "out what lacks one"
+        )
+
+    def _left_out(
+        self,
+        lost: Sequence[tuple[str, str]],
+        unlisted: Sequence[str],
+        dropped: Sequence[str],
+        kept: Mapping[str, Row],
+    ) -> Iterator[LeftOut]:
+        rows = sum(kind.startswith("row without") for kind, _ in lost)
+        if rows:
+            yield LeftOut("row", rows, f"{self.where} names no image of the folder in them")
+        if unlisted:
+            yield LeftOut("image", len(unlisted), f"{self.where} has no row of them", tuple(unlisted))
+        if dropped:
+            yield LeftOut(
+                "image", len(dropped), f"{self.where} does not say whether they have data.label", tuple(dropped)
+            )
+        known = {*kept, *unlisted, *dropped}
+        rest = [path for path in self.files.files if path not in known]
+        if rest:
+            yield LeftOut(
+                "image", len(rest), f"{self.where} gives no label, no site, nobody or two rows", tuple(rest)
+            )
+
+    def _unused(self, used: set[str]) -> Iterator[LeftOut]:
+        """Every column that was not used, with what it may be."""
+        for name in self.table.columns:
+            if name not in used:
+                yield LeftOut("column", 1, f"{name} of {self.where}, {self._guess(name)}")
+
+    def _guess(self, name: str) -> str:
+        values = [value for value in self.table.frame[name] if not is_missing(value)]
+        count = len(set(map(one_form, values)))
+        many = f"{count:,} value{'' if count == 1 else 's'}"
+        if is_site(name) and count > 1:
+            return f"{many}; use it as clients with data.sites: {name}"
+        if (is_person(name) or plain_name(name) in PERSONS_ELSE) and count > 1:
+            return f"{many}; use it as persons with data.groups: {name}"
+        if are_dates(values):
+            return f"{many}, dates"
+        if count > _MOST_CLASSES and are_numbers(values):
+            return f"{many}, numbers"
+        return (
+            many if count in {0, 1} or count > len(values) / 2 else f"{many}; as labels: data.label_column: {name}"
+        )
+
+    def _proposals(self, used: set[str], rows: Mapping[str, Row]) -> dict[str, Any]:
+        free = [name for name in self.table.columns if name not in used]
+        found: dict[str, Any] = {}
+        if site := next((name for name in free if is_site(name) and self._several(name, 2)), None):
+            found["sites"] = site
+        ranked = [name for name in free if is_person(name) and self._several(name, 2)]
+        ranked += [
+            name for name in free if plain_name(name) in PERSONS_ELSE and self._several(name, _FEWEST_PERSONS)
+        ]
+        if ranked:
+            found["groups"] = ranked[0]
+        return found
+
+    def _several(self, name: str, fewest: int) -> bool:
+        values = [one_form(value) for value in self.table.frame[name] if not is_missing(value)]
+        return fewest <= len(set(values)) < len(self.table.frame)
 
 
-def _lines(stream: TextIO) -> Iterator[str]:
-    """The lines of a table, none of them longer than a table's are; few that hold nothing."""
-    empty = 0
-    while line := stream.readline(limits.TABLE_LINE):
-        if len(line) == limits.TABLE_LINE:
-            raise csv.Error(f"a line of {limits.TABLE_LINE:,} characters or more")
-        empty += not line.strip(" ,;\t\r\n")
-        if empty > limits.TABLE_EMPTY:
-            raise csv.Error(f"more than {limits.TABLE_EMPTY:,} empty lines")
-        yield line
+def _each_as_one(columns: Sequence[Sequence[str]], what: str) -> tuple[list[list[str]], tuple[str, ...]]:
+    done = [as_one(column, what) for column in columns]
+    return [values for values, _ in done], tuple(note for _, notes in done for note in notes)
 
 
-def _paths(files: Sequence[str]) -> dict[str, str | None]:
-    """What a row may call a file: path, name, either without its ending; None where that is several files."""
-    found: dict[str, str | None] = {}
-    for path in files:
-        name = path.rpartition("/")[2]
-        for short in {name, name.rpartition(".")[0], path.rpartition(".")[0]} - {path}:
-            found[short] = None if short in found else path
-    return found | {path: path for path in files}
+def _no_class(values: Sequence[str]) -> str | None:
+    """Why values are no classes, as a clause; None: they may be."""
+    count = len(set(map(one_form, values)))
+    if are_dates(values):
+        return "holds dates"
+    if count > _MOST_CLASSES and (are_numbers(values) or 2 * count > len(values)):
+        return f"holds {count:,} values in {len(values):,} rows, which are no classes"
+    return None
 
 
-def _file_column(
-    names: Sequence[str],
-    rows: Sequence[tuple[int, list[str]]],
-    paths: dict[str, str | None],
-    asked: str | None,
-    where: str,
-) -> int:
-    if asked is not None:
-        return _named(names, asked, "data.file_column", where)
-    hits = [sum(row[column].strip() in paths for _, row in rows) for column in range(len(names))]
-    if max(hits) == 0:
-        known = [name for name in names if name.lower() in _LABEL_COLUMNS or is_obvious(name)]
+def _partition(values: Sequence[str]) -> tuple[int, ...]:
+    """Which rows have equal values, by numbers that do not depend on the values."""
+    numbers: dict[str, int] = {}
+    return tuple(numbers.setdefault(one_form(value), len(numbers)) for value in values)
+
+
+def _file_column(table: Table, files: NamedFiles, asked: str | None) -> tuple[Table, str, Matches]:
+    """The table, with names of its columns, the column that names files, and which."""
+    if asked is not None and "{" in asked:
+        return (
+            table,
+            asked,
+            files.named([_filled(asked, row, table.name) for row in table.frame.to_dict("records")]),
+        )
+    if asked is not None and asked not in table.columns:
+        raise DataError(f"data.file_column: {asked} given; {table.name} has {', '.join(table.columns)}")
+    if asked is None and files.named(table.columns, table.folder).hits:
+        table = table.headless()
+    found = {
+        name: files.named(table.frame[name].tolist(), table.folder)
+        for name in (table.columns if asked is None else [asked])
+    }
+
+    def sure(name: str) -> tuple[int, bool, bool]:
+        return found[name].hits, not are_numbers(set(table.frame[name])), bool(FILES.search(name))
+
+    best = max(found, key=sure)
+    if not found[best].hits and (pattern := _pattern(table, files)) is not None:
+        named = files.named([_filled(pattern, row, table.name) for row in table.frame.to_dict("records")])
+        return table, pattern, Matches(named.files, (*named.notes, f"files are named {pattern} by the columns"))
+    # Ages and counts are now and then the name of a file: a column of files names mostly files, or most of them.
+    values = len(set(table.frame[best]))
+    if found[best].hits == 0 or (
+        asked is None and found[best].hits < values / 2 and 2 * found[best].hits < len(files.files)
+    ):
+        names = table.columns
+        known = [name for name in names if label_rank(name) is not None or is_person(name)]
+        first = ", ".join(str(value) for value in table.frame.iloc[0])
         raise (DataError if known else UnrelatedTableError)(
-            f"{where}: no column names files of the folder ({', '.join(names)}; the first row is "
-            f"{', '.join(rows[0][1])}); allowed: paths below the folder or names of files"
+            f"{table.name}: no column names files of the folder ({listed(names, 30)}; the first row is {first}"
+            f"{files.nearest(str(table.frame.iloc[0][best]))}); allowed: paths below the folder or "
+            "names of files, a pattern of them such as data.file_column: '{patient}_{visit}', or data.layout for "
+            "folders alone"
         )
-    return hits.index(max(hits))
+    return table, best, found[best]
 
 
-def _label_column(names: Sequence[str], file_column: int, asked: str | int | None, where: str) -> int:
-    if asked is not None:
-        return _named(names, str(asked), "data.label_column", where)
-    others = [name for column, name in enumerate(names) if column != file_column]
-    known = [name for wanted in _LABEL_COLUMNS for name in others if name.lower() == wanted]
-    if len(others) == 1 or known:
-        return names.index(known[0] if known else others[0])
-    raise DataError(
-        f"{where}: which column holds the labels is not to be told; data.label_column allows {', '.join(others)}"
-    )
+def _pattern(table: Table, files: NamedFiles) -> str | None:
+    """The pattern of names of files that columns fill in all rows; None where there is none."""
+    rows = table.frame.to_dict("records")
+    for file in files.files[:_SEARCHED]:
+        pieces = re.split(r"(\d+)", file.rpartition("/")[2].rpartition(".")[0])
+        for row in rows[:_SEARCHED]:
+            held = {value: name for name, value in row.items() if value}
+            if len(pieces) > 3 and all(piece in held for piece in pieces[1::2]):
+                pattern = "".join(f"{{{held[p]}}}" if n % 2 else p for n, p in enumerate(pieces))
+                if None not in files.named([_filled(pattern, each, "") for each in rows]).files:
+                    return pattern
+    return None
 
 
-def _named(names: Sequence[str], asked: str, key: str, where: str) -> int:
-    if asked not in names:
-        raise DataError(f"{key}: {asked} given; {where} has {', '.join(names)}")
-    return names.index(asked)
+def _filled(pattern: str, row: Mapping[str, str], where: str) -> str:
+    try:
+        return re.sub(r"\{([^{}]+)\}", lambda name: row[name[1]], pattern)
+    except KeyError as error:
+        raise DataError(
+            f"data.file_column: {pattern} given; {where} has no column {error.args[0]}, but {listed(row, 30)}"
+        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ import numpy as np
 from fedassay.data.feature_archive import with_features
 from fedassay.data.groups import check_several
 from fedassay.data.images import ImageSet, LoadedData, are_pictures
+from fedassay.data.presence import Uncertain
 from fedassay.data.sampling import stratified_sample, whole_persons
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
@@ -36,7 +37,22 @@ LABEL = "label"
 _NAMED = 20
 """How many classes an error names before it counts the rest."""
 
-Source = Literal["root", "path", "labels", "file_column", "label_column", "features", "groups", "bits", "frames"]
+Source = Literal[
+    "root",
+    "path",
+    "labels",
+    "file_column",
+    "label_column",
+    "features",
+    "groups",
+    "sites",
+    "layout",
+    "label",
+    "uncertain",
+    "incomplete",
+    "bits",
+    "frames",
+]
 
 
 @dataclass(frozen=True)
@@ -75,8 +91,14 @@ class DataRequest:
         label_column: Column of labels in it, or number of the column of an `npz`'s labels; None: it is found.
         features: Archive of features that were computed elsewhere; None: a backbone computes them.
         classes: Names of the classes that are kept; None: all.
-        groups: What says whose each record is: an array, a column, a pattern of paths, or a name that the data set
-            knows; None: each record is of a person of its own.
+        groups: What says whose each record is: an array, a column or several, a pattern of paths, or a name that
+            the data set knows; None: each record is of a person of its own.
+        sites: Column of sites in the table; None: folders named like sites are.
+        layout: What each level of folders is; None: their names tell.
+        label: One label of several that a record may have, whose presence is the class; None: labels are classes.
+        uncertain: What becomes of records that do not say whether they have it; None: there must be none.
+        incomplete: Whether images without a row or a label, rows without an image, and files that cannot be read
+            are refused or left out.
         attributes: Names of sensitive attributes: arrays of the archive, or `label` for the classes themselves.
         bits: Bits that values of images have that declare more of them; None: what each declares.
         frames: Which pictures of a file of several are taken, `first` or `each`; None: each file must have one.
@@ -92,14 +114,30 @@ class DataRequest:
     size: int | None = None
     labels: Path | None = None
     file_column: str | None = None
-    label_column: str | int | None = None
-    groups: str | None = None
+    label_column: str | int | tuple[str, ...] | None = None
+    groups: str | Sequence[str] | None = None
+    sites: str | None = None
+    layout: str | None = None
+    label: str | None = None
+    uncertain: Uncertain | None = None
+    incomplete: Literal["refuse", "leave_out"] = "refuse"
     features: Path | None = None
     classes: tuple[str, ...] | None = None
     download: bool = True
     attributes: tuple[str, ...] = ()
     bits: int | None = None
     frames: Literal["first", "each"] | None = None
+
+    @property
+    def group(self) -> str | None:
+        """What says whose each record is, where that can be one name only.
+
+        Raises:
+            PlanError: Several are given.
+        """
+        if self.groups is None or isinstance(self.groups, str):
+            return self.groups
+        raise PlanError(f"data.groups: {', '.join(self.groups)} given; data set {self.name} takes one name alone")
 
     def unlimited(self) -> DataRequest:
         """What is asked of the loader: everything, where a limit is drawn of what features or classes leave."""
@@ -267,6 +305,11 @@ def allow_only(request: DataRequest, *allowed: Source) -> None:
         "groups": request.groups,
         "bits": request.bits,
         "frames": request.frames,
+        "sites": request.sites,
+        "layout": request.layout,
+        "label": request.label,
+        "uncertain": request.uncertain,
+        "incomplete": request.incomplete if request.incomplete != "refuse" else None,
     }
     # Features may stand beside any data set.
     for key, value in given.items():
@@ -285,8 +328,8 @@ def allow_groups(request: DataRequest, *known: str) -> bool:
     Raises:
         PlanError: Others are asked for.
     """
-    if request.groups is not None and request.groups not in known:
-        raise PlanError(f"data.groups: {request.groups} given; data set {request.name} knows {', '.join(known)}")
+    if request.group is not None and request.group not in known:
+        raise PlanError(f"data.groups: {request.group} given; data set {request.name} knows {', '.join(known)}")
     return request.groups is not None
 
 

@@ -120,7 +120,7 @@ def _path(request: DataRequest) -> Path:
 
 def _wanted(request: DataRequest) -> set[str]:
     """Names of all arrays that may be looked at."""
-    beside = (*((request.groups,) if request.groups else ()), *request.attributes)
+    beside = (*((request.group,) if request.group else ()), *request.attributes)
     whose = {name for each in beside for name in (each, *(_whose(pair.images, each) for pair in _PAIRS))}
     return _NAMES | {"domain"} | whose
 
@@ -176,8 +176,8 @@ def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: D
             sets[0], domains=positions.astype(np.int64), domain_names=tuple(str(origin) for origin in origins)
         )
     counts = [{pair: shapes[pair.images][0] for pair in part} for part in (train, test)]
-    if request.groups is not None:
-        numbers = _one_each(archive, request.groups, counts, "data.groups")
+    if request.group is not None:
+        numbers = _one_each(archive, request.group, counts, "data.groups")
         sets[: len(numbers)] = [replace(each, groups=whose) for each, whose in zip(sets, numbers, strict=False)]
     for name in request.attributes:
         if name != LABEL and (request.features is None or name in archive.names):
@@ -253,7 +253,7 @@ def _images(archive: Archive, pairs: list[_Pair]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(joined if joined.ndim == 4 else joined[..., np.newaxis])
 
 
-def _labels(archive: Archive, name: str, records: int, column: str | int | None) -> NDArray[np.int64]:
+def _labels(archive: Archive, name: str, records: int, column: object) -> NDArray[np.int64]:
     header, where = archive.headers[name], f"{archive.where}: {name}"
     shape = header.shape
     if header.dtype.kind not in "iu":
@@ -270,7 +270,7 @@ def _labels(archive: Archive, name: str, records: int, column: str | int | None)
     return labels.astype(np.int64)
 
 
-def _column(columns: int, asked: str | int | None, where: str) -> int:
+def _column(columns: int, asked: object, where: str) -> int:
     if asked is None and columns > 1:
         raise DataError(
             f"{where}: has {columns} labels a record; allowed: one, which data.label_column picks (a number from "

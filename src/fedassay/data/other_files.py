@@ -18,7 +18,7 @@ _NAMED = 4
 _SYSTEM = frozenset({"thumbs.db", "desktop.ini", "icon\r"})
 _SYSTEM_FOLDERS = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information"})
 _FOLDER_LINK = ("a link to a folder, which is not followed", False)
-_IMAGES_ELSEWHERE = frozenset(
+IMAGES_ELSEWHERE = frozenset(
     {
         ".avif",
         ".bif",
@@ -95,7 +95,7 @@ def _reason(path: Path, root: Path) -> tuple[str, bool]:
     if is_image(path):
         return "beside the folders that are read", True
     ending = path.suffix.lower()
-    if ending in _IMAGES_ELSEWHERE:
+    if ending in IMAGES_ELSEWHERE:
         return f"of ending {ending}, which is not read: convert them to PNG", False
     return (f"of ending {ending}" if ending else "without an ending"), False
 

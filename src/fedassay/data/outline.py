@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,12 @@ class Outline:
     Attributes:
         data: Labels, classes and domains of the records; the images have no pixels.
         image: Height, width and channels of every image, as they will be read.
+        proposals: Keys of `data` that names in the data give away and that the plan does not have.
     """
 
     data: LoadedData
     image: tuple[int, int, int]
+    proposals: Mapping[str, Any] = field(default_factory=dict)
 
 
 def without_pixels(

@@ -25,7 +25,7 @@ from fedassay.data.partition import partition
 from fedassay.data.records import Records, joined, records_digest
 from fedassay.data.roles import Role, Roles, split_roles
 from fedassay.exchange.message import COLLUDER
-from fedassay.plan.own_images import data_seeds, request_of, shares_of
+from fedassay.plan.own_images import data_seeds, named_groups, request_of, shares_of
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import PlanError
 from fedassay.support.numerics import at_threads
@@ -243,7 +243,7 @@ def _persons(plan: Plan, roles: Roles, parts: Sequence[Ints], used: Sequence[Int
         return {"groups": None, "assumed": ONE_EACH}
     counts = np.unique(groups, return_counts=True)[1]
     return {
-        "groups": plan.data.groups,
+        "groups": named_groups(plan.data.groups) or "as the data set says",
         "persons": {
             role: 0 if (numbers := getattr(roles, role).groups) is None else len(np.unique(numbers))
             for role in get_args(Role)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedassay.data.groups import is_obvious, likely_patterns
-from fedassay.data.image_folder import paths_of_image_folder
-from fedassay.data.label_table import column_names
+from fedassay.data.image_folder import paths_of_image_folder, recurring
 from fedassay.data.npz import names_of_npz
 from fedassay.data.outline import Outline
 from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
 from fedassay.plan.record_claims import most_of_a_person
 from fedassay.plan.schema import DataSpec, Plan, parse_plan
-from fedassay.support.errors import DataError, PlanError, UnrelatedTableError
+from fedassay.support.errors import DataError, PlanError
 from fedassay.support.text import plain
 
 FEWEST = 20
@@ -34,7 +32,13 @@ _DELTA = "\n  delta:"
 """Where the starting plan's section `privacy` takes whose privacy it is."""
 
 
-def fitted_plan(data: Path, file: Path, starter: str, label_column: str | None = None) -> str:
+def fitted_plan(
+    data: Path,
+    file: Path,
+    starter: str,
+    label_column: str | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> str:
     """The starting plan with sections `data`, `clients` and `backbone` that fit what lies at `data`.
 
     Args:
@@ -43,6 +47,7 @@ def fitted_plan(data: Path, file: Path, starter: str, label_column: str | None =
         starter: The starting plan; what follows its section `backbone` is kept as it is.
         label_column: Name of the column of labels of a CSV, or number of that of an array; None: what is there
             must tell.
+        given: Further keys of `data`, which say how what is there is read.
 
     Returns:
         YAML, with what was found in comments.
@@ -54,7 +59,8 @@ def fitted_plan(data: Path, file: Path, starter: str, label_column: str | None =
     if not data.exists():
         raise PlanError(f"--data: {data} does not exist; allowed: a folder of images, or an .npz file")
     base = file.resolve().parent
-    source, whole = _with_persons(*_readable(_file(data), base, label_column), _file(data), base)
+    keys = dict(given or {}) | ({} if label_column is None else {"label_column": label_column})
+    source, whole = _with_persons(*_readable(_file(data), base, keys), _file(data), base)
     sections: dict[str, Any] = {
         "name": _name(data),
         "seeds": [0],
@@ -85,49 +91,48 @@ def _outline(section: dict[str, Any], base: Path) -> Outline:
     return found
 
 
-def _readable(data: Path, base: Path, label_column: str | None) -> tuple[dict[str, Any], Outline]:
-    """The first way of reading what lies there that gives a data set.
+def _readable(data: Path, base: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], Outline]:
+    """How what lies there is read, and what is read: as it is, else with its images resized.
 
     Raises:
-        DataError: There is none.
+        DataError: It cannot be read, or in several ways.
     """
     reasons: list[DataError] = []
-    for source in _ways(data, base, label_column):
+    for source in _ways(data, base, given):
         try:
             return source, _outline(source, base)
-        except UnrelatedTableError:
-            continue
         except DataError as error:
-            if "labels" in source and "size" in source:
-                # A table that is there speaks of the images: folders are not taken for classes behind its back.
-                raise DataError(f"{error}; or move {source['labels']} away for one class a folder") from None
             reasons.append(error)
-    if not reasons:
-        raise PlanError(
-            f"--label-column: {label_column!r} given; {data} has no CSV in it, allowed: a column of one"
-        )
-    raise reasons[0]
+    # Where images of one size are all that was missing, the error of the second try is the one that stands.
+    different = "different sizes" in str(reasons[0]) or "data.size resizes" in str(reasons[0])
+    raise reasons[1] if different and len(reasons) > 1 else reasons[0]
 
 
 def _with_persons(
     source: dict[str, Any], whole: Outline, data: Path, base: Path
 ) -> tuple[dict[str, Any], Outline]:
-    """The same with `groups`, where a name in the data says whose the records are and persons have several."""
+    """The same with `groups` and `sites`, where a name in the data says whose the records are and whence."""
     request = request_of(DataSpec.model_validate(source), base, data_seeds(0))
+    named = {key: value for key, value in whole.proposals.items() if key not in source}
+    groups: list[str] = [named.pop("groups")] if "groups" in named else []
+    if named:
+        source = {**source, **named}
+        whole = _outline(source, base)
     if source["name"] == "npz":
-        names = [name for name in names_of_npz(request) if is_obvious(name)]
-    elif "labels" in source:
-        names = [name for name in column_names(data / source["labels"]) if is_obvious(name)]
-    else:
-        names = likely_patterns(paths_of_image_folder(request)[0])
-    for name in names:
+        groups = [name for name in names_of_npz(request) if is_obvious(name)]
+    elif "labels" not in source and whole.data.train.groups is None:
+        groups += likely_patterns(paths_of_image_folder(request)[0])
+    for name in groups if "groups" not in source else ():
         try:
             found = _outline({**source, "groups": name}, base)
         except DataError:
             continue
         train = found.data.train
-        if train.groups is not None and len(np.unique(train.groups)) < len(train):
-            return {**source, "groups": name}, found
+        if train.groups is None or len(np.unique(train.groups)) == len(train):
+            continue
+        if train.domains is not None and (again := recurring(train.groups, train.domains, name)) is not None:
+            raise DataError(again)
+        return {**source, "groups": name}, found
     return source, whole
 
 
@@ -137,25 +142,21 @@ def _file(data: Path) -> Path:
     return inside[0] if len(inside) == 1 and inside[0].suffix.lower() == ".npz" else data
 
 
-def _ways(data: Path, base: Path, label_column: str | None) -> Iterator[dict[str, Any]]:
-    """Ways of reading a folder or file, likeliest first: as it is, resized; by folders, by each CSV in it."""
+def _ways(data: Path, base: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Ways of reading a folder or file, likeliest first: as it is, and resized."""
     path = data.resolve()
     shown = str(path.relative_to(base)) if path.is_relative_to(base) else str(path)
-    if not path.is_dir():
-        # Where a record has several labels, the first label with two classes is taken.
-        columns = [None, *range(100)] if label_column is None else [_number(label_column)]
-        for column in columns:
-            source = {"name": "npz", "path": shown} | ({} if column is None else {"label_column": column})
-            yield source
-            yield source | {"size": LARGEST_SIDE}
+    if path.is_dir():
+        yield {"name": "image_folder", "path": shown, **given}
+        yield {"name": "image_folder", "path": shown, **given, "size": LARGEST_SIDE}
         return
-    tables = sorted(
-        entry.name for entry in os.scandir(path) if os.path.isfile(entry) and entry.name.lower().endswith(".csv")
-    )
-    named = {} if label_column is None else {"label_column": label_column}
-    for labels in [*({"labels": table} | named for table in tables), *([] if named else [{}])]:
-        yield {"name": "image_folder", "path": shown, **labels}
-        yield {"name": "image_folder", "path": shown, **labels, "size": LARGEST_SIDE}
+    # Where a record has several labels, the first label with two classes is taken.
+    asked = given.get("label_column")
+    columns = [None, *range(100)] if asked is None else [_number(str(asked))]
+    for column in columns:
+        source = {"name": "npz", "path": shown, **given} | ({} if column is None else {"label_column": column})
+        yield source
+        yield source | {"size": LARGEST_SIDE}
 
 
 def _number(label_column: str) -> int:
@@ -188,13 +189,14 @@ def _clients_and_backbone(section: dict[str, Any], found: Outline) -> dict[str, 
     sizes = role_sizes(DataSpec.model_validate(section), found)
     domains = len(found.data.train.domain_names)
     count = max(1, min(_CLIENTS, sizes.private // _RECORDS_A_CLIENT))
+    persons: float = sizes.private
     if found.data.train.groups is not None:
         # A person is at one client; there are to be several at each.
-        private = sizes.private / len(found.data.train) * len(np.unique(found.data.train.groups))
-        count = max(1, min(count, int(private) // 2))
+        persons = sizes.private / len(found.data.train) * len(np.unique(found.data.train.groups))
+        count = max(1, min(count, int(persons) // 2))
     clients: dict[str, Any] = {"count": count, "partition": "dirichlet", "alpha": 0.5}
     clients["min_records"] = min(_RECORDS_A_CLIENT, sizes.private // (2 * count))
-    if domains > 1 and sizes.private >= domains * _RECORDS_A_CLIENT:
+    if 1 < domains <= persons // 2 and sizes.private >= domains * _RECORDS_A_CLIENT:
         clients = {"count": domains, "partition": "domains"}
         if found.data.train.groups is not None:
             clients["shared_persons"] = "one_client"
@@ -225,6 +227,7 @@ def _head(sections: dict[str, Any], whole: Outline, original: bool) -> list[str]
         lines.append(
             f"# {len(records)} persons by `groups`, of {records.min()} to {records.max()} records: look at it."
         )
+    lines += [f"# {line}." for line in whole.data.account.lines()]
     if isinstance(sections["data"].get("label_column"), int):
         lines.append(
             "# Every record has several labels; label_column says which of them is the class: look at it."

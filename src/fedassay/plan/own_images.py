@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -67,6 +68,11 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
         groups=source.groups,
         bits=source.bits,
         frames=source.frames,
+        sites=source.sites,
+        layout=source.layout,
+        label=source.label,
+        uncertain=source.uncertain,
+        incomplete=source.incomplete,
         attributes=source.attributes,
         download=source.download,
     )
@@ -108,7 +114,7 @@ def outline(request: DataRequest) -> Outline | None:
         train = limited(data.train, request.limit, request.seed)
         test = None if data.test is None else limited(data.test, request.limit, request.seed)
         data = replace(data, train=train, test=test)
-    return Outline(data, image)
+    return replace(whole, data=data, image=image)
 
 
 def check_images(plan: Plan, base: Path) -> None:
@@ -198,15 +204,20 @@ def persons_in_words(plan: Plan, found: Outline | None) -> str:
         plan: Names the persons, or does not.
         found: Its `outline_of`.
     """
-    words = f"data.groups: {plan.data.groups}"
+    words = f"data.groups: {named_groups(plan.data.groups)}"
     if plan.data.groups is None:
         if found is None or found.data.train.groups is None:
             return "data.groups is not given: each record is taken to be of a person of its own"
-        words = f"as {plan.data.name} says"
+        words = f"as {plan.data.name if plan.data.name != 'image_folder' else 'its folders'} says"
     if found is None or found.data.train.groups is None:
         return f"{words}; persons are counted when the data set is read"
     counts = np.unique(found.data.train.groups, return_counts=True)[1]
     return f"{words}; {len(counts)} persons with {counts.min()} to {counts.max()} records each"
+
+
+def named_groups(groups: str | Sequence[str] | None) -> str | None:
+    """What says whose each record is, in words."""
+    return groups if groups is None or isinstance(groups, str) else " and ".join(groups)
 
 
 def role_sizes(spec: DataSpec, found: Outline) -> RoleSizes:

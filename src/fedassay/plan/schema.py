@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from fedassay.backbones.preprocessing import Interpolation, Preprocessing
 from fedassay.data.evaluation import Evaluate
+from fedassay.data.presence import Uncertain
 from fedassay.data.roles import Role
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
@@ -36,6 +37,7 @@ RESERVED = ("label", "epsilon", "delta", "adjacency", "unit", "max_records")
 DELTA_WORDS = ("plan", "per_class")
 """A `delta` of an entry that is a word says how the method chooses it, and is a parameter of the method."""
 
+Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_LENGTH)]
 Epsilon = Annotated[Extended, Field(gt=0)]
 Mean = Annotated[float, Field(allow_inf_nan=False)]
 Deviation = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -119,18 +121,35 @@ class ImageSource(Parameters):
     of each. `each`: all, one by one, and without `groups` those of a file are one person's. `null`: such files are
     refused."""
     labels: str | None = None
-    """CSV of the labels of an `image_folder`, in the folder or beside the plan; `null`: folders are classes."""
+    """Table of the labels of an `image_folder` (CSV, .xlsx, JSON lines), in the folder or beside the plan; `null`:
+    the one that is there, or else folders."""
+    layout: str | None = None
+    """What each level of folders of an `image_folder` is, such as `site/class/*/image`: `class`, `person`, `site`,
+    `split` or `*`; `null`: their names tell."""
     file_column: str | None = None
-    """Column of that CSV that names the files; `null`: the one that does."""
-    label_column: str | int | None = None
-    """Column of that CSV that holds the labels, or number of a column of an `npz`'s labels where a record has
-    several (the first is 0); `null`: the only one, or that called `label`."""
-    groups: str | None = Field(default=None, min_length=1, max_length=limits.NAME_LENGTH)
-    """Whose each record is: an array of an `npz`, a column of that CSV, a pattern on the end of the paths of an
-    `image_folder` (`{person}_*`), or a name that the data set knows. Roles and clients then never share a person,
-    and audits count persons. `null`: each record is taken to be of a person of its own."""
+    """Column of that table that names the files, or a pattern of their names with columns in braces; `null`: the
+    one that does."""
+    label_column: str | int | tuple[str, ...] | None = None
+    """Column of that table that holds the labels, or several of which one holds 1 in each row; or number of a
+    column of an `npz`'s labels where a record has several (the first is 0); `null`: the only one, or that called
+    `label`."""
+    label: str | None = None
+    """Where a record may have several labels: the one whose presence is the class, a column of 0, 1, -1 and blanks
+    or one of those joined by `|` in `label_column`; `null`: a record has one label."""
+    uncertain: Uncertain | None = None
+    """What becomes of records of which `label` is -1 or blank: `drop`, `positive`, `negative`; `null`: refused."""
+    incomplete: Literal["refuse", "leave_out"] = "refuse"
+    """Images without a row or a label, rows without an image, and pictures that cannot be read: `refuse`, or
+    `leave_out`, which the account of the data then counts."""
+    sites: str | None = None
+    """Column of that table that says where each record is from; `null`: folders with names of sites."""
+    groups: Name | Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    """Whose each record is: an array of an `npz`, a column of that table or several together (`[site, patient]`),
+    a pattern on the end of the paths of an `image_folder` (`{person}_*`), or a name that the data set knows.
+    Roles and clients then never share a person, and audits count persons. `null`: each record is taken to be of a
+    person of its own, or of that of its folder."""
 
-    attributes: tuple[Annotated[str, Field(min_length=1, max_length=limits.NAME_LENGTH)], ...] = ()
+    attributes: tuple[Name, ...] = ()
     """Sensitive attributes that `attribute_inference` asks about: arrays of an `npz` or of `features` with one
     value a record, or `label`, the class itself. No method reads the arrays."""
     classes: tuple[str, ...] | None = Field(default=None, min_length=1)

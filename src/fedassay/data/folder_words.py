@@ -1,0 +1,86 @@
+"""What a level of folders is, by the names on it: a part, a site, a person, a class, or nothing of a record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Literal
+
+from fedassay.data.groups import OBVIOUS
+from fedassay.data.spellings import are_dates
+from fedassay.data.table_words import WORDS, part_of
+
+Level = Literal["split", "site", "person", "class", "skipped", "visit", "numbered", "nothing", "unknown"]
+"""`visit` is a folder of one person's study; `numbered` may be persons or classes; `nothing` is no record's."""
+
+MASKS = WORDS["masks"] | {f"{word}s" for word in WORDS["masks"]}
+"""Folders beside one of images that hold something else of the same records."""
+IMAGES = WORDS["images"]
+
+_SITES = WORDS["sites"]
+_CLASSES = WORDS["classes"]
+_CHUNKS = WORDS["chunks"]
+_VISITS = WORDS["visits"]
+_VIEWS = WORDS["views"]
+_NOTHING = WORDS["nothing"]
+_NUMBERED = re.compile(r"(.*?)[-_ .]?(\d+)([a-z]?)$")
+_UID = re.compile(r"[\d.]{12,}|[0-9a-f]{8,}(-[0-9a-f]{4,})*|[0-9a-f]{12,}")
+_SYNSET = re.compile(r"n\d{8}")
+_GRADES = 10
+
+
+def level_of(names: Collection[str]) -> Level:
+    """What folders of these names are, which stand on one level; `unknown` where the names do not say."""
+    whole = [name.casefold() for name in names]
+    numbered = [found for name in whole if (found := _NUMBERED.fullmatch(name))]
+    stems = [re.sub(r"[^a-zà-ÿ]+", " ", found[1]).split() for found in numbered]
+    words = {word for stem in stems for word in stem[-1:]}
+    all_numbered = len(numbered) == len(whole)
+    if all(part_of(name) for name in names):
+        return "split"
+    if all(re.fullmatch(r"\d+x", name) for name in whole) or are_dates(whole):
+        return "visit"
+    if all(re.sub(r"[^a-z]", "", name) in IMAGES for name in whole):
+        return "skipped"
+    if all_numbered and len({found[1] for found in numbered}) == 1:
+        if words & _VISITS:
+            return "visit"
+        if words & set(OBVIOUS) or words & {"p", "case", "slide", "id"}:
+            return "person"
+        if words & _SITES:
+            return "site"
+        if words & _CHUNKS:
+            return "skipped"
+    if all(_SYNSET.fullmatch(name) for name in whole):
+        return "class"
+    if len(whole) > 1 and all(_UID.fullmatch(name) for name in whole):
+        return "person"
+    if all_numbered and words <= _CLASSES - {"no"} and words:
+        return "class"
+    if all(name.isdecimal() for name in whole):
+        numbers = sorted(map(int, whole))
+        grades = numbers[0] in {0, 1} and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        return (
+            "class"
+            if grades and len(numbers) <= _GRADES and whole == [n.lstrip("0") or "0" for n in whole]
+            else "numbered"
+        )
+    if len(numbered) > 0.8 * len(whole) and len(whole) > 1 and not _letters(whole) & _CLASSES:
+        return "person" if words & set(OBVIOUS) else "numbered"
+    if any(_letters([name]) & _NOTHING for name in whole):
+        return "nothing"
+    if all(_letters([name]) <= _VIEWS for name in whole):
+        return "visit"
+    sites, classes = (sum(bool(_letters([name]) & known) for name in whole) for known in (_SITES, _CLASSES))
+    if sites > classes and 2 * sites >= len(whole):
+        return "site"
+    return "class" if classes > sites else "unknown"
+
+
+def odd_names(names: Collection[str]) -> list[str]:
+    """Names of a level that are of no class, such as `thumbnails`, or of a part beside others that are not."""
+    return sorted(name for name in names if _letters([name.casefold()]) & _NOTHING or part_of(name))
+
+
+def _letters(names: Collection[str]) -> set[str]:
+    return {word for name in names for word in re.findall(r"[a-zà-ÿ]+", name.casefold())}

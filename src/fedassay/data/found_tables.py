@@ -1,0 +1,178 @@
+"""Which of the tables in and beside a folder says what its images are; of several that may, all are named."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from fedassay.data.account import LeftOut
+from fedassay.data.label_table import Columns, Labelled, LabelTable
+from fedassay.data.named_files import NamedFiles
+from fedassay.data.scanned import Scanned
+from fedassay.data.spellings import listed
+from fedassay.data.table_file import ENDINGS, TEXT, UNREAD, Table, read_table
+from fedassay.support.errors import DataError, UnrelatedTableError
+
+_MOST = 200
+_WHOLE, _FEW = 0.9, 0.5
+
+
+@dataclass(frozen=True)
+class TableChoice:
+    """The table that is used, and what it says.
+
+    Attributes:
+        name: Of its file, or of the first of several that go together.
+        labelled: What it says of the images.
+        left_out: Tables that are not used.
+        columns: Names of its columns.
+        proposals: Keys of the plan that would name it and what its columns give away.
+        labels: Whether it says the classes; else the folders do.
+    """
+
+    name: str
+    labelled: Labelled
+    left_out: list[LeftOut]
+    columns: tuple[str, ...]
+    proposals: Mapping[str, Any]
+    labels: bool
+
+
+def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: Path | None) -> TableChoice | None:
+    """The table that speaks of the images, None where none does.
+
+    Args:
+        scan: Of the folder.
+        paths: Of its images.
+        columns: What the plan says of the table.
+        named: The table that the plan names; None: it is looked for.
+
+    Raises:
+        DataError: A table that may speak of the images cannot be used, or several speak of them.
+    """
+    files = NamedFiles(paths)
+    if named is not None:
+        table = LabelTable(read_table(named, _below(named, scan.root)), files, columns.file)
+        return _used(table, columns, [], named.name)
+    found: list[tuple[str, LabelTable]] = []
+    passed: list[LeftOut] = []
+    for path in scan.tables[:_MOST]:
+        try:
+            found.append((path, _related(scan.root / path, path, files, columns)))
+        except UnrelatedTableError as error:
+            passed.append(LeftOut("table", 1, str(error).partition(";")[0], (path,)))
+    if not found:
+        found = _beside(scan.root, files, columns)
+    if not found:
+        return None
+    whole = _together(found)
+    if len(whole) > 1:
+        whole = _largest(whole, len(paths), passed)
+    if len(whole) > 1:
+        each = listed(f"{path} ({table.matches.hits:,} images)" for path, table in whole)
+        raise DataError(
+            f"{scan.root.name}: {each} name its images; allowed: data.labels, one of them, or data.layout for "
+            "folders alone"
+        )
+    path, table = whole[0]
+    return _used(table, columns, passed, path)
+
+
+def _used(table: LabelTable, columns: Columns, passed: list[LeftOut], path: str) -> TableChoice:
+    labelled = table.labels(columns)
+    proposals = {"labels": path, **labelled.proposals} if "," not in path else dict(labelled.proposals)
+    return TableChoice(
+        table.where, labelled, passed, tuple(table.table.columns), proposals, not columns.folders_are_classes
+    )
+
+
+def _related(file: Path, path: str, files: NamedFiles, columns: Columns) -> LabelTable:
+    """A table of the folder with its column of files.
+
+    Raises:
+        UnrelatedTableError: It does not speak of the images.
+        DataError: It may, and cannot be used.
+    """
+    ending = file.suffix.lower()
+    folder = path.rpartition("/")[0]
+    try:
+        table = read_table(file, f"{folder}/" if folder else "")
+        return LabelTable(table, files, columns.file)
+    except UnrelatedTableError:
+        raise
+    except DataError as error:
+        if ending not in ENDINGS | UNREAD or folder.count("/") > 1:
+            raise UnrelatedTableError(str(error)) from None
+        more = "; it may speak of the images: mend it, or give data.layout for folders alone"
+        raise DataError(f"{error}{'' if 'data.layout' in str(error) else more}") from None
+
+
+def _beside(root: Path, files: NamedFiles, columns: Columns) -> list[tuple[str, LabelTable]]:
+    """Tables beside the folder that name most of its images."""
+    found = []
+    entries = sorted(
+        path for path in root.resolve().parent.iterdir() if path.suffix.lower() in TEXT | {".xlsx", ".jsonl"}
+    )
+    for file in entries[:_MOST]:
+        try:
+            table = LabelTable(read_table(file), files, columns.file)
+        except DataError:
+            continue
+        if table.matches.hits >= _FEW * len(files.files):
+            found.append((f"../{file.name}", table))
+    return found
+
+
+def _together(found: Sequence[tuple[str, LabelTable]]) -> list[tuple[str, LabelTable]]:
+    """Tables with the same columns that speak of other files each, as of parts or sites, made one."""
+    alike: dict[tuple[str, ...], list[tuple[str, LabelTable]]] = defaultdict(list)
+    for path, table in found:
+        alike[tuple(table.table.columns)].append((path, table))
+    whole = []
+    for group in alike.values():
+        named = [{file for file in table.matches.files if file} for _, table in group]
+        if len(group) == 1 or len(set().union(*named)) < sum(map(len, named)):
+            whole += group
+            continue
+        whole.append((", ".join(path for path, _ in group), _joined([table for _, table in group])))
+    return whole
+
+
+def _joined(tables: Sequence[LabelTable]) -> LabelTable:
+    first = tables[0]
+    frame = pandas.concat([table.table.frame for table in tables])
+    name = " and ".join(dict.fromkeys(table.table.folder + table.where for table in tables))
+    notes = tuple(dict.fromkeys(note for table in tables for note in table.table.notes))
+    joined = replace(
+        first.matches,
+        files=[file for table in tables for file in table.matches.files],
+        notes=tuple(dict.fromkeys(note for table in tables for note in table.matches.notes)),
+    )
+    return first.with_rows(Table(name, frame, notes), joined)
+
+
+def _largest(
+    found: list[tuple[str, LabelTable]], images: int, passed: list[LeftOut]
+) -> list[tuple[str, LabelTable]]:
+    """The one table that speaks of nearly all images, where the others speak of few or have no labels."""
+    rest = [(path, table) for path, table in found if table.matches.hits >= _FEW * images]
+    if len(rest) != 1 or rest[0][1].matches.hits < _WHOLE * images:
+        return found
+    passed += [
+        LeftOut("table", 1, f"{path}, which names {table.matches.hits:,} of {images:,} images", (path,))
+        for path, table in found
+        if table is not rest[0][1]
+    ]
+    return rest
+
+
+def _below(table: Path, root: Path) -> str:
+    inside = table.resolve().parent
+    if not inside.is_relative_to(root.resolve()) or inside == root.resolve():
+        return ""
+    return f"{inside.relative_to(root.resolve()).as_posix()}/"

@@ -1,0 +1,98 @@
+"""What the name of a column, of a folder or of a part gives away; every list of such words in one place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+from typing import Literal
+
+import yaml
+
+from fedassay.data.groups import is_obvious
+
+Part = Literal["train", "validation", "test"]
+
+WORDS: Mapping[str, frozenset[str]] = {
+    name: frozenset(words)
+    for name, words in yaml.safe_load((resources.files(__package__) / "words.yaml").read_text("utf-8")).items()
+}
+"""The lists of words.yaml by their names."""
+
+LABELS = (WORDS["label_columns"], WORDS["label_columns_else"])
+"""Columns that are taken for the labels, in two ranks: one of the second only where there is none of the first."""
+SITES = frozenset(w + end for w in WORDS["site_columns"] for end in ("", "id", "name", "number", "no", "code"))
+"""Columns that are taken for sites."""
+PERSONS_ELSE = frozenset(
+    word + end
+    for word in WORDS["group_columns"]
+    for end in ("id", "", "number", "no", "uid", "instanceuid", "name")
+)
+"""Columns that say what belongs together where none says whose it is."""
+PARTS_COLUMNS = WORDS["part_columns"]
+FILES = re.compile(r"file|image|img|path|name|scan|picture|photo|bild|datei", re.IGNORECASE)
+
+_ABOUT = re.compile(
+    r"(^|[^a-z])(age|sex|gender|race|ethnicity|date|time|year|view|laterality|eye|side|body|location|locali[sz]ation|"
+    r"width|height|size|bbox|spacing|url|index|id|ids|no|number|comment|note|notes|report|dx_type|follow|alter|"
+    r"geschlecht|datum|weight|manufacturer|scanner|device|model|source|modality|x|y|w|h)([^a-z]|$)",
+    re.IGNORECASE,
+)
+_PARTS: dict[str, Part] = {
+    **dict.fromkeys(("train", "training", "trainset", "tr"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "valset"), "validation"),
+    **dict.fromkeys(("test", "testing", "testset", "te", "eval", "evaluation", "holdout"), "test"),
+}
+_BESIDE_A_PART = frozenset(
+    (
+        "images",
+        "image",
+        "img",
+        "imgs",
+        "set",
+        "data",
+        "dataset",
+        "input",
+        "inputs",
+        "folder",
+        "split",
+        "seg",
+        "isic",
+    )
+)
+
+
+def plain_name(name: str) -> str:
+    """A name in small letters, without what is no letter."""
+    return re.sub(r"[^a-z]", "", name.casefold())
+
+
+def part_of(name: str) -> Part | None:
+    """The official part that a folder, file or value of this name is: `train`, `Testing`, `val_images`."""
+    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).casefold())
+    parts = {_PARTS[word] for word in words if word in _PARTS}
+    beside = [word for word in words if word not in _PARTS and word not in _BESIDE_A_PART]
+    return parts.pop() if len(parts) == 1 and not beside else None
+
+
+def is_person(name: str) -> bool:
+    """Whether a column says whose a record is."""
+    return is_obvious(name)
+
+
+def is_site(name: str) -> bool:
+    """Whether a column says where a record is from."""
+    return plain_name(name) in SITES
+
+
+def is_about(name: str) -> bool:
+    """Whether a column says something of a record that is no class of it, as its age or its size."""
+    return bool(_ABOUT.search(re.sub(r"([a-z])([A-Z])", r"\1 \2", name)))
+
+
+def label_rank(name: str) -> int | None:
+    """How surely a column of this name holds the labels, 0 the surest; None: nothing says that it does."""
+    words = re.sub(r"[^a-z]+", "_", name.casefold()).strip("_")
+    if len(words) == 1 and len(name) > 1:
+        return None
+    return next((rank for rank, known in enumerate(LABELS) if words in known), None)
