@@ -17,14 +17,14 @@ from fedassay.data.image_files import Reading, endings, in_words, places_in, rea
 from fedassay.data.image_header import Place as Picture
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.label_table import Columns
-from fedassay.data.layout import LAYOUTS, Layout, Place, folder_places, read_folders, without_masks
+from fedassay.data.layout import LAYOUTS, Layout, Place, folder_places, levels_of, read_folders, without_masks
 from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.other_files import lies_there, other_files
 from fedassay.data.outline import Outline, without_pixels
 from fedassay.data.presence import Presence
 from fedassay.data.sampling import stratified_sample, whole_persons
 from fedassay.data.scanned import Scanned, copies, scanned
-from fedassay.data.spellings import as_one, listed
+from fedassay.data.spellings import as_one, listed, one_form
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
@@ -168,7 +168,7 @@ def _folder(request: DataRequest) -> _Folder:
 
 
 def _check_unread(scan: Scanned, request: DataRequest) -> None:
-    """Refuse files that hold pictures and cannot be read, unless they are to be left out: a class may be of them."""
+    """Refuse pictures that cannot be read, unless they are to be left out: a class may be made of them."""
     if scan.unread and request.incomplete != "leave_out":
         held = Counter(Path(path).suffix.lower() for path in scan.unread)
         words = listed(f"{count:,} {ending}" for ending, count in held.most_common())
@@ -226,9 +226,34 @@ def _places(
         layout = Layout(request.layout)
         return layout.places(paths, scan.root.name), layout
     if choice is not None:
+        if choice.labels and not (request.labels or request.label_column or request.label):
+            _check_agree(scan.root.name, paths, choice)
         return folder_places(paths, {row.label for row in choice.labelled.rows.values()}), None
     layout = read_folders(paths, scan.root.name)
     return layout.places(paths, scan.root.name), layout
+
+
+def _check_agree(where: str, paths: Sequence[str], choice: TableChoice) -> None:
+    """Refuse a table that gives images other classes than folders which are named like classes.
+
+    Raises:
+        DataError: Both readings, with their counts.
+    """
+    rows = choice.labelled.rows
+    try:
+        kinds, layout = levels_of(paths), read_folders(paths, where)
+    except DataError:
+        return
+    if kinds[layout.levels.index("class")] != "class":
+        return
+    pairs = {(one_form(place.label), one_form(rows[path].label)) for path in rows if (place := layout.place(path))}
+    folders, labels = ({pair[side] for pair in pairs} for side in (0, 1))
+    if len(pairs) > max(len(folders), len(labels)):
+        raise DataError(
+            f"{where}: folders and {choice.name} give other classes; allowed: data.layout: {layout.text} for "
+            f"{len(folders):,} classes ({listed(sorted(folders))}), or data.labels: {choice.name} for "
+            f"{len(labels):,} ({listed(sorted(labels))})"
+        )
 
 
 def _files(

@@ -30,6 +30,8 @@ from fedassay.support.errors import DataError, UnrelatedTableError
 _MOST_CLASSES = 20
 """Of numbers with more values than this it is asked whether they are classes."""
 _FEWEST_PERSONS = 10
+_NAMED = 12
+"""Columns that have a line of their own where they are not used."""
 _SEARCHED = 200
 """Rows and files that are searched for a pattern of names."""
 _OF_FOLDERS = ("site", "person")
@@ -353,9 +355,11 @@ class LabelTable:
 
     def _unused(self, used: set[str]) -> Iterator[LeftOut]:
         """Every column that was not used, with what it may be."""
-        for name in self.table.columns:
-            if name not in used:
-                yield LeftOut("column", 1, f"{name} of {self.where}, {self._guess(name)}")
+        unused = [name for name in self.table.columns if name not in used]
+        for name in unused[:_NAMED]:
+            yield LeftOut("column", 1, f"{name} of {self.where}, {self._guess(name)}")
+        if more := unused[_NAMED:]:
+            yield LeftOut("column", len(more), f"{listed(more, _NAMED)} of {self.where}")
 
     def _guess(self, name: str) -> str:
         values = [value for value in self.table.frame[name] if not is_missing(value)]
@@ -424,10 +428,10 @@ def _file_column(table: Table, files: NamedFiles, asked: str | None) -> tuple[Ta
         raise DataError(f"data.file_column: {asked} given; {table.name} has {', '.join(table.columns)}")
     if asked is None and files.named(table.columns, table.folder).hits:
         table = table.headless()
-    found = {
-        name: files.named(table.frame[name].tolist(), table.folder)
-        for name in (table.columns if asked is None else [asked])
-    }
+    asked_for = table.columns if asked is None else [asked]
+    some = table.frame.iloc[:_SEARCHED]
+    likely = [name for name in asked_for if files.named(some[name].tolist(), table.folder).hits]
+    found = {name: files.named(table.frame[name].tolist(), table.folder) for name in likely or asked_for}
 
     def sure(name: str) -> tuple[int, bool, bool]:
         return found[name].hits, not are_numbers(set(table.frame[name])), bool(FILES.search(name))

@@ -7,6 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from fedassay.data.image_files import is_image
@@ -73,9 +74,15 @@ def scanned(root: Path) -> Scanned:
 
 def copies(root: Path, paths: Sequence[str]) -> int:
     """How many files are equal to another to the byte."""
+    found = ((path, (root / path).stat()) for path in paths)
+    return _copies(root, tuple((path, status.st_size, status.st_mtime_ns) for path, status in found))
+
+
+@lru_cache(maxsize=4)
+def _copies(root: Path, files: tuple[tuple[str, int, int], ...]) -> int:
     sizes: dict[int, list[str]] = defaultdict(list)
-    for path in paths:
-        sizes[(root / path).stat().st_size].append(path)
+    for path, size, _ in files:
+        sizes[size].append(path)
     return sum(
         len(alike) - len({hashlib.sha256((root / path).read_bytes()).digest() for path in alike})
         for alike in sizes.values()
