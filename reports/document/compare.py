@@ -13,6 +13,9 @@ from fedassay.records.record import Metric, RunRecord, Verdict, epsilon_metric
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.document.html import render
 from fedassay.reports.document.leakage import MEASURES
+from fedassay.reports.document.mission.shown import side_by_side
+from fedassay.reports.document.mission.table import mission_tables
+from fedassay.reports.document.mission.text import mission_latex, mission_markdown
 from fedassay.reports.document.output import write_page
 from fedassay.reports.document.plan_notes import facts, name_of, plan_of
 from fedassay.reports.document.privacy_tables import bytes_over_seeds, leakage_over_seeds, utility_over_seeds
@@ -28,6 +31,9 @@ Run = tuple[Path, RunRecord]
 Key = tuple[str, str, Epsilon]
 
 _ABSENT = "absent"
+
+_MOST_ROWS = 60
+"""Rows of methods by epsilon that a page of several runs has room for."""
 
 _FEW = 3
 """What became worse, as far as the head of the page has room for it."""
@@ -75,12 +81,17 @@ class Aligned:
     verdict_changed: bool
 
 
-def write_comparison(runs: Sequence[Run], output: Path) -> Path:
-    """Write the comparison of several runs to an HTML file.
+FORMATS = {"html": "compare.html", "md": "compare.md", "latex": "compare.tex", "csv": "compare.csv"}
+"""The formats of a comparison, each with the file that it is written to."""
+
+
+def write_comparison(runs: Sequence[Run], output: Path, format: str = "html") -> Path:
+    """Write the comparison of several runs to a file.
 
     Args:
         runs: Paths as given, with their records; at least two.
         output: The file; `-` for standard output.
+        format: `html` for the page; `md`, `latex` or `csv` for methods by epsilon alone, of all runs in one table.
 
     Returns:
         The file written.
@@ -90,8 +101,23 @@ def write_comparison(runs: Sequence[Run], output: Path) -> Path:
     """
     if len(runs) < 2:
         raise PlanError(f"compare: given {len(runs)} run; two or more are needed")
-    write_page(comparison(runs), output)
+    write_page(comparison(runs) if format == "html" else _table(runs, format), output)
     return output
+
+
+def _table(runs: Sequence[Run], format: str) -> str:
+    """Methods by epsilon, of all runs.
+
+    Raises:
+        PlanError: No run has images.
+    """
+    named = list(zip(run_names(runs), [record for _, record in runs], strict=True))
+    data = side_by_side(named)
+    if data is None:
+        raise PlanError(f"compare --format {format}: no run has images; allowed: html, or runs that audit images")
+    if format == "csv":
+        return mission_tables(named).csv()
+    return mission_markdown(data) + "\n" if format == "md" else mission_latex(data, ", ".join(run_names(runs)))
 
 
 def as_dict(runs: Sequence[Run]) -> dict[str, Any]:
@@ -131,6 +157,8 @@ def comparison(runs: Sequence[Run]) -> str:
         "compare.html.j2",
         notice=notice([record for _, record in runs], ()),
         names=run_names(runs),
+        mission=side_by_side(list(zip(run_names(runs), [record for _, record in runs], strict=True))),
+        most=_MOST_ROWS,
         runs=[("" if record.redacted else path, record, facts(record)) for path, record in runs],
         changes=changes([record for _, record in runs]),
         aligned=aligned,

@@ -456,29 +456,39 @@ def similarity(
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=Output(), help="The page; default compare.html, and none with --json.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["html", "md", "latex", "csv"]),
+    default="html",
+    show_default=True,
+    help="The page, or methods by epsilon of all runs in one table.",
+)
+@click.option("-o", "--output", type=Output(), help="The file; default compare.html (.md, .tex, .csv).")
 @_redact
 @_shared
 @_quiet
 @_json
-def compare(runs: tuple[Path, ...], output: Path | None, redact: bool, quiet: bool, as_json: bool) -> int:
+def compare(
+    runs: tuple[Path, ...], format_: str, output: Path | None, redact: bool, quiet: bool, as_json: bool
+) -> int:
     """Put several RUNS on one page, side by side."""
     from fedassay.records.record import load_record
     from fedassay.records.redacted import redact as redacted
-    from fedassay.reports.document.compare import as_dict, write_comparison
+    from fedassay.reports.document.compare import FORMATS, as_dict, write_comparison
     from fedassay.reports.gate.baseline import difference_lines, differences
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
     _no_json_beside(as_json, output)
-    place = Path("compare.html") if output is None and not as_json else output
+    place = Path(FORMATS[format_]) if output is None and not as_json else output
     for run in runs:
         _not_the_record(run, place)
     records = [(run, load_record(run)) for run in runs]
     if redact:
         records = [(run, redacted(record)) for run, record in records]
     if place is not None:
-        write_comparison(records, place)
+        write_comparison(records, place, format_)
     if as_json:
         written = {} if place is None else {"written": str(place)}
         say_json(json.dumps({**written, **as_dict(records)}, indent=1))

@@ -13,10 +13,11 @@ import fedassay
 from fedassay.records.facts import Obstacle
 from fedassay.records.record import Finding, Metric, RunRecord, load_record
 from fedassay.reports import render
+from fedassay.reports.document.compare import write_comparison
 from fedassay.reports.document.latex import latex
 from fedassay.reports.document.mission.figure import mission_figures
 from fedassay.reports.document.mission.lines import lines
-from fedassay.reports.document.mission.shown import Shown, shown
+from fedassay.reports.document.mission.shown import Shown, shown, side_by_side
 from fedassay.reports.document.mission.strips import strips
 from fedassay.reports.document.mission.table import mission_table
 
@@ -174,6 +175,37 @@ def test_latex_of_a_run_without_images_has_a_row_a_cell_and_its_relation() -> No
     assert len(rows) == len(record.cells)
     assert {row.count(" & ") for row in rows} == {8}
     assert any("one record added or removed" in row for row in rows)
+
+
+def test_two_sweeps_stand_in_one_table(photographs: RunRecord, tmp_path: Path) -> None:
+    other = photographs.model_copy(
+        update={"plan": {**photographs.plan, "name": "again", "similarity": {"lpips": {"trunk": "mine.pt"}}}}
+    )
+    data = side_by_side([("photographs", photographs), ("again", other)])
+    assert data is not None
+    assert len(data.rows) == 28
+    methods = [row.method for row in data.rows if row.first]
+    assert methods[:4] == [
+        "raw_features, photographs",
+        "raw_features, again",
+        "fedpft, photographs",
+        "fedpft, again",
+    ]
+    assert data.headings[3].parts[2] == "LPIPS / LPIPS (trunk mine.pt)"
+    runs = [(tmp_path / "a", photographs), (tmp_path / "b", other)]
+    written = {name: write_comparison(runs, tmp_path / name, name).read_text() for name in ("md", "latex", "csv")}
+    assert written["md"].count("| fedpft, again |") == 3
+    assert "fedpft, again" in written["latex"]
+    rows = list(csv.DictReader(io.StringIO(written["csv"])))
+    assert [row["run"] for row in rows] == ["photographs"] * 14 + ["again"] * 14
+    assert "no run has images" in str(_refused(tmp_path))
+
+
+def _refused(tmp_path: Path) -> fedassay.PlanError:
+    claims = load_record(GALLERY / "claims")
+    with pytest.raises(fedassay.PlanError) as raised:
+        write_comparison([(tmp_path, claims), (tmp_path, claims)], tmp_path / "x", "md")
+    return raised.value
 
 
 def test_every_measured_point_is_drawn_on_one_axis_beside_its_look_alikes(photographs: RunRecord) -> None:

@@ -123,7 +123,7 @@ class Shown:
 
 def shown(record: RunRecord) -> Shown | None:
     """The mission's table of a run; None where the run has no images."""
-    found = of_lines(record, lines(record))
+    found = of_lines([(record, line) for line in lines(record)])
     return None if found is None else replace(found, rows=_with_missing(record, found.rows))
 
 
@@ -139,26 +139,39 @@ def _with_missing(record: RunRecord, rows: tuple[ShownLine, ...]) -> tuple[Shown
     return tuple(out)
 
 
-def of_lines(record: RunRecord, found: Sequence[Line], names: Sequence[str] = ()) -> Shown | None:
+def side_by_side(runs: Sequence[tuple[str, RunRecord]]) -> Shown | None:
+    """The tables of several runs in one: of each method entry the rows of every run; None without images.
+
+    Args:
+        runs: Each with what to call it.
+    """
+    held = [(name, record, line) for name, record in runs for line in lines(record)]
+    order = list(dict.fromkeys(line.group.label for _, _, line in held))
+    held.sort(key=lambda item: order.index(item[2].group.label))
+    names = [f"{line.group.name}, {name}" for name, _, line in held]
+    return of_lines([(record, line) for _, record, line in held], names)
+
+
+def of_lines(pairs: Sequence[tuple[RunRecord, Line]], names: Sequence[str] = ()) -> Shown | None:
     """The table of some rows.
 
     Args:
-        record: The run, or the first of several.
-        found: Its rows.
+        pairs: Each row with the run that it is of.
         names: What to call the method of each row; none: as its label.
     """
-    if not found:
+    if not pairs:
         return None
+    records, found = [record for record, _ in pairs], [line for _, line in pairs]
     audits = image_audits()[:_IMAGES]
     counts = [_common([line.images[at] for line in found]) for at in range(len(audits))]
     headings = (
         Heading("Method"),
         Heading("ε"),
-        Heading(title_in(record, "accuracy"), beside=LARGEST),
+        Heading(_titled(records, "accuracy"), beside=LARGEST),
         *(
             Heading(
                 title_of(audit),
-                _parts(record) if counts[at] is not None else (),
+                _parts(records) if counts[at] is not None else (),
                 LOOKALIKES if counts[at] is not None else "",
                 counts[at] or "",
             )
@@ -169,7 +182,7 @@ def of_lines(record: RunRecord, found: Sequence[Line], names: Sequence[str] = ()
         Heading("Claim", beside="observed ε"),
     )
     called = names or [line.group.name for line in found]
-    deltas = several_deltas(record)
+    deltas = len({line.group.asked.delta for line in found}) > 1
     rows = tuple(
         ShownLine(
             name,
@@ -183,7 +196,7 @@ def of_lines(record: RunRecord, found: Sequence[Line], names: Sequence[str] = ()
                 _claim(line),
             ),
         )
-        for at, (line, name) in enumerate(zip(found, called, strict=True))
+        for at, (record, line, name) in enumerate(zip(records, found, called, strict=True))
     )
     kinds = "; ".join(kinds_of((line.group.label, line.group.asked) for line in found))
     note = f"{kinds}. " if kinds else ""
@@ -287,7 +300,12 @@ def _measured_any(found: Strongest) -> bool:
     return any(found.metrics.get(metric.name, _NONE).value is not None for metric in LIKENESS)
 
 
-def _parts(record: RunRecord) -> tuple[str, ...]:
+def _titled(records: Sequence[RunRecord], name: str) -> str:
+    """The header of a metric; runs of unlike trunks have one each."""
+    return " / ".join(dict.fromkeys(title_in(record, name) for record in records))
+
+
+def _parts(records: Sequence[RunRecord]) -> tuple[str, ...]:
     """The figures of images with their units."""
-    names = [(title_in(record, metric.name), metric.unit) for metric in LIKENESS]
+    names = [(_titled(records, metric.name), metric.unit) for metric in LIKENESS]
     return tuple(f"{name} ({unit})" if unit else name for name, unit in names)

@@ -31,6 +31,13 @@ def mission_table(record: RunRecord) -> Table:
     return Table(NAME, "Methods by epsilon", (*cell_columns(record, seed=False), *_columns(record)), rows)
 
 
+def mission_tables(runs: Sequence[tuple[str, RunRecord]]) -> Table:
+    """The tables of several runs in one, with the name of each in its first column."""
+    held = [(name, mission_table(record)) for name, record in runs]
+    rows = tuple((Row((name, *row.values)),) for name, table in held for row in table.rows)
+    return Table(NAME, "Methods by epsilon", (Column("run", "Run"), *held[0][1].columns), rows)
+
+
 def mission_rows(record: RunRecord) -> Iterator[dict[str, Any]]:
     """The same, a mapping a row: a metric as five entries, its value, interval, n and reason."""
     table = mission_table(record)

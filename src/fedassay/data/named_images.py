@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.archive import open_archive
-from fedassay.data.image_files import SUFFIXES, is_image, read_images
+from fedassay.data.image_files import Reading, endings, is_image, read_images
 from fedassay.similarity.images import check_images
 from fedassay.support import limits
 from fedassay.support.errors import DataError
@@ -104,8 +104,8 @@ def _of_folder(path: Path, what: str) -> NamedImages:
     files = sorted(file for file in path.rglob("*") if is_image(file))
     others = sum(1 for file in path.rglob("*") if file.is_file() and not is_image(file))
     if not files:
-        raise DataError(f"{what}: {path.name} holds no image ({', '.join(sorted(SUFFIXES))}); allowed: {_ALLOWED}")
-    images = read_images(files, path, None)
+        raise DataError(f"{what}: {path.name} holds no image ({endings()}); allowed: {_ALLOWED}")
+    images = read_images(files, path, Reading())
     left = f", {others} other files left out" if others else ""
     names = tuple(file.relative_to(path).as_posix() for file in files)
     return NamedImages(images, names, f"{len(files)} images of the folder {path.name}{left}")
