@@ -1,11 +1,11 @@
 """Memory of an audit of captured messages, by their number: it should not grow with their arrays.
 
     OMP_NUM_THREADS=1 python benchmarks/captured_scale.py                1,000 to 10,000 messages, 512 features
-    OMP_NUM_THREADS=1 python benchmarks/captured_scale.py --width 16 --sizes 5000 25000
+    OMP_NUM_THREADS=1 python benchmarks/captured_scale.py --width 16 --sizes 25000 100000
 
 Every message holds the class sums and counts of a client; the transcript is written by one process and read, shown
 to an honest-but-curious server and attacked by `message_algebra` in another, whose peak is told beside the bytes
-of all arrays. `--whole` runs `fedassay audit` on it, controls and report included. At most 25,000 are read
+of all arrays. `--whole` runs `fedassay audit` on it, controls and report included. At most 100,000 are read
 (`fedassay.support.limits`).
 """
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fedassay.exchange.ledger import account
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
+from fedassay.support import limits
 from fedassay.support.errors import DataError
 
 
@@ -153,3 +158,79 @@ def test_a_message_that_was_exchanged_for_another_is_noticed(tmp_path: Path) -> 
         del message["sha256"]  # which those who capture messages may leave out
     (tmp_path / "transcript.json").write_text(json.dumps(content))
     load_transcript(tmp_path)
+
+
+def _noised(number: int, scale: float = 3.0) -> Message:
+    noise = Release(
+        mechanism="gaussian",
+        adjacency="add_remove",
+        cells=("class/0", "class/1"),
+        noise_scale=(scale, scale),
+        sensitivity=(1.0, 1.0),
+    )
+    fields = {
+        "sums": MessageField(np.zeros((2, 2), np.float32), "class_sums", noise, additive=True),
+        "counts": MessageField(np.ones(2, np.int64), "class_counts", exact("labels"), additive=True),
+    }
+    return Message(0, f"client/{number}", "server", fields)
+
+
+def test_what_is_said_of_many_messages_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Transcript("many", 2, tuple(_noised(number, 3.0 + number % 2) for number in range(40)))
+    sent.save(tmp_path / "few")
+    monkeypatch.setattr(limits, "JSON_CONTAINERS", 300)
+    sent.save(tmp_path / "many")
+    manifest = json.loads((tmp_path / "many" / "transcript.json").read_text())
+    assert len(manifest["shared"]) == 3
+    assert [each["shared"]["sums"] for each in manifest["messages"][:3]] == [0, 2, 0]
+    many = load_transcript(tmp_path / "many")
+    monkeypatch.undo()
+    few = load_transcript(tmp_path / "few")
+    assert "shared" not in (tmp_path / "few" / "transcript.json").read_text()
+    for one, other, before in zip(many.messages, few.messages, sent.messages, strict=True):
+        assert one.sender == other.sender == before.sender
+        for name, item in before.fields.items():
+            for found in (one.fields[name], other.fields[name]):
+                assert (found.kind, found.release, found.additive) == (item.kind, item.release, item.additive)
+    # What is alike is one object, whatever the manifest looks like.
+    for read in (many, few):
+        assert len({id(item.release) for each in read.messages for item in each.fields.values()}) == 3
+        assert account(read, "add_remove", 1e-5).mu == account(sent, "add_remove", 1e-5).mu
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda said: said["messages"][1]["shared"].update(sums=3), "'sums' is 3, and 1 are shared"),
+        (lambda said: said["messages"][1]["shared"].update(sums=-1), "messages.1.shared.sums"),
+        (lambda said: said["messages"][1]["shared"].update(sums="0"), "messages.1.shared.sums"),
+        (lambda said: said["messages"][0].update(shared={"sums": 0}), "'sums' is 0, and `fields` says as well"),
+        (lambda said: said["messages"][1].pop("shared"), "messages.1: says of no field what it is"),
+    ],
+)
+def test_shared_declarations_that_lie_are_refused(
+    change: Callable[[dict[str, Any]], object], says: str, tmp_path: Path
+) -> None:
+    Transcript("two", 2, (_noised(0), _noised(1))).save(tmp_path)
+    path = tmp_path / "transcript.json"
+    said = json.loads(path.read_text())
+    fields = said["messages"][1].pop("fields")
+    said["shared"] = [fields.pop("sums")]
+    said["messages"][1] |= {"shared": {"sums": 0}, "fields": fields}
+    path.write_text(json.dumps(said))
+    assert load_transcript(tmp_path).messages[1].fields["sums"].kind == "class_sums"
+    if "no field" in says:
+        said["messages"][1].pop("fields")
+    change(said)
+    path.write_text(json.dumps(said))
+    with pytest.raises(DataError, match=re.escape(says)):
+        load_transcript(tmp_path)
+
+
+def test_blocks_of_releases_that_are_alike_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Transcript("alike", 2, tuple(_noised(number) for number in range(30))).save(tmp_path / "alike")
+    Transcript("unlike", 2, tuple(_noised(n, 3.0 + n) for n in range(30))).save(tmp_path / "unlike")
+    monkeypatch.setattr(limits, "RELEASES", 10)
+    assert len(load_transcript(tmp_path / "alike").messages) == 30
+    with pytest.raises(DataError, match="releases of 61 blocks that differ; allowed: 10"):
+        load_transcript(tmp_path / "unlike")

@@ -108,7 +108,7 @@ def transcript_of(what: Released) -> Transcript:
                 # How many they are decides on what noise is left.
                 senders = [f"{COLLUDER}{number}-{each}" for each in range(min(by.senders, limits.CLIENTS))]
             many = len(senders) * sum(message.count for message in by.messages)
-            if many + len(messages) > 40 * limits.MESSAGES:
+            if many + len(messages) > 10 * limits.MESSAGES:
                 raise DataError("the record says that more messages were sent than are added up again")
             for message in by.messages:
                 fields = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
@@ -112,16 +112,17 @@ class Transcript:
         for number, message in enumerate(self.messages):
             if lies[number] is None:
                 write_part(folder / _file_name(number), message.serialized)
+        said = _Said(self.messages)
         # One message a line, and one at a time: neither the messages nor what is said of them is held twice.
         with open_atomic(folder / MANIFEST) as stream:
             most = "" if self.most_records is None else f' "most_records": {self.most_records},\n'
             stream.write(
                 f'{{\n "format": {FORMAT},\n "method": {json.dumps(self.method)},\n "classes": {self.classes},\n'
                 f' "claim": {self.claim.model_dump_json()},\n "notes": {json.dumps(self.notes)},\n'
-                f'{most} "messages": ['.encode()
+                f'{most}{said.shared} "messages": ['.encode()
             )
             for number, message in enumerate(self.messages):
-                stream.write(f"{',' if number else ''}\n  {_said_of(message, _file_name(number))}".encode())
+                stream.write(f"{',' if number else ''}\n  {said.of(message, _file_name(number))}".encode())
             stream.write(b"\n ]\n}\n")
 
 
@@ -129,21 +130,47 @@ def _file_name(number: int) -> str:
     return f"{number:05d}.safetensors"
 
 
-def _said_of(message: Message, file: str) -> str:
-    """The entry of a message in the manifest, as JSON."""
-    fields = {
-        name: _FieldRecord(kind=item.kind, release=item.release, additive=item.additive, secure=item.secure)
-        for name, item in message.fields.items()
-    }
-    record = _MessageRecord(
-        round=message.round,
-        sender=message.sender,
-        receiver=message.receiver,
-        file=file,
-        sha256=hashlib.sha256(message.serialized).hexdigest(),
-        fields=fields,
-    )
-    return record.model_dump_json(exclude_defaults=True)
+class _Said:
+    """What a manifest says of messages, as JSON.
+
+    What is said of a field stands in its message, or, where all of that would be more than is read, once in
+    `shared`, and in the message by its number.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._texts: dict[tuple[int, FieldKind, bool, bool], str] = {}
+        texts = [self._text(item) for message in messages for item in message.fields.values()]
+        containers = 2 * len(messages) + sum(text.count("{") + text.count("[") for text in texts)
+        self._numbers: dict[str, int] = {}
+        if containers > limits.JSON_CONTAINERS // 2:
+            self._numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+
+    @property
+    def shared(self) -> str:
+        """The line of what is said once, with its end; empty where nothing is."""
+        return f' "shared": [{", ".join(self._numbers)}],\n' if self._numbers else ""
+
+    def of(self, message: Message, file: str) -> str:
+        """The entry of a message."""
+        record = _MessageRecord(
+            round=message.round,
+            sender=message.sender,
+            receiver=message.receiver,
+            file=file,
+            sha256=hashlib.sha256(message.serialized).hexdigest(),
+        )
+        said = record.model_dump_json(exclude_defaults=True).removesuffix("}")
+        texts = {name: self._text(item) for name, item in message.fields.items()}
+        fields = ",".join(f"{json.dumps(name)}:{self._numbers.get(text, text)}" for name, text in texts.items())
+        return f'{said},"{"shared" if self._numbers else "fields"}":{{{fields}}}}}'
+
+    def _text(self, item: MessageField) -> str:
+        # Releases are kept by the messages, so that an identity stays one's own.
+        key = (id(item.release), item.kind, item.additive, item.secure)
+        if key not in self._texts:
+            said = _FieldRecord(kind=item.kind, release=item.release, additive=item.additive, secure=item.secure)
+            self._texts[key] = said.model_dump_json(exclude_defaults=True)
+        return self._texts[key]
 
 
 def _name_in(folder: Path, message: Message) -> str | None:
@@ -156,11 +183,18 @@ def _name_in(folder: Path, message: Message) -> str | None:
 _Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_LENGTH)]
 
 
+_Number = Annotated[int, Field(strict=True, ge=0)]
+"""Which of the manifest's `shared` says what a field is."""
+
+
 class _FieldRecord(Frozen):
     kind: FieldKind = "other"
     release: Release
     additive: bool = False
     secure: bool = False
+
+
+_Fields = dict[str, _FieldRecord]
 
 
 class _MessageRecord(Frozen):
@@ -169,7 +203,8 @@ class _MessageRecord(Frozen):
     receiver: _Name = SERVER
     file: _Name
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
-    fields: dict[_Name, _FieldRecord] = Field(max_length=limits.ARRAYS)
+    fields: dict[_Name, _FieldRecord] = Field(default_factory=dict, max_length=limits.ARRAYS)
+    shared: dict[_Name, _Number] = Field(default_factory=dict, max_length=limits.ARRAYS)
 
 
 class _Manifest(Frozen):
@@ -179,6 +214,7 @@ class _Manifest(Frozen):
     claim: Claim = Field(default_factory=NoClaim, discriminator="kind")
     notes: Annotated[tuple[str, ...], FailFast()] = Field(default=(), max_length=limits.MESSAGES)
     most_records: int | None = Field(default=None, ge=1, le=limits.RECORDS)
+    shared: Annotated[tuple[_FieldRecord, ...], FailFast()] = Field(default=(), max_length=limits.RELEASES)
     messages: Annotated[tuple[_MessageRecord, ...], FailFast()] = Field(min_length=1, max_length=limits.MESSAGES)
 
 
@@ -200,16 +236,16 @@ def load_transcript(folder: Path) -> Transcript:
         count = error.error_count()
         more = f" ({count} problems in all)" if count > 1 else ""
         raise DataError(f"{explain(error, _Manifest, str(path))}{more}") from None
-    _check_releases(path, manifest)
-    files = _files(folder, manifest)
+    said = _said(path, manifest)
+    files = _files(folder, manifest, said)
     messages, held = [], 0
-    for file, record in zip(files, manifest.messages, strict=True):
+    for file, record, fields in zip(files, manifest.messages, said, strict=True):
         serialized = read_regular(file, limits.MESSAGE_BYTES, follow=False)
-        arrays = _load_arrays(file, serialized, record)
+        arrays = _load_arrays(file, serialized, fields)
         if record.sha256 is not None and hashlib.sha256(serialized).hexdigest() != record.sha256:
             raise DataError(f"{file}: is not the file that {MANIFEST} describes (its SHA-256 is another)")
         held += sum(array.nbytes for array in arrays.values())
-        message = _message(file, record, arrays, manifest.classes)
+        message = _message(file, record, fields, arrays, manifest.classes)
         lies = Stored(file, 0, len(serialized))
         messages.append(message if held <= _HELD else message.left_in(lies, serialized))
     names = tuple(record.file for record in manifest.messages)
@@ -224,11 +260,43 @@ def load_transcript(folder: Path) -> Transcript:
     )
 
 
-def _files(folder: Path, manifest: _Manifest) -> list[Path]:
+def _said(path: Path, manifest: _Manifest) -> list[_Fields]:
+    """What is said of the fields of every message, and no more declared releases than a ledger adds up.
+
+    Raises:
+        DataError: A field is said to be what nothing says, or is said twice; or more is declared.
+    """
+    found: list[_Fields] = []
+    kept: dict[_FieldRecord, _FieldRecord] = {}
+    blocks = 0
+    for number, record in enumerate(manifest.messages):
+        fields: _Fields = {}
+        for name, own in record.fields.items():
+            if own not in kept:
+                kept[own] = own
+                blocks += len(own.release.cells)
+            fields[name] = kept[own]
+        for name, place in record.shared.items():
+            if place >= len(manifest.shared) or name in fields:
+                why = "`fields` says as well" if name in fields else f"{len(manifest.shared):,} are shared"
+                raise DataError(f"{path}: messages.{number}.shared: {shown(name)} is {place}, and {why}")
+            fields[name] = manifest.shared[place]
+        if not fields:
+            raise DataError(f"{path}: messages.{number}: says of no field what it is; allowed: one or more")
+        found.append(fields)
+    blocks += sum(len(each.release.cells) for each in manifest.shared)
+    if blocks > limits.RELEASES:
+        raise DataError(
+            f"{path}: declares releases of {blocks:,} blocks that differ; allowed: {limits.RELEASES:,}"
+        )
+    return found
+
+
+def _files(folder: Path, manifest: _Manifest, said: list[_Fields]) -> list[Path]:
     """The file of every message: inside the folder, there, named once, and small enough to be read."""
     inside = folder.resolve()
     named: set[Path] = set()
-    for record in manifest.messages:
+    for record, fields in zip(manifest.messages, said, strict=True):
         try:
             path = (folder / record.file).resolve()
         except (OSError, ValueError, RuntimeError):  # a name that is too long, with a null byte; a circle of links
@@ -247,38 +315,31 @@ def _files(folder: Path, manifest: _Manifest) -> list[Path]:
                 f"{folder / MANIFEST}: file {shown(record.file)} is named twice; one file is one message"
             )
         named.add(path)
-        _check_declared(folder / record.file, record)
+        _check_declared(folder / record.file, fields)
     return [folder / record.file for record in manifest.messages]
 
 
-def _check_declared(path: Path, record: _MessageRecord) -> None:
+def _check_declared(path: Path, fields: _Fields) -> None:
     """Hold what a file says it holds against the manifest, before any of it is read."""
     held = declared_arrays(path)
-    if set(held) != set(record.fields):
+    if set(held) != set(fields):
         raise DataError(
             f"{path}: holds the fields {cut(str(sorted(held)), 200)}, but {MANIFEST} declares "
-            f"{cut(str(sorted(record.fields)), 200)}"
+            f"{cut(str(sorted(fields)), 200)}"
         )
     for name, array in held.items():
-        kind = record.fields[name].kind
+        kind = fields[name].kind
         problem = declared_problem(f"field {shown(name)} ({kind})", kind, array.shape, array.dtype)
         if problem is not None:
             raise DataError(f"{path}: {problem}")
 
 
-def _check_releases(path: Path, manifest: _Manifest) -> None:
-    """Refuse more declared releases than a ledger adds up."""
-    blocks = sum(len(field.release.cells) for message in manifest.messages for field in message.fields.values())
-    if blocks > limits.RELEASES:
-        raise DataError(f"{path}: declares releases of {blocks:,} blocks; allowed: {limits.RELEASES:,}")
-
-
-def _load_arrays(path: Path, serialized: bytes, record: _MessageRecord) -> dict[str, NDArray[Any]]:
+def _load_arrays(path: Path, serialized: bytes, fields: _Fields) -> dict[str, NDArray[Any]]:
     try:
         arrays = arrays_in(serialized)
     except UNREADABLE as error:
         raise DataError(f"{path}: not a safetensors file of NumPy types ({error})") from None
-    for name in record.fields:
+    for name in fields:
         values = arrays[name]
         if values.dtype.kind in "fc" and not np.isfinite(values).all():
             raise DataError(
@@ -287,10 +348,12 @@ def _load_arrays(path: Path, serialized: bytes, record: _MessageRecord) -> dict[
     return arrays
 
 
-def _message(path: Path, record: _MessageRecord, arrays: dict[str, NDArray[Any]], classes: int) -> Message:
+def _message(
+    path: Path, record: _MessageRecord, said: _Fields, arrays: dict[str, NDArray[Any]], classes: int
+) -> Message:
     fields = {
         name: MessageField(arrays[name], about.kind, about.release, about.additive, about.secure)
-        for name, about in record.fields.items()
+        for name, about in said.items()
     }
     message = Message(record.round, record.sender, record.receiver, fields)
     problem = shape_problem(message, classes)

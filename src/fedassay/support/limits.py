@@ -42,14 +42,14 @@ NAME_LENGTH = 1_000
 FILE_NAME = 150
 """Characters of a name that a folder gets; file systems take 255 bytes, and something is appended."""
 
-MESSAGES = 25_000
-"""Messages of a transcript: a thousand clients in 25 rounds. Each takes 5 kB in memory beside its arrays."""
+MESSAGES = 100_000
+"""Messages of a transcript: four thousand clients in 25 rounds. Each takes 10 kB in memory beside its arrays."""
 
 CLASSES = 100_000
 """More classes than any public label set has; arrays of one row a class are allocated."""
 
 RELEASES = 100_000
-"""Blocks of a transcript that declare noise, over all of its messages: each is an entry of the ledger."""
+"""Blocks of unlike releases of a transcript: each is an entry of the ledger. Messages alike are one entry."""
 
 COMPOSITIONS = 200
 """Totals by which the worst of all compositions is looked for; one of DP-SGD takes a fifth of a second."""
