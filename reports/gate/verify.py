@@ -109,12 +109,22 @@ def _not_verified(folder: Path, record: RunRecord, files: Collection[str]) -> It
     for format in ("html", "csv"):
         if not any(os.path.lexists(folder / default_name(format, redacted)) for redacted in (False, True)):
             yield f"{default_name(format)}: not there"
-    held = {FILE, STATEMENT, ENVELOPE, *files}
-    for redacted in (False, True):
-        held |= {default_name(format, redacted) for format in DEFAULT_NAMES}
-        held |= {f"{default_name('csv', redacted)}/{name}" for name in contents(record).csv_files()}
     evidence = sorted(path.name for path in folder.iterdir() if path.is_dir() and (path / EVIDENCE).is_file())
-    yield from left_out(folder, held, evidence)
+    yield from left_out(folder, names_of(record, files), evidence)
+
+
+def names_of(record: RunRecord, files: Collection[str]) -> set[str]:
+    """The files that a run, and `fedassay report` beside it, may hold under their own names.
+
+    Args:
+        record: Of the run.
+        files: Those of its statement.
+    """
+    names = {FILE, STATEMENT, ENVELOPE, *files}
+    for redacted in (False, True):
+        names |= {default_name(format, redacted) for format in DEFAULT_NAMES}
+        names |= {f"{default_name('csv', redacted)}/{name}" for name in contents(record).csv_files()}
+    return names
 
 
 def tables_unlike(folder: Path, record: RunRecord) -> list[str]:

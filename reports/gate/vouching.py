@@ -69,7 +69,7 @@ def vouched(run: Path, record: RunRecord, key: Path | None = None) -> Vouched:
         PlanError: The key cannot be read.
     """
     if key is not None and not os.path.lexists(key):
-        raise PlanError(f"--key {key}: no such file; allowed: a PEM file with a public key")
+        raise PlanError(f"--key {key}: no such file; allowed: a public key, PEM or of OpenSSH")
     folder = run if run.is_dir() else run.parent
     bare = not run.is_dir() and run.name != FILE
     statement = None if bare else read_statement(folder)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -521,7 +522,7 @@ def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bo
 @cli.command(short_help="Whether RUN is what was written.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--key", type=click.Path(path_type=Path), help="Public key (PEM) of whoever must have signed the run."
+    "--key", type=click.Path(path_type=Path), help="Public key (PEM, OpenSSH) of whoever must have signed the run."
 )
 @click.option("--policy", type=click.Path(path_type=Path), help="What pages in RUN were made with.")
 @_quiet
@@ -529,19 +530,21 @@ def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bo
 def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_json: bool) -> int:
     """Whether RUN is what was written: files, tables and pages, and with --key its signature. Exit 0 or 1.
 
-    RUN may be a folder of evidence as well; its pages and its decision are made again.
+    RUN may be a folder of evidence as well, whose pages and decision are made again, or an archive of either.
     """
     from fedassay.console import policy_file
+    from fedassay.records.packed import opened
     from fedassay.reports.evidence.verify import is_evidence, verify_evidence
     from fedassay.reports.gate.policy import load_policy
     from fedassay.reports.gate.verify import verify as verified
 
-    if is_evidence(run):
-        if policy is not None:
-            raise PlanError(f"--policy {policy}: evidence holds its own policy; allowed: no --policy")
-        found = verify_evidence(run, key)
-    else:
-        found = verified(run, key, None if policy is None else load_policy(policy_file(policy)))
+    with opened(run) as folder:
+        if is_evidence(folder):
+            if policy is not None:
+                raise PlanError(f"--policy {policy}: evidence holds its own policy; allowed: no --policy")
+            found = verify_evidence(folder, key)
+        else:
+            found = verified(folder, key, None if policy is None else load_policy(policy_file(policy)))
     if as_json:
         say_json(json.dumps(found.as_dict(), indent=1))
     elif not quiet:
@@ -549,6 +552,53 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
     elif found.problems:
         say_lines("\n".join(found.problems), err=True)
     return 1 if found.problems else 0
+
+
+@cli.command("sign", short_help="Sign RUN with a key.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--key",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Your private key (PEM, or of OpenSSH); FEDASSAY_KEY_PASSWORD opens one that has a password.",
+)
+@_quiet
+@_json
+def sign_(run: Path, key: Path, quiet: bool, as_json: bool) -> int:
+    """Sign what RUN vouches for, or a folder of evidence, so that `verify` and `check` can demand it with --key.
+
+    The signature is a DSSE envelope of the run's statement, beside it. What does not hold is not signed.
+    """
+    from fedassay.execution.packing import sign_run
+
+    signer = sign_run(run, key)
+    if as_json:
+        say_json(json.dumps({"signed": str(run), "signer": signer}))
+    elif not quiet:
+        say(
+            f"signed by the key with SHA-256 {signer}; whoever has the public one: fedassay verify {run} --key KEY"
+        )
+    return 0
+
+
+@cli.command("pack", short_help="One archive of RUN, redacted, to be kept.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=Output(), help="The archive; default: RUN.zip beside the folder.")
+@click.option("--whole", is_flag=True, help="Pictures, transcripts and names go along.")
+@click.option("--key", type=click.Path(path_type=Path), help="Private key that signs what is packed; see sign.")
+@_quiet
+@_json
+def pack_(run: Path, output: Path | None, whole: bool, key: Path | None, quiet: bool, as_json: bool) -> int:
+    """Write one archive of RUN, or of a folder of evidence; `check` and `verify` take it as it is.
+
+    It holds what the run wrote and its evidence, and is redacted unless --whole is given.
+    """
+    from fedassay.execution.packing import pack
+
+    if is_stream(output):
+        raise PlanError(f"-o {output}: an archive is a file; allowed: the path of one")
+    _written(pack(run, output, whole=whole, key=key), quiet, as_json)
+    return 0
 
 
 @cli.command(short_help="Hold RUN against a policy, for CI.")
@@ -563,7 +613,7 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
     "--baseline", type=click.Path(path_type=Path), help="An earlier run: exit 1 where anything became worse."
 )
 @click.option(
-    "--key", type=click.Path(path_type=Path), help="Public key (PEM) of whoever must have signed the run."
+    "--key", type=click.Path(path_type=Path), help="Public key (PEM, OpenSSH) of whoever must have signed the run."
 )
 @click.option(
     "--unverified", is_flag=True, help="Decide although nothing vouches for the run, such as a bare record."
@@ -589,6 +639,7 @@ def check(
 ) -> int:
     """Hold RUN against a policy: exit 0 pass, 1 policy broken or worse than the baseline, 2 could not decide."""
     from fedassay.console import policy_file, print_answer
+    from fedassay.records.packed import opened
     from fedassay.records.record import load_record
     from fedassay.reports.answer.answer import answer as answer_to
     from fedassay.reports.decision.decision import asked_for
@@ -597,14 +648,16 @@ def check(
 
     _no_json_beside(as_json, sarif, junit)
     _not_the_record(run, sarif, junit)
-    record, held = load_record(run), load_policy(policy_file(policy))
-    old = None if baseline is None else load_record(baseline)
-    if method is not None:
-        held = held.put_to(group.label for group in asked_for(record, method, None))
-    outcome = check_run(
-        run, held, key=key, unverified=unverified, baseline=old, method=method, sarif=sarif, junit=junit
-    )
-    found = answer_to(record, held, method, judgements=outcome.judgements)
+    held = load_policy(policy_file(policy))
+    with opened(run) as folder, nullcontext() if baseline is None else opened(baseline) as before:
+        record = load_record(folder)
+        old = None if before is None else load_record(before)
+        if method is not None:
+            held = held.put_to(group.label for group in asked_for(record, method, None))
+        outcome = check_run(
+            folder, held, key=key, unverified=unverified, baseline=old, method=method, sarif=sarif, junit=junit
+        )
+        found = answer_to(record, held, method, judgements=outcome.judgements)
     if as_json:
         say_json(json.dumps({**outcome.as_dict(), "answer": found.as_dict()}, indent=1))
     elif not quiet:

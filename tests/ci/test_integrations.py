@@ -139,7 +139,7 @@ def test_the_action_ends_as_check_does(policy: str, repository: Repository) -> N
     code, outputs, said = _run_action(repository, plan="plan.yaml", policy=f"{policy}.yaml")
     assert code == _CODES[policy], said
     assert outputs == {"code": str(code)}
-    for name in ("assay/record.json", "assay/report.html", "assay.sarif", "assay.xml"):
+    for name in ("assay/record.json", "assay/report.html", "assay.sarif", "assay.xml", "assay.zip"):
         assert (repository.folder / name).is_file()
     assert "fedcgs" in (repository.folder.parent / "summary").read_text()
 
@@ -220,6 +220,18 @@ def _recipe_steps() -> list[dict[str, Any]]:
     return steps
 
 
+def _is_due(said: str | None, folder: Path, outcomes: dict[str, str], failed: bool) -> bool:
+    """Whether a runner would come to a step, by what its condition says of files, steps and failures."""
+    if said is None:
+        return not failed
+    words = re.sub(r"hashFiles\('([^']+)'\) != ''", lambda m: str(any(folder.glob(m[1]))), said)
+    words = re.sub(r"steps\.(\w+)\.outcome == '(\w+)'", lambda m: str(outcomes.get(m[1]) == m[2]), words)
+    words = words.replace("!cancelled()", "True")
+    parts = words.split(" && ")
+    assert set(parts) <= {"True", "False"}, said
+    return "False" not in parts
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["kept", "broken"])
 def test_the_recipe_runs_in_somebody_elses_repository(policy: str, repository: Repository) -> None:
@@ -227,14 +239,25 @@ def test_the_recipe_runs_in_somebody_elses_repository(policy: str, repository: R
     summary = repository.folder.parent / "summary"
     environment = job["env"] | {"GITHUB_STEP_SUMMARY": str(summary), "POLICY": f"{policy}.yaml"}
     (repository.folder / "capture.py").write_text(_CAPTURE)
-    codes = []
+    codes: list[int] = []
+    outcomes: dict[str, str] = {}
+    uploaded: list[str] = []
     for step in _recipe_steps():
-        # A step without `if` is left out after one that failed.
-        if "run" in step and ("if" in step or not any(codes)):
+        if not _is_due(step.get("if"), repository.folder, outcomes, failed=any(codes)):
+            continue
+        if "run" in step:
             codes.append(repository.bash(step["run"], **environment).returncode)
+            outcomes[step.get("id", "")] = "failure" if codes[-1] else "success"
+        elif "upload" in step["uses"]:
+            uploaded += step["with"].get("sarif_file", step["with"].get("path", "")).split()
     # Sums without noise are captured; their cell claims nothing, and these policies hold private cells alone.
-    captured = [0, 0, _CODES["undecided"]] if policy == "kept" else []
-    assert codes == [0, 0, _CODES[policy], *captured, 0]
+    assert codes == [0, 0, _CODES[policy], 0, 0, _CODES["undecided"], 0]
+    assert uploaded == ["assay.sarif", "audited.sarif", "assay.zip", "audited.zip"]
+    assert all((repository.folder / name).is_file() for name in uploaded)
+    verified = repository.bash("fedassay verify assay.zip && fedassay verify audited.zip")
+    assert verified.returncode == 0, verified.stdout
+    kept = repository.bash(f"fedassay check assay.zip --policy {policy}.yaml")
+    assert kept.returncode == _CODES[policy], kept.stdout
     assert "fedcgs" in summary.read_text()
     (install,) = _installed(repository)
     assert install[2:] == ["install", *job["env"]["TORCH"].split(), job["env"]["FEDASSAY"]]
@@ -248,7 +271,7 @@ def test_the_recipe_names_this_version_and_the_tested_torch() -> None:
     assert job["permissions"]["security-events"] == "write"
     text = _block("privacy.yml")
     for mentioned in re.findall(r"assay[./]\w+(?:\.\w+)?", text):
-        assert mentioned in {"assay.sarif", "assay.xml", "assay/record.json", "assay/report.html"}
+        assert mentioned in {"assay.sarif", "assay.xml", "assay.zip"}
 
 
 @pytest.mark.long

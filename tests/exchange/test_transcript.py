@@ -234,3 +234,6 @@ def test_blocks_of_releases_that_are_alike_count_once(tmp_path: Path, monkeypatc
     assert len(load_transcript(tmp_path / "alike").messages) == 30
     with pytest.raises(DataError, match="releases of 61 blocks that differ; allowed: 10"):
         load_transcript(tmp_path / "unlike")
+    monkeypatch.setattr(limits, "UNLIKE", 10)
+    with pytest.raises(DataError, match="declares fields in 31 ways that differ; allowed: 10"):
+        load_transcript(tmp_path / "unlike")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from fedassay.execution import engines, ray_cluster
+from fedassay.plan.resources import Resources
 from fedassay.support.errors import PlanError
 
 
@@ -82,3 +85,57 @@ def test_libraries_are_silent_where_nothing_is_to_be_printed(capfd: pytest.Captu
             os.write(2, f"library {quiet}".encode())
         os.write(2, b"after ")
     assert capfd.readouterr() == ("library False", "after library Falseafter ")
+
+
+class _Ray(ModuleType):
+    """What `run_ray` asks of Ray, of a cluster whose head goes away and whose tasks never end."""
+
+    def __init__(self, head: str) -> None:
+        super().__init__("ray")
+        self.shut = False
+        died = {name: type(name, (Exception,), {}) for name in _RAY_ERRORS}
+        self.exceptions = SimpleNamespace(**died)
+        self._head = head
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **given: object) -> None:
+        os.write(2, b"Ray starts. ")
+
+    def get_runtime_context(self) -> SimpleNamespace:
+        return SimpleNamespace(gcs_address=self._head)
+
+    def nodes(self) -> list[dict[str, object]]:
+        return [{"Alive": True, "Resources": {"CPU": 4, "GPU": 0, "memory": 1 << 40}}]
+
+    def remote(self, **given: object) -> object:
+        return lambda function: SimpleNamespace(remote=lambda *args: args[1])
+
+    def put(self, work: object) -> str:
+        return "work"
+
+    def wait(self, running: list[object], **given: object) -> tuple[list[object], list[object]]:
+        os.write(2, b"(raylet) A worker died. ")
+        return [], running
+
+    def shutdown(self) -> None:
+        self.shut = True
+
+
+_RAY_ERRORS = ("NodeDiedError", "LocalRayletDiedError", "WorkerCrashedError", "OutOfMemoryError", "RayTaskError")
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_run_whose_head_dies_ends_and_waits_for_nobody(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with _listening() as taken:
+        ray = _Ray(_address(taken))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray_cluster, "_GONE", 0.0)
+    with pytest.raises(ConnectionError, match=r"the head of the Ray cluster at .* no longer answers"):
+        list(ray_cluster.run_ray(["a"], _fails, 1, Resources(threads=1), quiet=quiet))  # type: ignore[arg-type]
+    assert not ray.shut
+    assert ("(raylet)" in capfd.readouterr().err) != quiet

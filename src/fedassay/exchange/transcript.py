@@ -285,6 +285,8 @@ def _said(path: Path, manifest: _Manifest) -> list[_Fields]:
             raise DataError(f"{path}: messages.{number}: says of no field what it is; allowed: one or more")
         found.append(fields)
     blocks += sum(len(each.release.cells) for each in manifest.shared)
+    if (unlike := len(kept) + len(manifest.shared)) > limits.UNLIKE:
+        raise DataError(f"{path}: declares fields in {unlike:,} ways that differ; allowed: {limits.UNLIKE:,}")
     if blocks > limits.RELEASES:
         raise DataError(
             f"{path}: declares releases of {blocks:,} blocks that differ; allowed: {limits.RELEASES:,}"

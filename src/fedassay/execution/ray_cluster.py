@@ -54,12 +54,12 @@ def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources, *, qui
         ) from None
     threads = needs.threads_of(jobs)
     ours, head = not ray.is_initialized(), None
+    if ours:
+        address = os.environ.get("RAY_ADDRESS")
+        local = {} if address else {"num_cpus": jobs * threads, "include_dashboard": False}
+        _must_answer(address or "local")
+        ray.init(address=address or "local", logging_level="error", log_to_driver=False, **local)
     with _silent(quiet):
-        if ours:
-            address = os.environ.get("RAY_ADDRESS")
-            local = {} if address else {"num_cpus": jobs * threads, "include_dashboard": False}
-            _must_answer(address or "local")
-            ray.init(address=address or "local", logging_level="error", log_to_driver=False, **local)
         try:
             head = _Head(ray.get_runtime_context().gcs_address)
             yield from _tasks(keys, work, head, threads, needs)

@@ -1,6 +1,7 @@
-"""The signature of a run's statement: a DSSE envelope, read and checked by securesystemslib.
+"""The signature of a run's statement: a DSSE envelope, written, read and checked by securesystemslib.
 
-Whoever signs (securesystemslib itself, in-toto, cosign) writes the envelope; fedassay makes no signature.
+Any other signer of in-toto statements (cosign, in-toto) may write the envelope as well. Keys are PEM files or
+those of OpenSSH: RSA, ECDSA or Ed25519.
 """
 
 from __future__ import annotations
@@ -8,15 +9,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedassay.records.statement import ENVELOPE, PAYLOAD_TYPE, About, Statement, signed_statement
+from fedassay.records.statement import (
+    ENVELOPE,
+    PAYLOAD_TYPE,
+    STATEMENT,
+    About,
+    Statement,
+    envelope_of,
+    signed_statement,
+)
 from fedassay.support import limits
+from fedassay.support.atomic import write_text
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.reading import check_json, read_regular
 
 _MISSING = "--key: securesystemslib is not installed; install fedassay[sign]"
+_PASSWORD = "FEDASSAY_KEY_PASSWORD"
+"""Environment variable with the password of a private key that has one."""
 
 
 def fingerprint(key: Path) -> str:
@@ -37,7 +51,7 @@ def signed_by(folder: Path, envelope: bytes, key: Path, about: About = "run") ->
     Args:
         folder: The run folder, for errors.
         envelope: The content of `statement.dsse.json`.
-        key: A public key, PEM (RSA, ECDSA or Ed25519).
+        key: A public key, PEM or OpenSSH.
         about: Whose files the statement has to be about.
 
     Returns:
@@ -69,22 +83,83 @@ def signed_by(folder: Path, envelope: bytes, key: Path, about: About = "run") ->
     return signed_statement(base64.b64encode(read.payload), folder, about)
 
 
+def sign(folder: Path, key: Path) -> str:
+    """Sign the statement of a run, or of a folder of evidence, beside the signatures that it has.
+
+    Args:
+        folder: That holds the statement; the envelope is written into it.
+        key: A private key, PEM or OpenSSH.
+
+    Returns:
+        SHA-256 of the public key, by which a policy names a signer.
+
+    Raises:
+        DataError: There is no statement.
+        PlanError: The key cannot be read, or securesystemslib is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+        from securesystemslib.dsse import Envelope
+        from securesystemslib.signer import CryptoSigner
+    except ImportError:
+        raise PlanError(_MISSING) from None
+    private = _private(key)
+    payload = read_regular(folder / STATEMENT, limits.JSON_BYTES, follow=False)
+    envelope = Envelope(payload, PAYLOAD_TYPE, {})
+    before = envelope_of(folder)
+    if before is not None:
+        with suppress(DataError, KeyError, TypeError, ValueError, AttributeError):
+            held = Envelope.from_dict(_content(folder, before))
+            # Signatures of another statement are worth nothing to this one.
+            envelope = held if held.payload == payload and held.payload_type == PAYLOAD_TYPE else envelope
+    try:
+        signature = CryptoSigner(private).sign(envelope.pae())
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _no_key(key, error, "private") from None
+    # In the envelope signatures have the numbers of their order, which is what reading gives them as well.
+    signature.keyid = str(len(envelope.signatures))
+    envelope.signatures[signature.keyid] = signature
+    write_text(folder / ENVELOPE, json.dumps(envelope.to_dict()))
+    der = private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
+
+
 def _public(key: Path) -> Any:
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
     except ImportError:
         raise PlanError(_MISSING) from None
     content = read_regular(key, limits.KEY_BYTES, error=PlanError)
+    load = load_pem_public_key if b"-----BEGIN" in content else load_ssh_public_key
     try:
-        return load_pem_public_key(content)
+        return load(content)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise _no_key(key, error) from None
 
 
-def _no_key(key: Path, error: Exception) -> PlanError:
+def _private(key: Path) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+
+    content = read_regular(key, limits.KEY_BYTES, error=PlanError)
+    load = load_ssh_private_key if b"BEGIN OPENSSH" in content else load_pem_private_key
+    password = os.environ.get(_PASSWORD)
+    try:
+        return load(content, None if password is None else password.encode())
+    except TypeError as error:
+        if password is not None:
+            raise _no_key(key, error, "private") from None
+        raise PlanError(f"--key {key}: it has a password; allowed: {_PASSWORD} with it") from None
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _no_key(key, error, "private") from None
+
+
+def _no_key(key: Path, error: Exception, kind: str = "public") -> PlanError:
     reason = str(error).partition("\n")[0]
-    return PlanError(f"--key {key}: no public key in it ({reason}); allowed: a PEM file")
+    return PlanError(
+        f"--key {key}: no {kind} key in it ({reason}); allowed: RSA, ECDSA or Ed25519, PEM or OpenSSH"
+    )
 
 
 def _content(folder: Path, envelope: bytes) -> dict[str, Any]:

@@ -51,6 +51,9 @@ CLASSES = 100_000
 RELEASES = 100_000
 """Blocks of unlike releases of a transcript: each is an entry of the ledger. Messages alike are one entry."""
 
+UNLIKE = 20_000
+"""Declarations of fields that differ in a transcript: every sender of others has an entry in the record."""
+
 COMPOSITIONS = 200
 """Totals by which the worst of all compositions is looked for; one of DP-SGD takes a fifth of a second."""
 
@@ -92,6 +95,12 @@ MESSAGE_BYTES = 4 * GIB
 
 RUN_FILE_BYTES = GIB
 """Bytes of any other file of a run: a page with all its pictures has some megabytes."""
+
+PACKED = 2 * MESSAGES
+"""Files in an archive of a run."""
+
+ARCHIVE_BYTES = 64 * GIB
+"""Bytes of an archive of a run, and of what is unpacked of it."""
 
 SIDES = 16
 """Axes of an array."""
