@@ -191,7 +191,7 @@ def of_lines(pairs: Sequence[tuple[RunRecord, Line]], names: Sequence[str] = ())
             (
                 Entry((_number(line.accuracy, beside=line.majority),), reason=line.accuracy.reason),
                 *(_images(record, line.images[at], told=bool(counts[at])) for at in range(len(audits))),
-                _counted(line.copies, copies_of(line.copies), of="images"),
+                _counted(line.copies, copies_of(line.copies)),
                 _measured(line.members, members_of(line.members)),
                 _claim(line),
             ),
@@ -202,7 +202,7 @@ def of_lines(pairs: Sequence[tuple[RunRecord, Line]], names: Sequence[str] = ())
     note = f"{kinds}. " if kinds else ""
     note += (
         f"Behind each figure of images stands what {LOOKALIKES} reach, which anybody has who never saw the "
-        "messages. Of each kind the strongest attack is shown; what is undecided is grey, with the reason."
+        "messages. Of each kind the strongest attack is shown; an undecided number has its reason below it."
     )
     return Shown(headings, rows, note)
 
@@ -238,18 +238,15 @@ def _images(record: RunRecord, found: Strongest, told: bool) -> Entry:
     return Entry(parts, found.why, _about(found), count, verdict, name)
 
 
-def _counted(found: Strongest, lead: tuple[MetricFacts, Metric] | None, of: str) -> Entry:
+def _counted(found: Strongest, lead: tuple[MetricFacts, Metric] | None) -> Entry:
     """A count, of how many."""
     if lead is None:
         return Entry(why=found.why, reason=found.reason)
     facts, metric = lead
-    entry = _measured(found, lead)
-    whole = metric.value is not None and metric.value.is_integer() and metric.n is not None
-    if not whole or facts.unit:
-        return entry
-    return Entry(
-        (Part(f"{metric.value:,.0f} of {metric.n:,}", ""),), found.why, found.reason, "", found.verdict, of
-    )
+    if metric.value is None or metric.n is None or facts.unit or not metric.value.is_integer():
+        return _measured(found, lead)
+    counted = Part(f"{metric.value:,.0f} of {metric.n:,}")
+    return Entry((counted,), found.why, found.reason, verdict=found.verdict)
 
 
 def _measured(found: Strongest, lead: tuple[MetricFacts, Metric] | None) -> Entry:
