@@ -71,6 +71,8 @@ def test_lpips_is_that_of_its_authors_package_to_rounding(tmp_path: Path) -> Non
         expected = theirs(*planes).flatten().numpy()
     assert report.found.values["lpips"] == pytest.approx(expected, abs=1e-6)
     assert "UNOFFICIAL trunk from mine.pt" in report.found.lpips
+    assert "LPIPS (trunk mine.pt)" in report.latex()
+    assert "LPIPS (trunk mine.pt)" in report.page()
 
 
 def test_folders_are_matched_by_name_whatever_their_order(tmp_path: Path) -> None:

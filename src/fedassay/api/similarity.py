@@ -13,7 +13,7 @@ from PIL import Image
 
 from fedassay.api.pairs import METRICS, Pairing, PairReport, compare_pairs
 from fedassay.audits.stats.estimate import Estimate
-from fedassay.contracts.metrics import IMAGES
+from fedassay.contracts.metrics import IMAGES, LPIPS
 from fedassay.data.named_images import Given, NamedImages, alike, named_images
 from fedassay.records.record import Metric
 from fedassay.reports.document.escaping import latex_escaped
@@ -47,6 +47,7 @@ class SimilarityReport:
 
     found: PairReport
     _sets: tuple[NamedImages, ...]
+    _trunk: str = ""
 
     @property
     def means(self) -> dict[str, Metric]:
@@ -86,7 +87,7 @@ class SimilarityReport:
                 rf"\caption{{{caption}}}",
                 rf"\begin{{tabular}}{{l{'r' * len(names)}}}",
                 r"\toprule",
-                " & ".join(["", *(latex_escaped(_TITLES[name]) for name in names)]) + r" \\",
+                " & ".join(["", *(latex_escaped(self._head(name)) for name in names)]) + r" \\",
                 r"\midrule",
                 *body,
                 r"\bottomrule",
@@ -114,13 +115,13 @@ class SimilarityReport:
         summary = Table(
             "similarity",
             "Means over the pairs",
-            (Column("what", ""), *(Column(name, _TITLES[name], "metric") for name in names)),
+            (Column("what", ""), *(Column(name, self._head(name), "metric") for name in names)),
             tuple(
                 (TableRow((title, *(_metric(held, name) for name in names))),) for title, held in self._summary()
             ),
         )
         columns = tuple(
-            Column(key, _title(key), "code" if key in _NAMES else "parameter") for key in self._header()
+            Column(key, self._title(key), "code" if key in _NAMES else "parameter") for key in self._header()
         )
         each = Table("pairs", "Every pair", columns, tuple((TableRow(tuple(row)),) for row in self._rows()))
         return similarity_page(self.sentences, (summary, each), self._pictures())
@@ -144,7 +145,7 @@ class SimilarityReport:
         rows = [
             f"{title:<16}"
             + "  ".join(
-                f"{_TITLES[name]} {significant(held[name].value)} {_ends(held[name])}".strip() for name in held
+                f"{self._head(name)} {significant(held[name].value)} {_ends(held[name])}".strip() for name in held
             )
             for title, held in self._summary()
         ]
@@ -163,8 +164,16 @@ class SimilarityReport:
 
     def __repr__(self) -> str:
         """One line a metric."""
-        said = ", ".join(f"{_TITLES[name]} {significant(metric.value)}" for name, metric in self.means.items())
+        said = ", ".join(f"{self._head(name)} {significant(metric.value)}" for name, metric in self.means.items())
         return f"SimilarityReport({len(self.found.private)} pairs: {said})"
+
+    def _head(self, name: str) -> str:
+        """The header of a metric: that of LPIPS names the file where its trunk is one of the user's."""
+        return f"{_TITLES[name]} (trunk {self._trunk})" if name == LPIPS.name and self._trunk else _TITLES[name]
+
+    def _title(self, key: str) -> str:
+        name, _, of = key.partition("_")
+        return f"{self._head(name)}{', look-alike' if of else ''}" if name in _TITLES else key.capitalize()
 
     def _summary(self) -> list[tuple[str, Mapping[str, Estimate]]]:
         rows = [("Reconstructions", self.found.means)]
@@ -229,9 +238,13 @@ def similarity_report(
     """
     sets = [named_images(private, "private"), named_images(reconstructed, "reconstructed")]
     others = None if lookalikes is None else named_images(lookalikes, "look-alikes")
-    similarity = make_similarity(_asked(lpips), Path(), device)
+    asked = _asked(lpips)
+    similarity = make_similarity(asked, Path(), device)
+    trunk = asked.trunk if isinstance(asked, LpipsSpec) else None
     found = compare_pairs(sets[0], sets[1], others, similarity, pairs, seed)
-    return SimilarityReport(found, tuple(alike([*sets, *([] if others is None else [others])])))
+    return SimilarityReport(
+        found, tuple(alike([*sets, *([] if others is None else [others])])), Path(trunk or "").name
+    )
 
 
 def _asked(lpips: str | None) -> LpipsSpec | Literal["auto"] | None:
@@ -262,11 +275,6 @@ def _metric(found: Mapping[str, Estimate], name: str) -> Metric:
 
 def _ends(found: Estimate) -> str:
     return interval(Metric(value=found.value, low=found.low, high=found.high), count=False)
-
-
-def _title(key: str) -> str:
-    name, _, of = key.partition("_")
-    return f"{_TITLES[name]}{', look-alike' if of else ''}" if name in _TITLES else key.capitalize()
 
 
 def _tile(image: np.ndarray[Any, Any], alternative: str) -> Tile:
