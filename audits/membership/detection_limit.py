@@ -5,16 +5,20 @@ strangers of the run are ranks drawn evenly. Of the members a share is told as t
 rest as the negative control's; only members are replaced, for strangers are in no release. The verdict's own
 test is asked, at its own corrected level (`fedassay.audits.stats.detection`).
 
-The share is stated as a true-positive rate at a low false-positive rate, that of as many members who are told for
-sure: nobody stands higher, so these are found where members are who are told as the control's are. The control's
-own rate would be smaller, but then a control that tells its members less well would give the smaller limit: the
-area under its curve shows them all the same, and would not show as high a rate of members who are told for sure.
-Beside it stands the smallest leak that touches every member alike, as an AUC.
+The limit is a true-positive rate at a low false-positive rate, and leaks of one rate are not all as easy to find.
+So four shapes are planted, and the largest limit counts: a share of members who are told as the control's are,
+stated as if for certain (nobody stands higher, so these are found where those are; the control's own rate would be
+smaller, and a control that tells members less well would give the smaller limit); a share who stand at random
+among as many of the highest strangers as may be false alarms; all members shifted alike; and all members spread
+wider, half of them below the strangers, as likelihood ratios are. A rate is no share of the records: as many of
+the others as of strangers stand above the threshold by chance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +37,21 @@ Told = tuple[Matrix, Matrix]
 """Scores of strangers, shape (n0,), and of members, shape (n1,), of one control."""
 
 _AREAS = np.arange(0.51, 1.0, 0.01)
+_TOP = 2_000
+"""Places among the highest strangers that a planted member may stand at."""
+_STEP = 0.005
+"""Between true-positive rates that are tried."""
+
+SHAPES = {
+    "certain": "a share of members told for certain",
+    "top": "a share among the highest strangers",
+    "shift": "a shift of all",
+    "spread": "a wider spread of all",
+}
+"""Shapes of a leak that are planted."""
+
+Moved = Callable[[Matrix, float], Matrix]
+
 _HARDLY = 2.5
 """Standard errors between the rates of members and strangers below which the low corner shows nothing."""
 
@@ -76,13 +95,16 @@ def detectable(size: Size, negative: Told, positives: tuple[Told, ...], rng: np.
     metric, rate = _rate(min(size.outside, *(len(outside) for outside, _ in positives)))
     shift = None if size.beyond is not None else _shift(finder, silent, rng)
     what = "chance allows" if size.beyond is None else f"{size.beyond.words} allows"
+    limits = {"certain": rate + found.share * (1 - rate), **(_other_shapes(finder, rate, rng) if rate else {})}
+    hardest = max(limits, key=limits.__getitem__)
+    listed = ", ".join(f"{value:.2g} for {SHAPES[shape]}" for shape, value in limits.items())
     return Limit(
         metric=metric,
-        value=rate + found.share * (1 - rate),
+        value=limits[hardest],
         n=size.inside,
         shift=shift,
         shift_metric="" if shift is None else "auc",
-        words=f"more than {what} is found if {found.share:.2g} of the members are told as the control's are",
+        words=f"more than {what} is found from a true-positive rate of {listed}; the largest counts",
         of="record",
         planted="member",
     )
@@ -102,6 +124,27 @@ def _rate(non_members: int) -> tuple[str, float]:
         if non_members >= round(1 / rate) - 1:
             return name, rate
     return "share", 0.0
+
+
+def _other_shapes(finder: _Finder, rate: float, rng: np.random.Generator) -> dict[str, float]:
+    """The limits of leaks of other shapes than the control's, as true-positive rates at a false-positive `rate`.
+
+    Where a shape is not found at its largest, its largest rate stands: nothing of it may be said to be found.
+    """
+    top = _Finder(finder.size, finder.silent, 1 - rate * rng.random(_TOP), rng)
+    share = detection_limit(finder.size.inside, len(finder.silent), _TOP, top, rng).share
+    limits = {"top": rate + (1.0 if share is None else share) * (1 - rate)}
+    threshold = ndtri(1 - rate)
+    rates = np.arange(rate, 1.0, _STEP)[1:]
+    spread = rates[rates < 0.5 - _STEP]
+    shapes: dict[str, tuple[Matrix, Matrix, Moved]] = {
+        "shift": (rates, threshold - ndtri(1 - rates), lambda scores, step: scores + step),
+        "spread": (spread, threshold / ndtri(1 - spread), lambda scores, step: scores * step),
+    }
+    for shape, (reached, steps, moved) in shapes.items():
+        step = smallest_shift(steps, partial(finder.moved, moved), rng, draws=DRAWS)
+        limits[shape] = float(reached[-1] if step is None else reached[int(np.searchsorted(steps, step))])
+    return limits
 
 
 def _shift(finder: _Finder, silent: Matrix, rng: np.random.Generator) -> float | None:
@@ -146,21 +189,30 @@ class _Finder:
             self._outside = np.sort(self.rng.random(self.size.outside))
             self._seed = int(self.rng.integers(2**63))
         inside = np.where(np.arange(len(silent)) < count, self.leaking[leaking], self.silent[silent])
-        own = np.random.Generator(np.random.PCG64(self._seed))
+        return self._finds(self._outside, inside, np.random.Generator(np.random.PCG64(self._seed)))
+
+    def _finds(self, outside: Matrix, inside: Matrix, own: np.random.Generator) -> bool:
+        """The verdict's test of members (n1,) against sorted strangers (n0,)."""
         if self.size.beyond is not None:
-            return self._exceeds(inside, self.size.beyond, own)
-        if self.by_area(self._outside, inside):
+            return self._exceeds(outside, inside, self.size.beyond, own)
+        if self.by_area(outside, inside):
             return True
-        return _apart(self._outside, inside) and in_low_corner(self._outside, inside, own, self.size.tests)
+        return _apart(outside, inside) and in_low_corner(outside, inside, own, self.size.tests)
+
+    def moved(self, moved: Moved, step: float, rng: np.random.Generator) -> bool:
+        """Whether a run is found in which all silent members' normal scores are moved by a step."""
+        outside = np.sort(rng.random(self.size.outside))
+        inside = self.silent[drawn_trials(len(self.silent), self.size.inside, rng)]
+        return self._finds(outside, ndtr(moved(ndtri(inside), step)), rng)
 
     def by_area(self, outside: Matrix, inside: Matrix) -> bool:
         """Mann and Whitney's test of members (n1,) against sorted strangers (n0,)."""
         return int(np.searchsorted(outside, inside).sum()) >= self.critical
 
-    def _exceeds(self, inside: Matrix, allowed: Allowed, own: np.random.Generator) -> bool:
+    def _exceeds(self, outside: Matrix, inside: Matrix, allowed: Allowed, own: np.random.Generator) -> bool:
         pairs = min(len(inside), self.size.outside)
         # Normal scores: the guesses that count first are of pairs that are furthest apart.
-        one, zero = ndtri(inside[own.permutation(len(inside))]), ndtri(own.permutation(self._outside))
+        one, zero = ndtri(inside[own.permutation(len(inside))]), ndtri(own.permutation(outside))
         gains = one[:pairs] - zero[:pairs]
         heads = own.random(pairs) < 0.5
         signed = np.where(heads, gains, -gains)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedassay.records.facts import HarmKind
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.captured import doubts, is_captured
 from fedassay.reports.answer.epsilons import Sweep, sweeps
@@ -33,9 +34,9 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, claims, fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
-from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
+from fedassay.reports.words.sentences import NO_ATTACK, harm_clause, listed, sentence, who
 from fedassay.reports.words.summary import distinct, silence, silent, silent_in
-from fedassay.reports.words.untested import failed_attacks, not_fully_tested
+from fedassay.reports.words.untested import failed_attacks, not_fully_tested, not_sought, not_tested
 
 _MOST = 3
 """Sentences of an answer."""
@@ -57,6 +58,7 @@ class Answer:
         policy: Name of the policy.
         sentences: At most three, the worst harm first; and which declared kinds the arrays contradict.
         leak: The worst harm of what was asked for; None where none was found.
+        unsought: Harms that nobody looked for; a yes says so in its second sentence.
         untested: Attacks that apply and were not conclusive; empty where all were.
         failed: Attacks that fail on it whatever its noise, and what speaks in their place; empty without any.
         missed: What the weakest audit without a leak may have missed; empty where something leaks.
@@ -74,6 +76,7 @@ class Answer:
     policy: str
     sentences: tuple[str, ...]
     leak: Leak | None = field(repr=False)
+    unsought: tuple[HarmKind, ...]
     untested: str
     failed: str
     missed: str
@@ -143,6 +146,7 @@ class Answer:
             "policy": self.policy,
             "sentences": list(self.sentences),
             "harm": harm,
+            "unsought": list(self.unsought),
             "untested": self.untested,
             "failed": self.failed,
             "missed": self.missed,
@@ -198,14 +202,20 @@ def answer(
     subject = _subject(decision)
     word = _word(decision, subject)
     cells = [cell for option in decision.everything for cell in option.group.cells]
-    said = tuple(dict.fromkeys(_sentences(record, decision, subject, word)))[:_MOST]
     either = [] if subject is not None or word != "yes" else _passing(decision)
     about: list[Option] = either if subject is None else [subject]
+    unsought = not_sought(cell for option in about for cell in option.group.cells)
+    told = list(_sentences(record, decision, subject, word))
+    if word == "yes" and unsought:
+        # Whoever reads yes reads in the same breath what nobody looked for; of no attack it says all there is.
+        told = [told[0], not_tested(unsought), *(each for each in told[1:] if each != sentence(NO_ATTACK))]
+    said = tuple(dict.fromkeys(told))[:_MOST]
     return Answer(
         answer=word,
         policy=decision.policy,
         sentences=(*said, *doubts(record)),
         leak=next(iter(leaks(cells)), None),
+        unsought=unsought,
         untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
         failed=failed_attacks([cell for option in about for cell in option.group.cells]),
         missed=" ".join(filter(None, (_missed(decision, each) for each in about))),

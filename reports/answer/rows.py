@@ -24,7 +24,7 @@ from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import title
 from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.numbers import DASH, beside, interval, short, significant, size
-from fedassay.reports.words.sentences import BRIEF_FAULTS, UNCLEAR, harm_clause
+from fedassay.reports.words.sentences import BRIEF_FAULTS, NO_ATTACK, UNCLEAR, harm_clause
 from fedassay.reports.words.summary import attacks_on, silence, silent
 from fedassay.reports.words.verdicts import Tone
 from fedassay.support.epsilon import Epsilon, largest
@@ -173,11 +173,11 @@ def _worst(option: Option) -> tuple[str, str]:
         return fault_clause(fault), _FAULTS[fault.kind] if fault.refuted else "claim not supported"
     for judgement in decisive(option):
         return judgement.short, _in_few_words(judgement)
-    words = next(silence(option.group), "no attack was run")
+    words = next(silence(option.group), NO_ATTACK)
     tried = {finding.verdict for cell in option.group.cells for finding in attacks_on(cell)}
     if "inconclusive" in tried and words.startswith(UNCLEAR):
         return words, "not decided"
-    return words, "no leak found" if silent(option.group) else "no attack was run"
+    return words, "no leak found" if silent(option.group) else NO_ATTACK
 
 
 def decisive(option: Option) -> list[Judgement]:

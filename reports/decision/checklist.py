@@ -1,4 +1,4 @@
-"""The rules of a policy, one a line, and what each makes of every method: kept, broken or open."""
+"""The rules of a policy, one a line, and what each comes to of every method, by a mark."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from dataclasses import dataclass
 
 from fedassay.reports.decision.decision import Decision, Option
 from fedassay.reports.decision.words import ALWAYS, Rule
-from fedassay.reports.gate.judgement import State
+from fedassay.reports.gate.judgement import Mark
 from fedassay.reports.words.sentences import who
 
 _COLUMNS = 5
 """Methods that a table has room for."""
 
-MARKS: dict[State | None, tuple[str, str]] = {
-    "pass": ("✔", "kept"),
+MARKS: dict[Mark | None, tuple[str, str]] = {
+    "kept": ("✔", "kept"),
+    "bounded by the claim": ("◇", "bounded by the claim"),
+    "does not apply": ("–", "does not apply"),
+    "not tested": ("○", "not tested"),
+    "open": ("?", "open"),
     "broken": ("✖", "broken"),
-    "undecided": ("?", "open"),
     None: ("–", ""),
 }
-"""How each state is shown: a character, a word; a dash where a rule does not apply."""
+"""How each mark is shown: a character, and words; nothing where the policy does not ask the rule."""
 
 
 @dataclass(frozen=True)
@@ -27,25 +30,25 @@ class Line:
 
     Attributes:
         rule: What it asks.
-        states: One a method; None where the rule does not apply.
+        found: One a method; None where the policy does not ask it.
         about: What is measured; may be empty.
         why: Why it is broken or open, where there is one method; else empty.
     """
 
     rule: str
-    states: tuple[State | None, ...]
+    found: tuple[Mark | None, ...]
     about: str
     why: str
 
     @property
     def characters(self) -> tuple[str, ...]:
         """One a method."""
-        return tuple(MARKS[state][0] for state in self.states)
+        return tuple(MARKS[mark][0] for mark in self.found)
 
     @property
     def marks(self) -> tuple[str, ...]:
         """One a method: a character and a word."""
-        return tuple(" ".join(filter(None, MARKS[state])) for state in self.states)
+        return tuple(" ".join(filter(None, MARKS[mark])) for mark in self.found)
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,15 @@ def checklist(decision: Decision) -> Checklist:
     return Checklist(
         labels=tuple(option.group.label for option in shown),
         names=tuple(who(option.group) for option in shown),
-        lines=tuple(line for line in lines if any(line.states)),
+        lines=tuple(line for line in lines if any(line.found)),
         further=len(judged) - len(shown),
     )
 
 
 def _line(rule: Rule, decision: Decision, shown: list[Option]) -> Line:
     every = [(*option.judgements, *decision.of_run) for option in shown]
-    states = tuple(map(rule.state, every))
+    found = tuple(map(rule.mark, every))
     why = ""
-    if len(shown) == 1 and states[0] in ("broken", "undecided"):
-        why = next(each.short for each in every[0] if rule.has(each) and each.state == states[0])
-    return Line(rule.words, states, rule.about, why)
+    if len(shown) == 1 and found[0] not in ("kept", None):
+        why = next((each.short for each in every[0] if rule.has(each) and each.mark == found[0]), "")
+    return Line(rule.words, found, rule.about, why)

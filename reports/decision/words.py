@@ -8,7 +8,7 @@ from typing import Any
 
 from fedassay.data.account import Account
 from fedassay.records.record import RunRecord, Verdict
-from fedassay.reports.gate.judgement import Judgement, State
+from fedassay.reports.gate.judgement import Judgement, Mark, worst_mark
 from fedassay.reports.gate.policy import EPSILON_LIMIT, Policy
 from fedassay.reports.words.metrics import EPSILONS, hint, title
 from fedassay.reports.words.numbers import short
@@ -57,22 +57,21 @@ class Rule:
         words: What it asks, as a clause.
         name: Of its judgements, or what their names begin with.
         about: What is measured, in a sentence; may be empty.
-        alone: What it is judged where no judgement has its name; None: it does not apply there.
+        alone: What it comes to where no judgement has its name; None: the policy does not ask it there.
     """
 
     words: str
     name: str
     about: str = ""
-    alone: State | None = None
+    alone: Mark | None = None
 
     def has(self, judgement: Judgement) -> bool:
         """Whether a judgement is of this rule."""
         return f"{judgement.rule} ".startswith(f"{self.name} ")
 
-    def state(self, judgements: Iterable[Judgement]) -> State | None:
-        """The worst that judgements make of it; None where it does not apply."""
-        states = {each.state for each in judgements if self.has(each)}
-        return next((state for state in ("broken", "undecided", "pass") if state in states), self.alone)
+    def mark(self, judgements: Iterable[Judgement]) -> Mark | None:
+        """The worst that judgements make of it; None where the policy does not ask it."""
+        return worst_mark(each.mark for each in judgements if self.has(each)) or self.alone
 
 
 ALWAYS = (
@@ -113,7 +112,7 @@ def in_words(policy: Policy) -> tuple[Rule, ...]:
         words = "a δ of at most one over those whom the claim protects at the largest client"
         rules.append(Rule(words, "delta"))
     if policy.coverage in _COVERAGE:
-        rules.append(Rule(_COVERAGE[policy.coverage], "coverage", alone="pass"))
+        rules.append(Rule(_COVERAGE[policy.coverage], "coverage", alone="kept"))
     bound = policy.limit_of_detection.get(EPSILON_LIMIT)
     or_epsilon = "" if bound is None else f", or ε = {short(bound)}{of}"
     rules += [

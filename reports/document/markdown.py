@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedassay.records.record import Metric, RunRecord
 from fedassay.reports.answer.answer import Answer, answer
-from fedassay.reports.decision.checklist import checklist
+from fedassay.reports.decision.checklist import MARKS, checklist
 from fedassay.reports.decision.decision import Decision
 from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.escaping import escaped
@@ -15,6 +15,7 @@ from fedassay.reports.document.mission.text import mission_markdown
 from fedassay.reports.document.plan_notes import facts, name_of, rerun
 from fedassay.reports.document.privacy_tables import utility_table
 from fedassay.reports.document.tables import as_metric
+from fedassay.reports.gate.judgement import Mark
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import asked_words, missing_name, several_deltas
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
@@ -23,6 +24,9 @@ from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.text import plain_lines
+
+_EXPLAINED: tuple[Mark, ...] = ("bounded by the claim", "not tested")
+"""Marks that a table of characters is followed by."""
 
 
 def markdown(record: RunRecord, policy: Policy | None = None) -> str:
@@ -91,7 +95,7 @@ def rule_table(decision: Decision, short: bool = False) -> str:
     listed = checklist(decision)
     if not listed.lines:
         return ""
-    open_ = [line for line in listed.lines if not short or set(line.states) != {"pass"}]
+    open_ = [line for line in listed.lines if not short or set(line.found) != {"kept"}]
     lines = [
         f"| Rule | {' | '.join(map(escaped, listed.labels if short else listed.names))} |",
         "|---" * (1 + len(listed.names)) + "|",
@@ -100,6 +104,10 @@ def rule_table(decision: Decision, short: bool = False) -> str:
         rule = f"{line.rule}: {line.why}" if line.why else line.rule
         marks = line.characters if short else line.marks
         lines.append(f"| {escaped(sentence(rule))} | {' | '.join(marks)} |")
+    if short and open_:
+        shown = {mark for line in open_ for mark in line.found}
+        key = [" ".join(MARKS[mark]) for mark in _EXPLAINED if mark in shown]
+        lines += [f"\n{', '.join(key)}"] if key else []
     if kept := len(listed.lines) - len(open_):
         lines.append(f"\n✔ kept by all: {kept} rule{'s' * (kept != 1)}.")
     return "\n".join(lines)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedassay.contracts.registry import judges_the_claim
-from fedassay.records.record import RunRecord, Verdict
+from fedassay.records.record import Finding, RunRecord, Verdict
 from fedassay.reports.document.finding_tables import cell_columns, group_values
 from fedassay.reports.document.tables import Column, Row, Ruling, Table
 from fedassay.reports.words.groups import Group, groups
+from fedassay.reports.words.harms import obstacle_of
 from fedassay.reports.words.verdicts import LOOKS, worst
 
 
@@ -57,7 +58,16 @@ def _ruling(group: Group, audit: str) -> Ruling:
     if not pairs:
         return Ruling("not_run", "no finding in this cell; see the errors at the top of the page")
     verdict = worst(verdict for verdict, _ in pairs)
+    missed = next((f for f in findings if f.verdict == "not_run" and _open(f)), None)
+    if LOOKS[verdict].tone == "good" and missed is not None:
+        return Ruling("inconclusive", missed.reason)
     return Ruling(verdict, _why(verdict, pairs))
+
+
+def _open(finding: Finding) -> bool:
+    """Whether what was not run could have found something: it had something to read, and nobody else asked it."""
+    obstacle = obstacle_of(finding)
+    return obstacle is not None and obstacle.kind not in ("nothing_to_read", "asked_elsewhere", "not_possible")
 
 
 def _why(verdict: Verdict, pairs: Sequence[tuple[Verdict, str]]) -> str:

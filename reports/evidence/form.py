@@ -16,7 +16,7 @@ from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_cl
 from fedassay.records.facts import HarmKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.evidence.fields import assumed, named, noise
-from fedassay.reports.evidence.lines import Line, by_person, from_cells, from_findings
+from fedassay.reports.evidence.lines import GIVES, Line, Sought, all_of, by_person, from_cells, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import risk_line
 from fedassay.reports.words.claims import claim_clause, claims
@@ -24,7 +24,7 @@ from fedassay.reports.words.harms import BY_THREAT, kind_sought
 from fedassay.reports.words.metrics import title
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.reports.words.sentences import listed, sentence
-from fedassay.reports.words.untested import gaps
+from fedassay.reports.words.untested import gaps, not_sought, not_tested
 from fedassay.support.registry import entries
 
 _MESSAGE = "A client's message is assessed here as a disclosure to the server, not as a released model."
@@ -92,6 +92,9 @@ def form(release: Release) -> tuple[Source, ...]:
             _intruder(release),
         ),
     )
+
+
+_NONE_OPEN = "None: every attack that applies was conclusive."
 
 
 def _impact(release: Release) -> tuple[Line, ...]:
@@ -168,11 +171,23 @@ def _recital() -> tuple[Line, ...]:
 
 def _models(release: Release) -> tuple[Line, ...]:
     return (
-        from_findings(release, "", "Is membership inference possible?", looked_for("members", "named")),
-        from_findings(release, "", "Is attribute inference possible?", of_persons()),
-        from_findings(release, "", "Is model inversion possible?", tests("model_inversion")),
         from_findings(
-            release, "", "Is reconstruction of training data possible?", looked_for("pictures", "exact")
+            release,
+            "",
+            "Is membership inference possible?",
+            looked_for("members", "named"),
+            sought=all_of("members", "named"),
+        ),
+        from_findings(release, "", "Is attribute inference possible?", of_persons(), sought=Sought(("values",))),
+        from_findings(
+            release, "", "Is model inversion possible?", tests("model_inversion"), sought=GIVES["pictures"]
+        ),
+        from_findings(
+            release,
+            "",
+            "Is reconstruction of training data possible?",
+            looked_for("pictures", "exact"),
+            sought=all_of("pictures", "exact"),
         ),
         from_findings(release, "", "Is regurgitation of training data possible?", tests("regurgitation")),
         by_person(
@@ -190,6 +205,7 @@ def _anonymisation(release: Release) -> tuple[Line, ...]:
             "singling out",
             "Can a person's record be isolated in what is sent?",
             looked_for("pictures", "exact", "named"),
+            sought=all_of("pictures", "exact", "named"),
         ),
         from_findings(
             release,
@@ -197,6 +213,7 @@ def _anonymisation(release: Release) -> tuple[Line, ...]:
             "Can a record that somebody holds be linked to what is sent?",
             looked_for("named", "members"),
             looked_for("pictures", "exact"),
+            sought=all_of("named", "members"),
         ),
         from_findings(
             release,
@@ -204,6 +221,7 @@ def _anonymisation(release: Release) -> tuple[Line, ...]:
             "Can an attribute of a person be deduced?",
             of_persons(),
             looked_for("attributes"),
+            sought=Sought(("values",)),
         ),
     )
 
@@ -218,7 +236,7 @@ def _framework(release: Release) -> tuple[Line, ...]:
             "Which attacks apply and were not conclusive?",
             "/coverage",
             _untested,
-            "None: every attack that applies was conclusive.",
+            " ".join(filter(None, (_NONE_OPEN, not_tested(not_sought(release.option.group.cells))))),
         ),
         from_findings(release, "8.2.3", "What did adversarial testing find?", lambda _: True),
         from_cells(release, "8.3.3", "How are the data transformed?", "/ledger", noise, "No noise is added."),

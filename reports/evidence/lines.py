@@ -6,15 +6,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedassay.records.facts import HARMS, ObstacleKind
+from fedassay.contracts.facts import ResultKind
+from fedassay.contracts.registry import attack_facts
+from fedassay.records.facts import HARMS, HarmKind, ObstacleKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.words.claims import refuted
 from fedassay.reports.words.harms import kind_sought, leaks, obstacle_of
-from fedassay.reports.words.sentences import harm_clause, open_clause, sentence, silent_clause
+from fedassay.reports.words.sentences import harm_clause, listed, open_clause, sentence, silent_clause
+from fedassay.support.registry import entries
 
 Status = Literal["answered", "not decided", "not tested", "for a person"]
 """`not decided`: it was tested, and nothing follows."""
+
+Mark = Literal["bounded by the claim", "sent openly"]
+"""`bounded by the claim`: attacks said nothing, and a claim that holds leaves so much. `sent openly`: it stands in
+what is sent, and the guarantee declares it public.
+"""
 
 PERSON = "for a person to fill in"
 """What stands where no record can answer."""
@@ -41,6 +49,7 @@ class Line:
         pointers: JSON pointers (RFC 6901) to the places in record.json that the answer is made of; empty where a
             person has to answer.
         found: Whether what was looked for was found; None where nothing was looked for.
+        mark: Stands for the status where nothing was found by measuring; None elsewhere.
     """
 
     clause: str
@@ -49,13 +58,72 @@ class Line:
     answer: str
     pointers: tuple[str, ...] = ()
     found: bool | None = None
+    mark: Mark | None = None
 
     @property
     def shown(self) -> str:
         """The status, in the words of somebody who reads what came of it."""
+        if self.mark is not None:
+            return self.mark
         if self.status != "answered" or self.found is None:
             return self.status
         return "found" if self.found else "nothing found"
+
+
+@dataclass(frozen=True)
+class Sought:
+    """Which attacks look for something.
+
+    Attributes:
+        gives: Kinds of results that they give.
+        candidates: Whether they take a list of candidates, whatever they give.
+    """
+
+    gives: tuple[ResultKind, ...] = ()
+    candidates: bool = False
+
+    def by(self, attack: str) -> bool:
+        """Whether an attack that is installed is one of them."""
+        if attack not in entries("attack"):
+            return False
+        facts = attack_facts(attack)
+        if facts.takes_gallery:
+            return self.candidates
+        return bool(set(self.gives) & set(facts.gives))
+
+
+NOTHING = Sought()
+
+GIVES: dict[HarmKind, Sought] = {
+    "pictures": Sought(("reconstructions", "inversions")),
+    "exact": Sought(("vectors",)),
+    "named": Sought(candidates=True),
+    "members": Sought(("scores",)),
+    "attributes": Sought(("counts",)),
+    "counts": Sought(("remarks",)),
+}
+"""What attacks that look for a harm give; persons are named by those that take a list of candidates."""
+
+
+def all_of(*kinds: HarmKind) -> Sought:
+    """The attacks that look for one of several harms."""
+    gives = tuple(each for kind in kinds for each in GIVES[kind].gives)
+    return Sought(gives, any(GIVES[kind].candidates for kind in kinds))
+
+
+def left_out(release: Release, sought: Sought) -> tuple[str, tuple[str, ...]]:
+    """The attacks that apply to a release and were not part of its run, in words, and where the record says so."""
+    out: dict[str, None] = {}
+    places = []
+    for number, cell in release.cells:
+        for place, row in enumerate(cell.coverage):
+            if row.status == "not_run" and sought.by(row.attack):
+                out.setdefault(row.attack.replace("_", " "))
+                places.append(f"/cells/{number}/coverage/{place}")
+    if not out:
+        return "", ()
+    attacks, were = ("attacks", "apply, but were") if len(out) > 1 else ("attack", "applies, but was")
+    return f"The {attacks} {listed(out, limit=len(out))} {were} not part of the run.", tuple(places)
 
 
 def by_person(clause: str, question: str, guidance: str) -> Line:
@@ -101,11 +169,13 @@ def from_findings(
     question: str,
     looks: Callable[[Finding], bool],
     implied: Callable[[Finding], bool] | None = None,
+    sought: Sought = NOTHING,
 ) -> Line:
     """A question that was put to the release by attacks.
 
-    A leak answers it whatever else was found; without one, silence answers it only where nothing is left open. An
-    attack that could not be run says why.
+    A leak answers it whatever else was found; without one, silence answers it only where nothing is left open,
+    and no attack that applies was left out. An attack that could not be run says why. Where several findings are
+    merged the worst state stands for all.
 
     Args:
         release: What was attacked.
@@ -113,6 +183,7 @@ def from_findings(
         question: What is asked.
         looks: Whether a finding looked for what is asked.
         implied: Whether a finding looked for something worse, which answers the question where it leaks.
+        sought: Which attacks look for what is asked.
     """
     found = [(place, finding) for place, finding in release.findings() if looks(finding)]
     every = leaks(release.option.group.cells)
@@ -130,9 +201,18 @@ def from_findings(
         return Line(clause, question, "not decided", _open(finding), (place,))
     if silent and any(refuted(cell) for _, cell in release.cells):
         return Line(clause, question, "not decided", BESIDE_REFUTED, tuple(place for place, _ in silent))
+    left, gaps = left_out(release, sought)
     if silent:
         words = sentence(silent_clause([finding for _, finding in silent], release.option.group.asked))
-        return Line(clause, question, "answered", words, tuple(place for place, _ in silent), found=False)
+        places = tuple(place for place, _ in silent)
+        if left:
+            said = f"{left} Of those that were run: {words[:1].lower()}{words[1:]}"
+            return Line(clause, question, "not tested", said, (*gaps, *places))
+        bounded = any(finding.verdict == "inconclusive" for _, finding in silent)
+        mark: Mark | None = "bounded by the claim" if bounded else None
+        return Line(clause, question, "answered", words, places, found=False, mark=mark)
+    if left:
+        return Line(clause, question, "not tested", left, gaps)
     for place, finding in found:
         if (obstacle := obstacle_of(finding)) is not None:
             return Line(clause, question, "not tested", NOT_READ.get(obstacle.kind, _open(finding)), (place,))

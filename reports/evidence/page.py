@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
-from fedassay.contracts.facts import ResultKind
-from fedassay.contracts.registry import attack_facts
 from fedassay.records.facts import HARMS, HarmKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.document.escaping import escaped
@@ -16,28 +14,23 @@ from fedassay.reports.document.html import render
 from fedassay.reports.document.markdown import rule_table
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.form import Source, form, left_open, looked_for, of_persons, with_gallery
-from fedassay.reports.evidence.lines import Line, Status, from_findings
+from fedassay.reports.evidence.lines import GIVES, Line, Sought, Status, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import SCALE, Risk, risks
 from fedassay.reports.words.claims import claim_clause, refuted
 from fedassay.reports.words.named import NAMED
-from fedassay.reports.words.sentences import listed, sentence
+from fedassay.reports.words.sentences import capital, listed, sentence
 from fedassay.reports.words.untested import gaps
-from fedassay.support.registry import entries
 from fedassay.support.text import plain_lines
 
 ATTRIBUTE = "A sensitive attribute"
 """Beside these: of persons, and over what anybody could have guessed."""
 
-_GIVES: dict[HarmKind, tuple[ResultKind, ...]] = {
-    "pictures": ("reconstructions", "inversions"),
-    "exact": ("vectors",),
-    "named": (),
-    "members": ("scores",),
-    "attributes": ("counts",),
-    "counts": ("remarks",),
+_OPEN: dict[HarmKind, tuple[str, ...]] = {
+    "attributes": ("class_counts", "labels"),
+    "counts": ("class_counts", "labels", "other"),
 }
-"""What attacks that look for a harm give; persons are named by those that take a list of candidates."""
+"""Kinds of fields from which a harm is read off where they are sent as they are."""
 
 _SHORT = 40
 """Characters of an answer that is said again rather than referred to."""
@@ -120,7 +113,7 @@ class Pages:
     @property
     def worst_first(self) -> list[Line]:
         """What was looked for: what was found, what is open, and last what was not found; each the worst first."""
-        order = ("found", "not decided", "not tested", "nothing found")
+        order = ("found", "sent openly", "not decided", "not tested", "bounded by the claim", "nothing found")
         return sorted(self.tested, key=lambda line: order.index(line.shown))
 
     @property
@@ -192,33 +185,31 @@ def _tested(release: Release) -> tuple[Line, ...]:
         return lambda finding: of_kind(finding) and not own(finding)
 
     rows = [
-        _left_out(
-            from_findings(release, "", NAMED[kind].asked, looks(kind)), release, _GIVES[kind], kind == "named"
-        )
+        _openly(from_findings(release, "", NAMED[kind].asked, looks(kind), sought=GIVES[kind]), release, kind)
         for kind in HARMS
     ]
-    return (*rows, _left_out(from_findings(release, "", ATTRIBUTE, own), release, ("values",)))
+    return (*rows, from_findings(release, "", ATTRIBUTE, own, sought=Sought(("values",))))
 
 
-def _left_out(line: Line, release: Release, gives: tuple[ResultKind, ...], candidates: bool = False) -> Line:
-    """A line of what was not tested says which attacks that apply were left out of the plan."""
-    if line.status != "not tested":
+def _openly(line: Line, release: Release, kind: HarmKind) -> Line:
+    """A line of what is sent as it is, since the guarantee declares it public: nothing has to be found."""
+    fields = {
+        f"{row.field.replace('_', ' ')} ({row.kind.replace('_', ' ')})": f"/cells/{number}/ledger/{place}"
+        for number, cell in release.cells
+        for place, row in enumerate(cell.ledger)
+        if row.direction == "up" and row.exact and row.public_under_adjacency and row.kind in _OPEN.get(kind, ())
+    }
+    if line.found or not fields:
         return line
-    out: dict[str, None] = {}
-    places = []
-    for number, cell in release.cells:
-        for place, row in enumerate(cell.coverage):
-            if row.status != "not_run" or row.attack not in entries("attack"):
-                continue
-            facts = attack_facts(row.attack)
-            if facts.takes_gallery == candidates and (candidates or set(gives) & set(facts.gives)):
-                out.setdefault(row.attack.replace("_", " "))
-                places.append(f"/cells/{number}/coverage/{place}")
-    if not out:
-        return line
-    attacks, were = ("attacks", "apply, but were") if len(out) > 1 else ("attack", "applies, but was")
-    said = f"The {attacks} {listed(out, limit=len(out))} {were} not part of the run."
-    return replace(line, answer=said, pointers=tuple(places))
+    said = f"{listed(fields, limit=len(fields))} is sent as it is, which the guarantee declares public."
+    return replace(
+        line,
+        status="answered",
+        answer=capital(said),
+        pointers=tuple(fields.values()),
+        found=True,
+        mark="sent openly",
+    )
 
 
 def html(found: Pages, record_digest: str) -> str:

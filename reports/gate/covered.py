@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fedassay.contracts.registry import attack_facts, audit_facts
 from fedassay.records.record import CellRecord, Coverage, Finding
-from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.gate.judgement import Basis, Judgement
 from fedassay.reports.gate.policy import EPSILON_LIMIT
 from fedassay.reports.words.allowed import failed, known, settled
 from fedassay.reports.words.harms import BY_CLAIM, obstacle_of
@@ -42,6 +43,17 @@ def _judged(audit: str, attack: str) -> bool:
         return True  # an attack that is not installed here: what it gives is not known
 
 
+def left_out(cell: CellRecord, audit: str | None = None) -> bool:
+    """Whether an attack that applies was not run: one that an audit judges, or any."""
+    rows = (row.attack for row in cell.coverage if row.status == "not_run")
+    return any(audit is None or audit == attack or _judged(audit, attack) for attack in rows)
+
+
+def basis_of(cell: CellRecord, audit: str | None = None, measured: Basis = "measured") -> Basis:
+    """What a rule that passes rests on, where attacks may have been left out."""
+    return "untested" if left_out(cell, audit) else measured
+
+
 def relevant(cell: CellRecord, audit: str) -> list[Finding]:
     """The findings of an audit but those of an attack that does not apply, and of what is asked elsewhere."""
     rows = {row.attack for row in cell.coverage}
@@ -71,7 +83,7 @@ def attacked(cell: CellRecord, name: str) -> Iterator[Judgement]:
     brief = "no attack was run"
     listed = ", ".join(row.attack for row in cell.coverage)
     words = f"{brief}, and {listed} would apply; `attacks: standard` runs them, `coverage: any` waives it"
-    yield Judgement("coverage", name, "undecided", words, brief, "coverage")
+    yield Judgement("coverage", name, "undecided", words, brief, "coverage", basis="untested")
 
 
 def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
@@ -93,12 +105,14 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
                 else "had too few records or runs to conclude"
             )
             words = f"{row.attack} {why}, and the claim bounds what it looks for"
-            yield Judgement(rule, name, "pass", words, about="coverage")
+            yield Judgement(rule, name, "pass", words, about="coverage", basis="claim")
             continue
         would = f"; what would decide: {row.would_decide}" if row.would_decide else ""
         status = LOOKS[row.status].word.lower()
         words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
-        yield Judgement(rule, name, "undecided", words, _open(cell, row), "coverage", attack=row.attack)
+        basis: Basis = "untested" if row.status == "not_run" else "measured"
+        brief = _open(cell, row)
+        yield Judgement(rule, name, "undecided", words, brief, "coverage", attack=row.attack, basis=basis)
 
 
 def _open(cell: CellRecord, row: Coverage) -> str:
@@ -117,7 +131,7 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
             continue
         rule = f"limit_of_detection {audit}"
         if not applies(cell, audit):
-            yield Judgement(rule, name, "pass", f"{audit} does not apply to what is sent")
+            yield Judgement(rule, name, "pass", f"{audit} does not apply to what is sent", basis="nothing")
             continue
         findings = relevant(cell, audit)
         if not findings:
@@ -127,9 +141,11 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
                 "undecided",
                 f"{audit} was not part of the run: add it to the plan's audits",
                 about="silence",
+                basis="untested",
             )
         for finding in findings:
-            yield _limited(rule, name, known(cell, finding), bound, bounds.get(EPSILON_LIMIT), cell)
+            found = _limited(rule, name, known(cell, finding), bound, bounds.get(EPSILON_LIMIT), cell)
+            yield replace(found, basis="untested") if found.state == "pass" and left_out(cell, audit) else found
 
 
 def _limited(
@@ -142,7 +158,7 @@ def _limited(
         brief = "" if obstacle is None else open_clause(finding, obstacle)
         return Judgement(rule, name, "undecided", words, brief, "silence")
     if finding.verdict not in ("no_leak_found", "sound", "not_refuted", "inconclusive"):
-        return Judgement(rule, name, "pass", f"{where} is not silent")
+        return Judgement(rule, name, "pass", f"{where} is not silent", basis="nothing")
     limit = finding.limit
     if limit is None:
         words = f"{where} says no smallest leak that it would have found"
@@ -157,11 +173,13 @@ def _limited(
     least = "the most that the claim, which is sound, allows" if by_claim else least
     smallest = f"{where}: {least} is {significant(limit.value)} ({of})"
     if bound is None:
-        return Judgement(rule, name, "pass", f"{smallest}; the policy bounds no limit that is an epsilon")
+        words = f"{smallest}; the policy bounds no limit that is an epsilon"
+        return Judgement(rule, name, "pass", words, basis="nothing")
     if limit.value > bound:
         lower = "a smaller epsilon" if by_claim else "more records"
         words = f"{smallest}, above the bound of {significant(bound)}; {lower} would lower it"
         asks = f"ε = {short(bound)}" if limit.metric == "epsilon" else f"{short(100 * bound)} %"
         brief = f"{missed_clause(finding, asked)}, where the policy asks for at most {asks}"
         return Judgement(rule, name, "undecided", words, brief, "silence")
-    return Judgement(rule, name, "pass", f"{smallest}, within {significant(bound)}")
+    basis: Basis = "claim" if by_claim else "measured"
+    return Judgement(rule, name, "pass", f"{smallest}, within {significant(bound)}", basis=basis)

@@ -32,7 +32,7 @@ def one_in_n(cell: CellRecord, name: str, record: RunRecord) -> Judgement:
         record: Of the run: how many units there are stands under `data`.
     """
     if cell.claimed is None:
-        return Judgement(RULE, name, "pass", "makes no claim, and so none at any delta")
+        return Judgement(RULE, name, "pass", "makes no claim, and so none at any delta", basis="nothing")
     units = _units(cell, record)
     if units is None:
         words = (

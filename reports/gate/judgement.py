@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 State = Literal["pass", "broken", "undecided"]
+
+Basis = Literal["measured", "claim", "nothing", "untested"]
+"""What a state rests on: what was measured; what a sound claim bounds; nothing, as the rule does not apply; or
+nothing, as nobody looked.
+"""
+
+Mark = Literal["broken", "not tested", "open", "bounded by the claim", "kept", "does not apply"]
+"""What a rule comes to, the worst first. Where several are merged the worst stands for all."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,9 @@ class Judgement:
             that found nothing may have missed. `privacy`: the rest.
         metric: That the rule bounds; empty where it bounds none.
         attack: Whose coverage the rule asks for; empty where it asks for no single one.
+        basis: What the state rests on. A rule that passes though an attack that applies was left out is
+            `untested`: the policy may allow that, and nothing better may be said of it than of a rule that was put
+            to every attack.
     """
 
     rule: str
@@ -32,6 +44,16 @@ class Judgement:
     about: Literal["privacy", "coverage", "silence", "use"] = "privacy"
     metric: str = ""
     attack: str = ""
+    basis: Basis = "measured"
+
+    @property
+    def mark(self) -> Mark:
+        """What the rule comes to: a rule that does not apply is not kept, and a bound is no measurement."""
+        if self.state == "broken":
+            return "broken"
+        if self.state == "undecided":
+            return "not tested" if self.basis == "untested" else "open"
+        return _PASSED[self.basis]
 
     @property
     def short(self) -> str:
@@ -42,3 +64,16 @@ class Judgement:
     def sentence(self) -> str:
         """The cell and why."""
         return f"{self.cell}: {self.why}" if self.cell else self.why
+
+
+_PASSED: dict[Basis, Mark] = {
+    "measured": "kept",
+    "claim": "bounded by the claim",
+    "nothing": "does not apply",
+    "untested": "not tested",
+}
+
+
+def worst_mark(marks: Iterable[Mark]) -> Mark | None:
+    """The worst of some marks; None where there are none."""
+    return min(marks, key=get_args(Mark).index, default=None)

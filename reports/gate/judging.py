@@ -13,9 +13,19 @@ from typing import Any, Literal, get_args
 from fedassay.contracts.registry import every_audit
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict, epsilon_metric
 from fedassay.reports.gate.baseline import Difference, difference_lines
-from fedassay.reports.gate.covered import applies, attacked, complete, nothing_concluded, relevant, seen_small
+from fedassay.reports.gate.covered import (
+    applies,
+    attacked,
+    basis_of,
+    complete,
+    conclusive,
+    left_out,
+    nothing_concluded,
+    relevant,
+    seen_small,
+)
 from fedassay.reports.gate.deltas import one_in_n
-from fedassay.reports.gate.judgement import Judgement, State
+from fedassay.reports.gate.judgement import Basis, Judgement, Mark, State
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.gate.required import required
 from fedassay.reports.gate.usefulness import above_majority
@@ -32,6 +42,12 @@ from fedassay.support.text import plain
 
 BROKE_OFF = "run"
 """The rule that every part of a run must finish."""
+
+_OTHERWISE = {
+    "bounded by the claim": ("is bounded by the claim", "are bounded by the claim"),
+    "does not apply": ("does not apply", "do not apply"),
+}
+"""How rules pass other than by what was measured: one of them, and several."""
 
 _MARKS: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
 """How what does not pass is marked."""
@@ -71,13 +87,22 @@ class Outcome:
     def headline(self) -> str:
         """Whether the run passes, and how many rules of all releases did."""
         count = {state: sum(item.state == state for item in self.judgements) for state in get_args(State)}
-        counts = f"{count['pass']} passed, {count['broken']} broken, {count['undecided']} undecided"
+        counts = (
+            f"{count['pass']} passed{self._otherwise()}, {count['broken']} broken, {count['undecided']} undecided"
+        )
         state = "broken" if count["broken"] else "undecided" if count["undecided"] else "pass"
         end = {"pass": "the run passes", "broken": "the run does not pass", "undecided": "it could not be decided"}
         words = end[state]
         if state == "broken" and (broken := self._broken_alone()):
             words += f", for {listed(broken)} break{'s' * (len(broken) == 1)} it"
         return f"policy {self.policy}: {words} ({counts})."
+
+    def _otherwise(self) -> str:
+        """How many rules pass that were not put to anything measured."""
+        marks: tuple[Mark, ...] = ("bounded by the claim", "does not apply")
+        many = {mark: sum(item.mark == mark for item in self.judgements) for mark in marks}
+        said = [f"{number} {_OTHERWISE[mark][number > 1]}" for mark, number in many.items() if number]
+        return f" ({', '.join(said)})" if said else ""
 
     def first_lines(self, most: int | None = None) -> Iterator[str]:
         """What decides the exit code: what became worse, and then whether the policy is kept.
@@ -125,7 +150,10 @@ class Outcome:
                 if self.changed is None
                 else {"baseline": [{"worse": each.worse, "words": each.words} for each in self.changed]}
             ),
-            "judgements": [{**asdict(judgement), "sentence": judgement.sentence} for judgement in self.judgements],
+            "judgements": [
+                {**asdict(judgement), "mark": judgement.mark, "sentence": judgement.sentence}
+                for judgement in self.judgements
+            ],
         }
 
 
@@ -213,10 +241,11 @@ def _claim(cell: CellRecord, name: str, wanted: str) -> Judgement:
 def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
     rule = f"must_conclude {audit}"
     if not applies(cell, audit):
-        return Judgement(rule, name, "pass", f"{audit} does not apply to what is sent")
+        return Judgement(rule, name, "pass", f"{audit} does not apply to what is sent", basis="nothing")
     findings = relevant(cell, audit)
     if not findings:
-        return Judgement(rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits")
+        words = f"{audit} was not part of the run: add it to the plan's audits"
+        return Judgement(rule, name, "undecided", words, basis="untested")
     for verdict in ("inconclusive", "not_run", "not_refuted"):
         for finding in findings:
             if finding.verdict == verdict and not settled(cell, finding):
@@ -225,13 +254,18 @@ def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
                 brief = claim_clause(cell) if verdict == "not_refuted" else ""
                 brief = brief if obstacle is None else open_clause(finding, obstacle)
                 return Judgement(rule, name, "undecided", words, brief, "coverage")
-    return Judgement(rule, name, "pass", f"{audit} reached a verdict")
+    if all(settled(cell, finding) for finding in findings if finding.verdict == "inconclusive") and not any(
+        conclusive(finding) for finding in findings
+    ):
+        words = f"{audit} had too few records or runs to conclude, and the claim bounds what it looks for"
+        return Judgement(rule, name, "pass", words, basis=basis_of(cell, audit, "claim"))
+    return Judgement(rule, name, "pass", f"{audit} reached a verdict", basis=basis_of(cell, audit))
 
 
 def _verdicts(cell: CellRecord, name: str, forbidden: tuple[Verdict, ...]) -> Judgement:
     found = [verdict for verdict in verdicts_of(cell) if verdict in forbidden]
     if not found:
-        return Judgement("forbidden_verdicts", name, "pass", "no forbidden verdict")
+        return Judgement("forbidden_verdicts", name, "pass", "no forbidden verdict", basis=basis_of(cell))
     reason = next((f.reason for f in attacks_on(cell) if f.verdict == found[0]), cell.privacy.reason)
     word = LOOKS[found[0]].word.lower()
     worst = next((harm_clause(leak) for leak in leaks([cell])), "") if found != ["unsound"] else ""
@@ -260,24 +294,30 @@ def _bounded(
     states = [(*_state(value, bound, side), where) for where, value in measured]
     order: dict[State, int] = {"broken": 0, "undecided": 1, "pass": 2}
     limit = f"the {side} of {short(bound)}"
-    if states:
-        state, words, where = min(states, key=lambda item: order[item[0]])
-        if state == "broken" or not doubts:
-            return Judgement(rule, name, state, f"{where}{title(metric)} {words} {limit}", brief, about, metric)
     judges = [
         audit for audit, facts in every_audit().items() if any(item.name == metric for item in facts.metrics)
     ]
+    known_alone = metric in (*EPSILONS, *UTILITY, *COMMUNICATION) or not any(left_out(cell, a) for a in judges)
+    tried: Basis = "measured" if known_alone else "untested"
+    if states:
+        state, words, where = min(states, key=lambda item: order[item[0]])
+        if state == "broken" or not doubts:
+            words = f"{where}{title(metric)} {words} {limit}"
+            basis = tried if state == "pass" else "measured"
+            return Judgement(rule, name, state, words, brief, about, metric, basis=basis)
     if not doubts and judges and not any(applies(cell, audit) for audit in judges):
-        return Judgement(rule, name, "pass", f"{' and '.join(judges)} do not apply to what is sent")
+        words = f"{' and '.join(judges)} do not apply to what is sent"
+        return Judgement(rule, name, "pass", words, about=about, metric=metric, basis="nothing")
     if not doubts and any(metric in each.metrics and settled(cell, each) for each in cell.findings):
-        return Judgement(
-            rule, name, "pass", f"the claim bounds what {title(metric)} is a measure of", "", about, metric
-        )
+        words = f"the claim bounds what {title(metric)} is a measure of"
+        basis = "claim" if tried == "measured" else tried
+        return Judgement(rule, name, "pass", words, about=about, metric=metric, basis=basis)
     reason = doubts[0] if doubts else "no audit in this cell measures it"
     where = "above" if side == "maximum" else "below"
     may = f"{title(metric)} may be {where} {short(bound)}"
     may += f" ({cell.asked.kind.words})" if metric in EPSILONS else ""
-    return Judgement(rule, name, "undecided", f"{may}, for {reason}", brief or may, about, metric)
+    basis = "measured" if doubts else "untested"
+    return Judgement(rule, name, "undecided", f"{may}, for {reason}", brief or may, about, metric, basis=basis)
 
 
 def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:

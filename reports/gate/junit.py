@@ -19,6 +19,7 @@ from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.gate.baseline import Difference
+from fedassay.reports.gate.judgement import Judgement, Mark
 from fedassay.reports.gate.judging import Outcome
 from fedassay.reports.words.claims import claims
 from fedassay.reports.words.groups import asked_words, cell_name, several_deltas, several_seeds
@@ -37,6 +38,15 @@ _STATES: dict[Verdict, State] = {
     "not_run": "skipped",
     "no_leak_found": "passed",
     "sound": "passed",
+}
+
+_OF_MARK: dict[Mark, State] = {
+    "broken": "failure",
+    "not tested": "error",
+    "open": "error",
+    "bounded by the claim": "passed",
+    "kept": "passed",
+    "does not apply": "skipped",
 }
 
 
@@ -75,8 +85,8 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
             *(_case(finding) for finding in cell.findings if not judges_the_claim(finding.audit)),
         ]
         if outcome is not None:
-            # The policy decides; what it lets pass must not fail the job that asks it.
-            cases = [replace(case, state="passed") if case.state != "skipped" else case for case in cases]
+            # The policy decides; what it lets pass must not fail the job that asks it, and is no pass either.
+            cases = [case if case.state == "passed" else replace(case, state="skipped") for case in cases]
         about = {
             "method": cell.method,
             "epsilon": asked_words(cell.asked),
@@ -92,9 +102,8 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
         ]
         _suite(root, "run", failed, common)
     if outcome is not None:
-        states: dict[str, State] = {"pass": "passed", "broken": "failure", "undecided": "error"}
         judged = [
-            TestCase(f"{item.rule}: {item.cell or 'run'}", states[item.state], item.state, item.why)
+            TestCase(f"{item.rule}: {item.cell or 'run'}", _judged(item), item.mark, f"{item.mark}: {item.why}")
             for item in outcome.judgements
         ]
         _suite(root, f"policy {outcome.policy}", judged, common)
@@ -103,6 +112,12 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
             _suite(root, "baseline", held or [TestCase("differences", "passed", "", "none")], common)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _judged(item: Judgement) -> State:
+    """How a rule came out; one that the policy lets pass fails no job."""
+    state = _OF_MARK[item.mark]
+    return "skipped" if item.state == "pass" and state == "error" else state
 
 
 def _suite(

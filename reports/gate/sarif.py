@@ -21,6 +21,7 @@ from fedassay.contracts.facts import SarifRule
 from fedassay.contracts.registry import audit_facts, claim_audit, judges_the_claim
 from fedassay.records.record import FILE, CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.answer.answer import answer
+from fedassay.reports.gate.judgement import Mark
 from fedassay.reports.gate.judging import Outcome
 from fedassay.reports.gate.places import Place, cell_places, errors_place
 from fedassay.reports.gate.policy import Policy
@@ -85,6 +86,16 @@ _KINDS: Mapping[Verdict, tuple[str, str]] = {
     "sound": ("pass", "none"),
 }
 
+_OF_MARK: Mapping[Mark, tuple[str, str]] = {
+    "broken": ("fail", "error"),
+    "not tested": ("open", "none"),
+    "open": ("open", "none"),
+    "bounded by the claim": ("informational", "none"),
+    "kept": ("pass", "none"),
+    "does not apply": ("notApplicable", "none"),
+}
+"""Only what was measured passes."""
+
 
 def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | None = None) -> str:
     """A run as a SARIF log.
@@ -115,12 +126,17 @@ def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | No
             if result["ruleId"] != "answer":
                 result["level"] = "note" if result["kind"] == "fail" else result["level"]
     for judgement in outcome.judgements if outcome is not None else ():
-        kind, level = {"broken": ("fail", "error"), "undecided": ("open", "none"), "pass": ("pass", "none")}[
-            judgement.state
-        ]
+        kind, level = _OF_MARK[judgement.mark]
         identity = f"{judgement.rule}/{judgement.cell}"
         results.append(
-            _result("policy", kind, level, judgement.sentence, cells.get(judgement.cell, whole), identity)
+            _result(
+                "policy",
+                kind,
+                level,
+                f"{judgement.mark.capitalize()}: {judgement.sentence}",
+                cells.get(judgement.cell, whole),
+                identity,
+            )
         )
     for number, each in enumerate((outcome.changed or ()) if outcome is not None else ()):
         kind, level = ("fail", "error") if each.worse else ("informational", "none")

@@ -156,6 +156,11 @@ def kind_sought(finding: Finding) -> HarmKind:
     return next((BY_THREAT[threat] for threat in threats), "attributes")
 
 
+def names(finding: Finding) -> bool:
+    """Whether a finding looked for who took part by name: from a list of candidates, or one at a time."""
+    return _of_stated_list(finding) or of_full_list(finding) or any(name in finding.metrics for name in _TOLD)
+
+
 def unit_sought(finding: Finding) -> Unit | None:
     """Whose taking part a finding looked for; None where it looked for labels, attributes or counts."""
     if kind_sought(finding) in ("attributes", "counts"):

@@ -91,6 +91,8 @@ _SELECTED = {
 _INFORMED = "informed"
 """Source of findings that the adversary has who knows every record but one."""
 
+NO_ATTACK = "no attack was run"
+
 UNCLEAR = "we cannot say yet whether"
 """How a clause on what could not be told begins."""
 
@@ -332,7 +334,7 @@ def silent_clause(findings: Sequence[Finding], asked: Epsilon | None = None, whe
     """
     weakest = min((finding for finding in findings), key=strength, default=None)
     if weakest is None:
-        return "no attack was run"
+        return NO_ATTACK
     missed = missed_clause(weakest, asked)
     words = f"no leak was found in {where}" if where else "no leak was found"
     return f"{words}; {missed}" if missed else words
@@ -357,7 +359,18 @@ def strength(finding: Finding) -> tuple[int, float, int]:
 
 
 def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
-    """What a finding without a leak may have missed, empty where it would have found the least there is."""
+    """What a finding without a leak may have missed, empty where it would have found the least there is.
+
+    It names the attack that it speaks of: of one that was not run it says nothing.
+    """
+    words = _missed(finding, asked)
+    by_claim = finding.limit is not None and finding.limit.planted == BY_CLAIM
+    if not words or finding.attack is None or by_claim:
+        return words
+    return f"{words}, by {finding.attack.replace('_', ' ')}"
+
+
+def _missed(finding: Finding, asked: Epsilon | None) -> str:
     sought, limit = _sought(finding), finding.limit
     if limit is None:
         return f"what the search for {sought} would have missed is not known"
@@ -376,8 +389,8 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     if _is_least(limit):
         return ""
     if limit.metric in FALSE_ALARMS:
-        few = f"fewer than {short(100 * limit.value)} % of the {_THINGS[limit.of or 'record']}"
-        return f"{sought} for {few} may have been missed, at {_at(limit)}"
+        rate = f"a true-positive rate under {short(100 * limit.value)} %, at {_at(limit)},"
+        return f"{sought} of {_THINGS[limit.of or 'record']} with {rate} may have been missed"
     if limit.metric in _MOST_EXPOSED:
         often = f"recognised in fewer than {short(100 * limit.value)} % of the runs"
         return f"{sought} may have been missed where a {limit.of or 'record'} is {often}"
@@ -392,7 +405,7 @@ def _most(limit: Limit, asked: Epsilon | None) -> str:
         return f"by the claim no attack can show more than ε = {short(limit.value)} ({of})"
     share = f"{short(100 * limit.value)} %"
     if limit.metric in FALSE_ALARMS:
-        return f"by the claim no attack can recognise more than {share} of the {whose} at {_at(limit)}"
+        return f"by the claim no attack on {whose} has a true-positive rate above {share}, at {_at(limit)}"
     guess = f"a {limit.of or 'record'} that is guessed right in 1 % of cases without the messages"
     return f"by the claim {guess} is rebuilt in at most {share} with them"
 

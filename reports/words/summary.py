@@ -12,7 +12,14 @@ from fedassay.reports.words.allowed import known, settled
 from fedassay.reports.words.claims import claim_clause, fault_clause, fault_of, refuted
 from fedassay.reports.words.groups import Group, groups
 from fedassay.reports.words.harms import Leak, kind_sought, leaks, obstacle_of
-from fedassay.reports.words.sentences import harm_clause, listed, open_clause, silent_clause, source_words
+from fedassay.reports.words.sentences import (
+    NO_ATTACK,
+    harm_clause,
+    listed,
+    open_clause,
+    silent_clause,
+    source_words,
+)
 from fedassay.reports.words.untested import not_fully_tested
 from fedassay.reports.words.verdicts import LOOKS, worst
 from fedassay.support.adjacency import class_counts_public
@@ -131,7 +138,9 @@ def lead(record: RunRecord) -> str:
 def _bounded(group: Group) -> bool:
     """Whether a claim that holds bounds whatever attacks on a group could not judge."""
     unclear = [(cell, f) for cell in group.cells for f in attacks_on(cell) if f.verdict == "inconclusive"]
-    return bool(unclear) and all(settled(cell, finding) for cell, finding in unclear)
+    held = all(cell.privacy.verdict == "sound" for cell in group.cells)
+    left = bool(unclear) or bool(not_fully_tested(group.cells))
+    return left and held and all(settled(cell, finding) for cell, finding in unclear)
 
 
 def attacks_on(cell: CellRecord) -> tuple[Finding, ...]:
@@ -182,7 +191,9 @@ def line_of(group: Group) -> Line:
     if 0 < per_seed.count(verdict) < len(per_seed):
         seeds = f"{per_seed.count(verdict)} of {len(per_seed)} seeds"
     # Silence is no answer where another attack that applies said nothing, or where what it missed is not known.
-    if verdict == "no_leak_found" and (missing or _unbounded(group)):
+    # A claim that holds says nothing of an attack that was not tried: fewer attacks make no better badge.
+    quiet = verdict in ("no_leak_found", "sound", "not_refuted")
+    if quiet and (missing or (verdict == "no_leak_found" and _unbounded(group))):
         verdict = "inconclusive"
     return Line(group, verdict, tuple(_clauses(group)), missing, seeds)
 
@@ -251,4 +262,4 @@ def silence(group: Group, where: str = "", unasked: str = "") -> Iterator[str]:
     elif quiet:
         yield silent_clause(quiet, group.asked, where)
     elif all(cell.observed is None for cell in group.cells):
-        yield "no attack was run"
+        yield NO_ATTACK

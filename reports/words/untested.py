@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fedassay.contracts.registry import judges_the_claim
+from fedassay.records.facts import HARMS, HarmKind
 from fedassay.records.record import CellRecord, Coverage, Finding
 from fedassay.reports.words.allowed import failed, settled
+from fedassay.reports.words.harms import kind_sought, names
+from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.sentences import capital, listed
 
 _WORDS = ("inconclusive", "not judged", "not run")
@@ -72,3 +76,20 @@ def failed_attacks(cells: Iterable[CellRecord]) -> str:
         f"{capital(listed(names))} failed even on messages that leak on purpose: other attacks looked for the "
         "same, and the claim bounds it."
     )
+
+
+def not_sought(cells: Iterable[CellRecord]) -> tuple[HarmKind, ...]:
+    """The harms that nobody looked for in one of the cells, the worst first; the claim was no search."""
+    held = list(cells)
+    return tuple(kind for kind in HARMS if any(not _sought(cell, kind) for cell in held))
+
+
+def _sought(cell: CellRecord, kind: HarmKind) -> bool:
+    own = (f for f in cell.findings if not judges_the_claim(f.audit) and f.verdict != "not_run")
+    return any(kind_sought(finding) == kind or (kind == "named" and names(finding)) for finding in own)
+
+
+def not_tested(kinds: Iterable[HarmKind]) -> str:
+    """Harms that nobody looked for, as a sentence; empty where there are none."""
+    words = [NAMED[kind].sought for kind in kinds]
+    return f"Not tested: {listed(words, limit=len(words))}." if words else ""

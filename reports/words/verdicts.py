@@ -63,7 +63,7 @@ LOOKS: dict[Verdict, Look] = {
         "question",
         "?",
         4,
-        "a control failed or the attack was too weak: nothing can be said",
+        "a control failed, an attack was too weak, or one that applies was not tried: nothing can be said",
     ),
     "not_refuted": Look(
         "Not refuted",

@@ -172,7 +172,7 @@ def test_few_records_under_a_sound_claim_can_pass_and_the_answer_says_by_what(bu
     said = answer(record, STRICT)
     assert said.answer == "yes"
     assert (
-        "By the claim no attack can recognise more than 21.7 % of the records at 10 % false alarms"
+        "By the claim no attack on records has a true-positive rate above 21.7 %, at 10 % false alarms"
         in said.text.replace("by the claim", "By the claim")
     )
     alone = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, *cell.findings, verdict="not_run"),))

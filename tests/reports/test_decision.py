@@ -31,7 +31,7 @@ from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.decision.decision import Decision, decide
 from fedassay.reports.decision.words import ALWAYS, grounds, in_words
 from fedassay.reports.document.markdown import markdown, rule_table
-from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.gate.judgement import Judgement, Mark, worst_mark
 from fedassay.reports.gate.policy import Policy, load_policy
 from fedassay.reports.words.claims import claim_clause
 
@@ -218,7 +218,8 @@ def test_the_largest_leak_of_the_same_method_without_privacy_is_said() -> None:
     said = answered(free, cell("fedcgs", 1.0), cell("fedlog", 1.0))
     assert said.answer == "yes"
     assert said.sentences[1:] == (
-        "No attack was run.",
+        "Not tested: rebuilt images, exact features or records, persons named, signs of membership, labels and "
+        "attributes and record counts.",
         "For comparison, in fedcgs without noise, the features of 372 of 400 records were recovered exactly "
         "from s0.93.",
     )
@@ -418,12 +419,11 @@ def test_every_judgement_of_a_release_stands_in_a_line_with_the_worst_state_of_i
             rules = [rule for rule in (*decision.rules, *ALWAYS) if rule.has(judgement)]
             assert len(rules) == 1, judgement.rule
             line = next(each for each in listed.lines if each.rule == rules[0].words)
-            order = ("pass", "undecided", "broken")
-            assert order.index(line.states[at]) >= order.index(judgement.state)  # type: ignore[arg-type]
-        worst = max(
-            (line.states[at] or "pass" for line in listed.lines), key=("pass", "undecided", "broken").index
-        )
-        assert worst == option.state
+            order = get_args(Mark)
+            assert order.index(line.found[at]) <= order.index(judgement.mark)
+        worst = worst_mark(mark for line in listed.lines if (mark := line.found[at]) is not None)
+        of_state = {"pass": ("kept", "not tested"), "broken": ("broken",), "undecided": ("open", "not tested")}
+        assert worst in of_state[option.state or ""]
 
 
 @pytest.mark.parametrize("policy", ["strict", "demonstration", "messages"])
@@ -439,7 +439,7 @@ def test_every_rule_of_a_shipped_policy_is_judged_and_said_once(policy: str) -> 
 
 def test_what_is_broken_or_open_says_why_where_there_is_one_method() -> None:
     lines = checklist(decided(cell("worse", 8.0, accuracy=0.4), policy=RULES)).lines
-    assert all(line.why for line in lines if line.states[0] in ("broken", "undecided"))
+    assert all(line.why for line in lines if line.found[0] in ("broken", "open", "not tested"))
     broken = next(line for line in lines if line.rule.startswith("accuracy at least"))
     assert broken.marks == ("✖ broken",)
     assert "0.4" in broken.why

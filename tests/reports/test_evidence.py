@@ -305,9 +305,15 @@ def test_who_sees_what_is_said_in_words(build_cell: Any, threat: dict[str, Any] 
 def test_the_second_page_says_nothing_that_the_first_says(record: RunRecord) -> None:
     for release in every(record):
         found = pages(release)
-        order = [
-            ("found", "not decided", "not tested", "nothing found").index(row.shown) for row in found.worst_first
-        ]
+        every_mark = (
+            "found",
+            "sent openly",
+            "not decided",
+            "not tested",
+            "bounded by the claim",
+            "nothing found",
+        )
+        order = [every_mark.index(row.shown) for row in found.worst_first]
         assert order == sorted(order)
         assert len(found.worst_first) == len(found.tested) == 7
         for source in found.sources:

@@ -228,7 +228,7 @@ def test_the_weakest_audit_is_behind_a_tick_and_not_the_limit_of_another() -> No
     assert missed_clause(silent("counts", metric="messages", value=1.0)) == ""
     told = silent("members", metric="tpr_at_10pct", value=0.3539, n=471, of="record")
     assert missed_clause(told).endswith(
-        "for fewer than 35.4 % of the records may have been missed, at 10 % false alarms"
+        "of records with a true-positive rate under 35.4 %, at 10 % false alarms, may have been missed"
     )
     counted = silent("counts", metric="messages", value=1.0)
     assert silent_clause([counted, told]) == f"no leak was found; {missed_clause(told)}"
