@@ -18,6 +18,9 @@ from fedassay.reports.document.mission.lines import Line
 from fedassay.support.epsilon import Epsilon, Kind
 from fedassay.support.errors import FedassayError
 
+_MOST_SLOW = 12
+"""Rows whose privacy loss has no closed form, each of which takes a second or two to be added up again."""
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -54,10 +57,13 @@ def axes(found: Sequence[Line]) -> tuple[Axis, ...]:
     has their method, and of the first one where their method has none.
     """
     finite = [line for line in found if line.group.asked.finite]
+    slow = sum(not _is_gaussian(line) for line in finite) > _MOST_SLOW
     left, made = list(finite), []
     while left:
         kinds = dict.fromkeys(line.group.asked.kind for line in left)
-        options = [(kind, [at for line in left if (at := _placed(line, kind)) is not None]) for kind in kinds]
+        options = [
+            (kind, [at for line in left if (at := _placed(line, kind, slow)) is not None]) for kind in kinds
+        ]
         kind, placed = max(options, key=lambda option: len(option[1]))
         made.append((kind, placed))
         taken = {id(each.line) for each in placed}
@@ -75,11 +81,18 @@ def axes(found: Sequence[Line]) -> tuple[Axis, ...]:
     return tuple(out)
 
 
-def _placed(line: Line, kind: Kind) -> Placed | None:
-    """A row on an axis of a kind; None where nothing follows for that kind."""
+def _is_gaussian(line: Line) -> bool:
+    """Whether a release is accounted in closed form."""
+    return all(cell.privacy.mu is not None for cell in line.group.cells)
+
+
+def _placed(line: Line, kind: Kind, slow: bool) -> Placed | None:
+    """A row on an axis of a kind; None where nothing follows for that kind, or it would take long to say."""
     asked = line.group.asked
     if asked.kind == kind:
         return Placed(line, asked, converted=False)
+    if slow and not _is_gaussian(line):
+        return None
     held = [cell.released for cell in line.group.cells]
     if asked.unit != kind.unit or asked.delta != kind.delta or any(each is None for each in held):
         return None

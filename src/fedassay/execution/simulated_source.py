@@ -36,6 +36,7 @@ from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.execution.trapped import with_trap
 from fedassay.plan.next_run import NextRun
+from fedassay.plan.published import measures_lpips
 from fedassay.plan.schema import Cell, Component, Plan, Scenario
 from fedassay.plan.sizes import backbone_size
 from fedassay.plan.wiring import attacks_for, bounds_in
@@ -94,7 +95,13 @@ def job_of_plan(
         audits=tuple(_entry(audit) for audit in scenario.audits),
         num_tests=bounds_in(scenario),
         seeds=seeds,
-        similarity=partial(similarity_of, plan.similarity.lpips, scenario.base, place.device),
+        # A network is loaded, or even fetched, where images are held against each other, and nowhere else.
+        similarity=partial(
+            similarity_of,
+            plan.similarity.lpips if measures_lpips(scenario) else None,
+            scenario.base,
+            place.device,
+        ),
         place=place,
         warnings=scenario.warnings,
         another=NextRun(scenario, cell, _sizes(plan, prepared)),
