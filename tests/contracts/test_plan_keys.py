@@ -87,7 +87,7 @@ def test_what_nobody_describes_has_no_words() -> None:
         ("data.split", "section", "{private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}"),
         ("data.split.private", "number in (0, 1]", None),
         ("clients.count", "whole number in [1, 100000]", "5"),
-        ("similarity.lpips", "section, or null", "null"),
+        ("similarity.lpips", "section, or auto, or null", "auto"),
         ("similarity.lpips.net", "one of alex | squeeze", "alex"),
         ("privacy.epsilon", "number > 0, or .inf, or a list of these", ".inf"),
         ("threat.rounds", "one of all | last, or whole number", "all"),

@@ -25,6 +25,7 @@ def _scenario(**similarity: object) -> Scenario:
             "data": {"name": "digits"},
             "backbone": {"name": "pixels"},
             "methods": [{"fedcgs": {}}],
+            "attacks": [{"feature_diffusion": {}}],
             "audits": [{"reconstruction": {}}],
             **({"similarity": similarity} if similarity else {}),
         }

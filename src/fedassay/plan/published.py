@@ -68,7 +68,10 @@ def missing_files(plan: Plan, base: Path) -> list[Missing]:
 
 
 def measures_lpips(scenario: Scenario) -> bool:
-    """Whether an audit of a plan holds images against each other by LPIPS."""
+    """Whether a run loads a network: an audit compares images by LPIPS, or a file of the user's is to be checked."""
+    spec = chosen(scenario.plan.similarity.lpips)
+    if spec is not None and spec.trunk is not None:
+        return True
     return any(metric.name == LPIPS.name for audit in scenario.audits for metric in audit.build.facts.metrics)
 
 
