@@ -68,7 +68,7 @@ def missing_files(plan: Plan, base: Path) -> list[Missing]:
 
 
 def measures_lpips(scenario: Scenario) -> bool:
-    """Whether a run loads a network: an audit compares images by LPIPS, or a file of the user's is to be checked."""
+    """Whether a run loads a network: an audit compares images by LPIPS, or the plan names a file to be checked."""
     spec = chosen(scenario.plan.similarity.lpips)
     if spec is not None and spec.trunk is not None:
         return True
