@@ -18,6 +18,7 @@ from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.decision.standard import check_command
 from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.audits import image_audit
+from fedassay.reports.document.contact import sheet_of
 from fedassay.reports.document.content import contents, section_five
 from fedassay.reports.document.digest import digest
 from fedassay.reports.document.figures.epsilons import epsilons
@@ -69,6 +70,7 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
     pictures = {
         name: galleries(run, record, name) for name in (image_audit(), *(n for n, _ in section_five(record)))
     }
+    contact = sheet_of(run, record)
     sections = [
         {
             "name": name,
@@ -101,7 +103,10 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         content=content,
         table=lambda name: _printed(content.table(name)),
         reconstruction=pictures[image_audit()],
-        notice=notice([record], chain.from_iterable(pictures.values())),
+        notice=notice(
+            [record], chain.from_iterable(pictures.values()), 0 if contact is None else contact.pictures
+        ),
+        contact=contact,
         audits=sections,
         ledgers=_ledgers(record),
         unlisted=max(0, len({cell.label for cell in record.cells if cell.ledger}) - _LEDGERS),
@@ -147,7 +152,12 @@ def _environment() -> Environment:
     )
     tones = {word: tone for word, (_, tone, _) in MARKS.items()}
     environment.globals.update(
-        looks=LOOKS, tones=tones, short=short, number=significant, zip=zip, asked_words=asked_words
+        looks=LOOKS,
+        tones=tones,
+        short=short,
+        number=significant,
+        zip=zip,
+        asked_words=asked_words,
     )
     environment.filters["markup"] = Markup
     return environment

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from fedassay.records.pictures import SHEET
 from fedassay.records.record import RunRecord
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.numbers import short
@@ -237,7 +238,14 @@ def data_facts(record: RunRecord) -> dict[str, Any]:
     if not isinstance(record.data, dict):
         return {}
     seeds = {"null" if cell.seed is None else str(cell.seed) for cell in record.cells}
-    return {f"seed {key}" if key in seeds else str(key): value for key, value in record.data.items()}
+    return {
+        f"seed {key}" if key in seeds else str(key): _without_sheet(value) for key, value in record.data.items()
+    }
+
+
+def _without_sheet(facts: Any) -> Any:
+    """Facts about data without the contact sheet, which has a section of its own."""
+    return {key: value for key, value in facts.items() if key != SHEET} if isinstance(facts, dict) else facts
 
 
 def _moment(stamp: str) -> str:

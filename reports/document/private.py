@@ -13,14 +13,15 @@ REDACTED = (
 )
 
 
-def notice(records: Iterable[RunRecord], shown: Iterable[Gallery]) -> str:
+def notice(records: Iterable[RunRecord], shown: Iterable[Gallery], more: int = 0) -> str:
     """The line at the top of a page; empty where it neither shows pictures nor lacks any.
 
     Args:
         records: Of the runs on the page.
         shown: The picture grids on it.
+        more: Pictures of other kinds on it.
     """
-    tiles = sum(len(strip.tiles) for gallery in shown for strip in gallery.strips)
+    tiles = more + sum(len(strip.tiles) for gallery in shown for strip in gallery.strips)
     if tiles:
         return (
             f"This page contains private images: {tiles} pictures. Pass it on as you would these, or make it "

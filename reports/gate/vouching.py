@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.records.digests import altered
+from fedassay.records.pictures import sheet_file
 from fedassay.records.record import FILE, RunRecord
 from fedassay.records.signature import fingerprint, signed_by
 from fedassay.records.statement import (
@@ -140,15 +141,16 @@ def _unlisted(record: RunRecord, expected: dict[str, str]) -> Iterator[str]:
     """What a statement of this record lists, and this one does not."""
     if FILE not in expected:
         yield f"{STATEMENT} does not list {FILE}"
+    shown = [] if (sheet := sheet_file(record.data)) is None else [sheet]
     for cell in record.cells:
         if cell.released is not None and cell.released.transcript:
             name = f"transcripts/{cell.key}/transcript.json"
             if name not in expected:
                 yield f"{STATEMENT} does not list {name}"
-        for finding in cell.findings:
-            for picture in finding.pictures:
-                if picture.file not in expected:
-                    yield f"{picture.file} is shown, but the statement does not list it"
+        shown += [picture.file for finding in cell.findings for picture in finding.pictures]
+    for name in shown:
+        if name not in expected:
+            yield f"{name} is shown, but the statement does not list it"
 
 
 def same_code(record: RunRecord) -> bool:

@@ -519,6 +519,39 @@ def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bo
     return 0
 
 
+@cli.command(short_help="Show what is read of a folder of images or of a plan's data.")
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=Output(), help="The page, - for standard output; default look-NAME.html.")
+@click.option("--set", "assignments", multiple=True, metavar="data.KEY=VALUE", help="Say how DATA is read.")
+@click.option("--open", "show", is_flag=True, help="Open it in a browser.")
+@_shared
+@_offline
+@_quiet
+@_json
+def look(data: Path, output: Path | None, label_column: str | None, show: bool, quiet: bool, as_json: bool) -> int:
+    """Write one page of thumbnails over DATA, a plan, a folder or an .npz file: what is read and what is left out.
+
+    By class, site and part: counts, persons, sizes, brightness, and what looks odd. The page holds private images.
+    """
+    from fedassay.data.sheet import contact
+    from fedassay.execution.listed import listed_at
+    from fedassay.reports.document.look import page
+    from fedassay.reports.document.output import write_page
+
+    _no_json_beside(as_json, output)
+    listed = listed_at(data, assignments)
+    found = contact(listed)
+    written = output or Path(f"look-{data.resolve().stem}.html")
+    write_page(page(found, listed.account), written)
+    if not (quiet or as_json):
+        for warning in found.sheet.warnings:
+            say(f"warning: {warning}", err=True)
+    _written(written, quiet, as_json)
+    if show and not is_stream(written):
+        click.launch(written.resolve().as_uri())
+    return 0
+
+
 @cli.command(short_help="Whether RUN is what was written.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(

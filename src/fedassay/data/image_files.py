@@ -190,6 +190,17 @@ def _shape(
     return height, width, channels
 
 
+def one_image(place: Place, root: Path, reading: Reading) -> NDArray[np.uint8]:
+    """One picture as it is, shape (H, W, C).
+
+    Raises:
+        DataError: As `headers_of`, or it is broken.
+    """
+    header = _header(place, root)
+    image = _decoded(place, header, root, reading).image.convert("L" if header.grey else "RGB")
+    return np.atleast_3d(np.asarray(image, np.uint8))
+
+
 def in_words(files: Sequence[Path] | Sequence[Place], root: Path, reading: Reading) -> list[str]:
     """How files are read that could be read otherwise, one sentence each without its full stop.
 

@@ -84,6 +84,17 @@ def paths_of_image_folder(request: DataRequest) -> list[str]:
     return [picture.path.relative_to(folder.root).as_posix() for picture in folder.pictures]
 
 
+def pictures_of_image_folder(request: DataRequest) -> tuple[LoadedData, Path, list[Picture]]:
+    """The outline of both sets, the folder, and where the pictures of both are, the training set's first.
+
+    Raises:
+        PlanError: As `image_folder`.
+        DataError: As `outline_of_image_folder`; sizes may differ.
+    """
+    folder, reading = _folder(request), _reading(request)
+    return _outline(folder, reading), folder.root, folder.pictures
+
+
 @register("dataset", "image_folder", size=outline_of_image_folder)
 def image_folder(request: DataRequest) -> LoadedData:
     """Images of your own in folders, with a table of labels or with one folder for each class.

@@ -10,22 +10,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.backbones.precomputed import is_precomputed, precomputed
 from fedassay.data.candidates import KEY, candidates_of
-from fedassay.data.domains import leave_out
-from fedassay.data.evaluation import held_out
 from fedassay.data.images import ImageSet
 from fedassay.data.loading import load
-from fedassay.data.official_roles import official_roles
-from fedassay.data.partition import partition
 from fedassay.data.records import Records, joined, records_digest
-from fedassay.data.roles import Role, Roles, split_roles
+from fedassay.data.roles import Role, Roles
 from fedassay.exchange.message import COLLUDER
-from fedassay.plan.own_images import data_seeds, named_groups, request_of, shares_of
+from fedassay.execution.deal import Dealt, deal
+from fedassay.plan.own_images import data_seeds, named_groups, request_of
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import PlanError
 from fedassay.support.numerics import at_threads
@@ -54,6 +50,7 @@ class Prepared:
         backbone: The frozen feature extractor.
         facts: Counts and sources, for the record.
         gallery: Candidates that the adversary has (`knowledge.gallery`), or None.
+        dealt: The data set that they are of, by who holds what.
         colluders: The last clients, which collude with the server (`threat.colluding`), named from `colluder/0`.
     """
 
@@ -67,6 +64,7 @@ class Prepared:
     classes: int
     backbone: Backbone
     facts: dict[str, Any]
+    dealt: Dealt
     gallery: Records | None = None
     colluders: tuple[Records, ...] = ()
 
@@ -103,28 +101,8 @@ def prepare(
         DataError: A file cannot be used.
     """
     seeds = data_seeds(seed)
-    data = load(request_of(plan.data, base, seeds))
-    if plan.data.test_domain is not None:
-        data = leave_out(data, plan.data.test_domain)
-    divide = official_roles if plan.data.roles == "official" else split_roles
-    roles = divide(data, shares_of(plan.data, test_set=data.test is not None), seeds.numpy("roles"))
-    for role in ("private", "test"):
-        if len(getattr(roles, role)) == 0:
-            raise PlanError(f"data.split.{role}: no records; the plan needs some in this role")
-    parts = partition(
-        roles.private,
-        plan.clients.partition,
-        plan.clients.count,
-        alpha=plan.clients.alpha,
-        min_records=plan.clients.min_records,
-        dominant=plan.clients.dominant,
-        uniform_share=plan.clients.uniform_share,
-        shared_persons=plan.clients.shared_persons,
-        rng=seeds.numpy("partition"),
-    )
-    measured: list[NDArray[np.int64]] = list(parts)
-    if plan.clients.evaluate == "held_out":
-        parts, measured = held_out(roles.private, parts, plan.clients.held_out, seeds.numpy("held out"))
+    dealt = deal(plan, base, seeds)
+    data, roles, parts, measured = dealt.data, dealt.roles, dealt.parts, dealt.measured
     public = roles.public if len(roles.public) else None
     with at_threads(threads):
         backbone = (
@@ -178,6 +156,7 @@ def prepare(
         classes=roles.private.classes,
         backbone=backbone,
         facts=facts if gallery is None else {**facts, "candidates": len(gallery)},
+        dealt=dealt,
         gallery=gallery,
         colluders=colluders,
     )

@@ -15,12 +15,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
+from fedassay.data.sheet import contact
 from fedassay.execution import engines, runfolder
 from fedassay.execution.apart import Apart, can_be_apart
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of, key_of_digests, refuse_unlike
 from fedassay.execution.cell import Work
 from fedassay.execution.cell_job import CellJob, Place
+from fedassay.execution.listed import listed_of
 from fedassay.execution.order import soonest_first
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.ray_cluster import run_ray
@@ -32,6 +34,7 @@ from fedassay.plan.published import measures_lpips
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
 from fedassay.privacy.units import require_persons
+from fedassay.records.pictures import SHEET, write_sheet
 from fedassay.records.record import RunRecord, Unfinished
 from fedassay.records.redacted import redact
 from fedassay.reports import table_names
@@ -115,6 +118,9 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
         with runfolder.claim(
             folder, scenario.resolved(), options.resume, options.force, table_names, options.redact
         ):
+            if not options.redact:
+                first = _prepared(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress, threads)
+                next(iter(facts.values())).update(_what_was_read(folder, first))
 
             def made(done: Mapping[str, FinishedCell], lacks: Unfinished | None = None) -> RunRecord:
                 held = [done[cell.key] for cell in scenario.cells if cell.key in done]
@@ -138,6 +144,14 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
             record = made(standing.done)
             write_run(folder, record)
     return record
+
+
+def _what_was_read(folder: Path, prepared: Prepared) -> dict[str, object]:
+    """The contact sheet of the first seed's records, for the record; nothing where there are no images."""
+    if not prepared.dealt.data.train.pictures:
+        return {}
+    made = contact(listed_of(prepared.dealt))
+    return {SHEET: write_sheet(folder, made.sheet.model_dump(mode="json"), made.tiles)}
 
 
 def _device_here(scenario: Scenario, options: RunOptions) -> str:

@@ -60,7 +60,7 @@ def fitted_plan(
         raise PlanError(f"--data: {data} does not exist; allowed: a folder of images, or an .npz file")
     base = file.resolve().parent
     keys = dict(given or {}) | ({} if label_column is None else {"label_column": label_column})
-    source, whole = _with_persons(*_readable(_file(data), base, keys), _file(data), base)
+    source, whole = likeliest(data, base, keys)
     sections: dict[str, Any] = {
         "name": _name(data),
         "seeds": [0],
@@ -78,6 +78,20 @@ def fitted_plan(
         whose = f"  unit: person           # all of a person together, up to {most} records; record: one at a time"
         rest = rest.replace(_DELTA, f"\n{whose}{_DELTA}", 1)
     return "\n".join([*_head(sections, whole, "size" not in source), *_sections(sections, found), "", rest])
+
+
+def likeliest(data: Path, base: Path, keys: Mapping[str, Any]) -> tuple[dict[str, Any], Outline]:
+    """The section `data` that reads what lies at `data`, without shares, and its outline.
+
+    Args:
+        data: As `fitted_plan`.
+        base: Folder that its path is relative to, where it can be.
+        keys: Keys of the section that are given.
+
+    Raises:
+        DataError: As `fitted_plan`.
+    """
+    return _with_persons(*_readable(_file(data), base, dict(keys)), _file(data), base)
 
 
 def _plan(sections: dict[str, Any]) -> Plan:

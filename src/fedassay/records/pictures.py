@@ -5,14 +5,51 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedassay.records.manifest import note
 from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.atomic import write_bytes
 from fedassay.support.text import file_name
 from fedassay.support.types import Images
+
+SHEET, FACTS, GRID = "contact_sheet", "sheet", "grid"
+"""Names in a record's facts about data: of a contact sheet, of its numbers, and of the file of its thumbnails."""
+
+
+def write_sheet(folder: Path, facts: dict[str, Any], tiles: NDArray[np.uint8]) -> dict[str, Any]:
+    """Write the thumbnails of a contact sheet into a run folder.
+
+    Args:
+        folder: The run folder.
+        facts: What the sheet says.
+        tiles: Its thumbnails, shape (rows, columns, side, side, 3).
+
+    Returns:
+        The sheet for the record, under `SHEET`.
+    """
+    rows = {str(number): row for number, row in enumerate(tiles)}
+    columns = [PictureColumn() for _ in range(tiles.shape[1])]
+    grid = write_grid(folder, (SHEET, "thumbnails"), "What was read", rows, columns)
+    return {FACTS: facts, GRID: grid.model_dump(mode="json")}
+
+
+def sheet_facts(data: Any) -> tuple[dict[str, Any], Any] | None:
+    """The contact sheet that facts about data hold, and the account beside it; None without any."""
+    for facts in data.values() if isinstance(data, dict) else ():
+        if isinstance(facts, dict) and isinstance(facts.get(SHEET), dict):
+            return facts[SHEET], facts.get("account")
+    return None
+
+
+def sheet_file(data: Any) -> str | None:
+    """The file of a contact sheet's thumbnails; None without any."""
+    found = sheet_facts(data)
+    grid = None if found is None else found[0].get(GRID)
+    return str(grid.get("file")) if isinstance(grid, dict) else None
 
 
 def write_grid(

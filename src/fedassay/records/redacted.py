@@ -19,6 +19,8 @@ from fedassay.records.private_names import (
 )
 from fedassay.records.record import CellRecord, RunRecord, Unfinished
 
+_SHEET = "contact_sheet"
+"""The contact sheet: thumbnails of private records, names of their classes, sites and files."""
 _HASH = "fingerprint"
 _DIGEST = "sha256"
 _ACCOUNT = "account"
@@ -144,7 +146,7 @@ def _without_names(data: Any, names: PrivateNames) -> Any:
     """Facts about data: classes of a folder of images may be people, and their names are labels."""
     if not isinstance(data, dict):
         return data
-    return {key: _without_name(key, value, names) for key, value in data.items()}
+    return {key: _without_name(key, value, names) for key, value in data.items() if key != _SHEET}
 
 
 def _without_name(key: str, value: Any, names: PrivateNames) -> Any:

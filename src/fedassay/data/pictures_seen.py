@@ -1,0 +1,80 @@
+"""What pictures look like in few numbers: a small grey copy, brightness, grey values, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedassay.support.types import Floats, Images, Ints
+
+SMALL = 16
+"""Side of the small grey copies that pictures are compared by."""
+FEW_VALUES = 4
+"""Masks have so few grey values, or fewer."""
+_SAMPLED = 64
+"""Side of the copy that grey values are counted in."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a file is, before its pixels are looked at.
+
+    Attributes:
+        size: Width and height in pixels.
+        colour: Whether there are three channels.
+        bits: Bits of a channel.
+        format: Of the file; empty where the picture comes from an array.
+    """
+
+    size: tuple[int, int]
+    colour: bool
+    bits: int = 8
+    format: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What was seen of some pictures.
+
+    Attributes:
+        rows: Which of all pictures they are, ascending, shape (m,).
+        small: Their small grey copies, shape (m, SMALL * SMALL), uint8.
+        brightness: Mean grey value of each, 0 to 255.
+        contrast: Standard deviation of the grey values of each.
+        values: Number of different grey values of each, in a copy of at most 64 by 64 pixels.
+    """
+
+    rows: Ints
+    small: NDArray[np.uint8]
+    brightness: Floats
+    contrast: Floats
+    values: Ints
+
+    @cached_property
+    def masks(self) -> NDArray[np.bool_]:
+        """Which of them have so few grey values that they may be masks."""
+        return self.values <= FEW_VALUES
+
+
+def seen(rows: Sequence[int], picture: Callable[[int], Images]) -> Seen:
+    """Look at pictures.
+
+    Args:
+        rows: Which.
+        picture: Gives one, shape (H, W, C), uint8.
+    """
+    small = np.empty((len(rows), SMALL * SMALL), np.uint8)
+    numbers = np.empty((len(rows), 3), np.float64)
+    for place, row in enumerate(rows):
+        pixels = picture(row)
+        grey = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("L")
+        small[place] = np.asarray(grey.resize((SMALL, SMALL), Image.Resampling.BOX)).ravel()
+        whole = np.asarray(grey)
+        step = max(1, max(whole.shape) // _SAMPLED)
+        numbers[place] = whole.mean(), whole.std(), np.count_nonzero(np.bincount(whole[::step, ::step].ravel()))
+    return Seen(np.asarray(rows, np.int64), small, numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(np.int64))
