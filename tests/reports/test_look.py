@@ -97,7 +97,7 @@ def test_what_cannot_be_looked_at_is_said(folder: Path) -> None:
     (folder / "well" / "1.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"set/well/1\.png: cannot be read"):
         _look("set")
-    np.savez("f.npz", features=np.ones((40, 4), np.float32), labels=np.arange(40) % 2)
+    np.savez("f.npz", features=_RNG.normal(size=(40, 4)).astype(np.float32), labels=np.arange(40) % 2)
     data = "{name: precomputed_features, features: f.npz, split: {private: 0.5, test: 0.5}}"
     Path("f.yaml").write_text(f"name: f\ndata: {data}\nclients: {{count: 2}}\nmethods: [fedcgs]\n")
     with pytest.raises(PlanError, match=r"look: the data set holds features and no images"):

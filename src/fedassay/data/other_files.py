@@ -63,10 +63,10 @@ def other_files(root: Path, known: Iterable[str]) -> tuple[LeftOut, ...]:
         for name in (*files, *(each for each in folders if os.path.islink(os.path.join(folder, each)))):
             if (path := start + name) not in taken:
                 found[_reason(Path(folder) / name, root)].append(path)
-    read_below = {parent for path in taken for parent in map(str, PurePosixPath(path).parents)}
-    links = found.pop(_FOLDER_LINK, [])
-    if unread := [path for path in links if path not in read_below]:
-        found[_FOLDER_LINK] = unread
+    if links := found.pop(_FOLDER_LINK, []):
+        read_below = {parent for path in taken for parent in map(str, PurePosixPath(path).parents)}
+        if unread := [path for path in links if path not in read_below]:
+            found[_FOLDER_LINK] = unread
     return tuple(
         LeftOut("image" if image else "file", len(paths), why + _in_folders(paths), tuple(sorted(paths)[:_HELD]))
         for (why, image), paths in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
