@@ -528,7 +528,9 @@ def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bo
 @_offline
 @_quiet
 @_json
-def look(data: Path, output: Path | None, label_column: str | None, show: bool, quiet: bool, as_json: bool) -> int:
+def look(
+    data: Path, output: Path | None, assignments: tuple[str, ...], show: bool, quiet: bool, as_json: bool
+) -> int:
     """Write one page of thumbnails over DATA, a plan, a folder or an .npz file: what is read and what is left out.
 
     By class, site and part: counts, persons, sizes, brightness, and what looks odd. The page holds private images.
