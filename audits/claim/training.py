@@ -113,6 +113,8 @@ def _of_field(item: MessageField, own: list[TrainingEntry]) -> list[str]:
         if math.isclose(asked[0], entry.declared.noise_multiplier)
         and asked[1:] == (entry.declared.sampling_rate, entry.declared.steps)
     ]
+    if release.sampling != "poisson":
+        return [f"a release declares {release.sampling} batches, and its training takes every record by a coin"]
     if not alike:
         return [
             f"a release declares noise multiplier {asked[0]:.4g} at sampling rate {asked[1]:.4g} over {asked[2]} "

@@ -13,10 +13,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from fedassay.audits.claim.tape.coverage import coverage
+from fedassay.audits.claim.tape.worst_case import WorstCase
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import declared
 from fedassay.data.records import Records
-from fedassay.exchange.release import Release
+from fedassay.exchange.release import PrivacyClaim, Release
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, on_grid, taped
@@ -409,6 +412,21 @@ def test_simulations_on_neighbours_may_share_their_noise(make_task: MakeTask) ->
     # Hidden coins are tossed alike on neighbours, and are of another kind than noise and public randomness.
     assert task.hidden_randomness == other.hidden_randomness
     assert len({repr(root._root) for root in (task.hidden_randomness, task.noise, task.seeds)}) == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", [case for case in CASES if case.honest], ids=str)
+def test_the_worst_case_of_every_private_method_is_known(
+    case: Case, make_task: MakeTask, make_context: Callable[..., AuditContext]
+) -> None:
+    """Sums over records, or the method's own worst neighbours: what a claim needs to be `sound`."""
+    context = make_context(_task(make_task, case), lookup("method", case.name)(**case.parameters))
+    claim = context.outcome.transcript.claim
+    assert isinstance(claim, PrivacyClaim)
+    asked = WorstCase(context, coverage(context.outcome.transcript, context.tape), claim).answer()
+    # A body that is trained on the records moves every feature: its claim falls by other questions.
+    known = case.parameters.get("body") != "private"
+    assert (asked.status == "passed") is known, asked.words
 
 
 def test_every_private_method_is_here() -> None:

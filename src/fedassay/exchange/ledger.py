@@ -192,7 +192,7 @@ def _of_release(release: Release, asked: _Query, where: str) -> Iterable[tuple[s
     # A record that comes or goes changes a person that stays: that is one person replaced.
     parted = coarser < 0 and adjacency == release.adjacency == "add_remove"
     if release.mechanism == "dp_sgd":
-        # The accountant knows Poisson sampling under every relation.
+        # The accountant knows Poisson sampling under every relation, and other batches under replacement.
         assert release.noise_multiplier is not None
         assert release.sampling_rate is not None
         assert release.steps is not None
@@ -203,6 +203,7 @@ def _of_release(release: Release, asked: _Query, where: str) -> Iterable[tuple[s
             release.sampling_rate,
             release.steps,
             "replace_one" if coarser < 0 and adjacency == "add_remove" else adjacency,
+            sampling=release.sampling,
         )
         own = of_group(event, members)
         return [(_ALL, _Entry(own, own))]

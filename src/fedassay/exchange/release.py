@@ -13,6 +13,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from fedassay.privacy.events import Sampling
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.epsilon import Epsilon
@@ -62,7 +63,9 @@ class Release(Frozen):
         stated_sensitivity: The sensitivity that the source paper states, where it differs.
         pure_epsilon: `pure`: total epsilon of the field over all its coordinates, one per cell.
         noise_multiplier: `dp_sgd`: noise standard deviation over the clipping norm.
-        sampling_rate: `dp_sgd`: Poisson sampling probability of a unit in a step.
+        sampling_rate: `dp_sgd`: probability of a unit to be in a step's batch.
+        sampling: `dp_sgd`: `poisson`, every unit by a coin of its own; `fixed_size`, batches of so many units that
+            are drawn without replacement; `shuffled`, batches of a shuffled epoch, which nothing amplifies.
         steps: `dp_sgd`: number of noisy steps.
         answers: `derived`: whether it is a function of what clients sent in its round; not what goes out before.
         note: Anything a reader of the ledger must know.
@@ -81,6 +84,7 @@ class Release(Frozen):
     pure_epsilon: tuple[float, ...] | None = None
     noise_multiplier: float | None = Field(default=None, ge=0)
     sampling_rate: float | None = Field(default=None, gt=0, le=1)
+    sampling: Sampling = "poisson"
     steps: int | None = Field(default=None, ge=0, le=limits.STEPS)
     answers: bool = True
     note: str = ""

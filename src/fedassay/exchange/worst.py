@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.privacy.accounting import Total
-from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
+from fedassay.privacy.events import Event, GaussianEvent, PureEvent, Sampling, SubsampledGaussianEvent
 from fedassay.privacy.gaussian import compose_mu
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError, PlanError
 
 Composition = tuple[Event, ...]
-_Side = tuple[Adjacency, int]
+_Side = tuple[Adjacency, int, Sampling]
 _Node = list[NDArray[np.intp]]
 _ABSENT = (-sys.float_info.max, 0.0, 0.0)
 """Less noise, sampling rate and steps of a release that a composition does not have."""
@@ -43,7 +43,7 @@ class _Table:
     Attributes:
         rows: (n, columns), float64: mu, then the pure epsilons, then three numbers for each release of DP-SGD.
         pures: Columns of pure epsilons.
-        sides: The relation and the members of each release of DP-SGD.
+        sides: The relation, the members and the sampling of each release of DP-SGD.
     """
 
     compositions: Sequence[Composition]
@@ -109,7 +109,7 @@ def _numbers(
     steps: dict[_Side, dict[tuple[float, float], float]] = {}
     for event in composition:
         if isinstance(event, SubsampledGaussianEvent) and event.steps and event.sampling_rate:
-            kinds = steps.setdefault((event.adjacency, event.members), {})
+            kinds = steps.setdefault((event.adjacency, event.members, event.sampling), {})
             kind = (-event.noise_multiplier, event.sampling_rate)
             kinds[kind] = kinds.get(kind, 0.0) + event.steps
     sampled = {

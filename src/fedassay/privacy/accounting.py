@@ -2,7 +2,12 @@
 
 Events are plain numbers. What composes exactly is composed exactly (Gaussians); the rest goes
 through privacy loss distributions (PLD; `fedassay.privacy.loss_distributions`), an upper bound that
-is within a fraction of a percent of the truth. An event of any other type is refused.
+is within a fraction of a percent of the truth, and more steps than that takes through Rényi differential privacy
+(`fedassay.privacy.renyi`). An event of any other type is refused.
+
+DP-SGD on batches of a fixed size, drawn without replacement, goes through Rényi differential privacy as well.
+Batches of a shuffled epoch are accounted without amplification: a record is in one batch an epoch, whose sum moves
+with it.
 
 Sensitivities are computed in `fedassay.privacy.sensitivities` for the adjacency in question
 and enter as mu = sensitivity / noise. DP-SGD is the one event whose adjacency matters here, because
@@ -23,15 +28,20 @@ from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.privacy.loss_distributions import (
     GRIDS,
     LARGEST_EPSILON,
+    MOST_STEPS,
     SMALLEST_DELTA,
     SMALLEST_RATE,
     epsilon_by_pld,
 )
+from fedassay.privacy.renyi import METHOD, epsilon_by_renyi
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 
 _T = TypeVar("_T")
+
+_WHOLE = 1e-9
+"""Rounding of a number of epochs."""
 
 _MOST_NOISE = 1e8
 """Multipliers beyond it are not looked for."""
@@ -61,7 +71,8 @@ def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Tot
         grids: of `epsilon_by_pld`; fewer are faster, and their bound is never below that of more.
 
     Returns:
-        An upper bound on epsilon: exact if all events are Gaussian, else by PLD. Beyond `limits.DISTINCT`
+        An upper bound on epsilon: exact if all events are Gaussian, else by PLD, or by Rényi differential privacy
+        where there are more steps of DP-SGD than that takes, or batches of a fixed size. Beyond `limits.DISTINCT`
         different pure or DP-SGD events, those next to each other are composed as the worst of them.
 
     Raises:
@@ -84,7 +95,9 @@ def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Tot
             mus.append(event.mu)
         elif isinstance(event, PureEvent):
             pure.append(event.epsilon)
-        elif isinstance(event, SubsampledGaussianEvent) and event.sampling_rate == 1:
+        elif isinstance(event, SubsampledGaussianEvent) and (
+            event.sampling_rate == 1 or event.sampling == "shuffled"
+        ):
             mus.append(_mu_of_steps(event))
         elif isinstance(event, SubsampledGaussianEvent) and event.steps and event.sampling_rate:
             sampled.append(replace(event, sampling_rate=max(event.sampling_rate, SMALLEST_RATE)))
@@ -97,8 +110,15 @@ def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Tot
         return _with_pure(mu, tuple(sorted(pure)), delta, grids)
     unsampled = compose_mu([mu, *(_mu_of_steps(event) for event in sampled)])
     bound = sum(pure) + epsilon_of(unsampled, delta)
-    if bound == 0 or bound > LARGEST_EPSILON:
+    fixed = any(event.sampling == "fixed_size" for event in sampled)
+    steps = sum(event.steps for event in sampled)
+    if bound and (fixed or bound > LARGEST_EPSILON or steps > MOST_STEPS):
+        by_renyi = epsilon_by_renyi(mu, pure, sampled, delta)
+        if by_renyi < bound:
+            return Total(by_renyi, None, METHOD)
         return Total(bound, None, "basic composition, as if DP-SGD took all records in every step")
+    if bound == 0:
+        return Total(bound, None, "exact (nothing is given away)")
     epsilon = epsilon_by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta, grids)
     return Total(epsilon, None, "privacy loss distribution")
 
@@ -273,12 +293,11 @@ def _fewer_sampled(events: list[SubsampledGaussianEvent]) -> list[SubsampledGaus
         return events
     steps: dict[SubsampledGaussianEvent, int] = {}
     ordered = sorted(events, key=lambda event: (event.adjacency, event.sampling_rate, event.noise_multiplier))
-    for adjacency in {event.adjacency for event in events}:
-        for group in _groups(
-            [event for event in ordered if event.adjacency == adjacency], min(limits.DISTINCT, limits.KINDS)
-        ):
+    for adjacency, sampling in sorted({(event.adjacency, event.sampling) for event in events}):
+        alike = [event for event in ordered if (event.adjacency, event.sampling) == (adjacency, sampling)]
+        for group in _groups(alike, min(limits.DISTINCT, limits.KINDS)):
             rate, noise = (max(e.sampling_rate for e in group), min(e.noise_multiplier for e in group))
-            worst = SubsampledGaussianEvent(noise, rate, 1, adjacency, max(e.members for e in group))
+            worst = SubsampledGaussianEvent(noise, rate, 1, adjacency, max(e.members for e in group), sampling)
             steps[worst] = steps.get(worst, 0) + sum(event.steps for event in group)
     return [replace(event, steps=number) for event, number in steps.items()]
 
@@ -292,12 +311,23 @@ def _groups(ordered: list[_T], most: int = limits.DISTINCT) -> list[list[_T]]:
 def _mu_of_steps(event: SubsampledGaussianEvent) -> float:
     """Gaussian-DP parameter of DP-SGD on full batches: a Gaussian mechanism, of twice the reach under replacement.
 
-    With sampling it gives no more away: the hockey-stick divergence is jointly convex.
+    With sampling it gives no more away: the hockey-stick divergence is jointly convex. In a shuffled epoch a
+    record is in one batch, so that its sums are one such mechanism an epoch, whatever the order was.
     """
     if not event.steps:
         return 0.0
+    if event.sampling == "shuffled":
+        epochs = math.ceil(event.steps * event.sampling_rate - _WHOLE)
+        event = replace(event, steps=epochs, sampling="poisson")
     reach = float(event.members) * (1.0 if event.adjacency == "add_remove" else 2.0)
     return reach * math.sqrt(event.steps) / event.noise_multiplier
+
+
+def _counts_records(event: Event) -> bool:
+    """Whether batches tell a number of records that is private."""
+    if not isinstance(event, SubsampledGaussianEvent) or event.steps == 0:
+        return False
+    return event.sampling != "poisson" and event.adjacency == "add_remove"
 
 
 def no_guarantee(event: Event) -> str | None:
@@ -308,6 +338,8 @@ def no_guarantee(event: Event) -> str | None:
         return "a Gaussian release without noise"
     if isinstance(event, PureEvent) and math.isinf(event.epsilon):
         return "a release of infinite pure epsilon"
+    if _counts_records(event):
+        return "batches of a fixed size tell how many records there are, which add_remove does not make public"
     if isinstance(event, SubsampledGaussianEvent) and event.noise_multiplier == 0:
         return "DP-SGD without noise" if event.steps and event.sampling_rate else None
     return None

@@ -82,6 +82,7 @@ def compose(file: Path, delta: float, adjacency: Adjacency, unit: Unit, ask: boo
     \b
     - {mechanism: gaussian, sigma: 4.0, sensitivity: 1.73, count: 3}
     - {mechanism: dp_sgd, noise_multiplier: 1.1, sampling_rate: 0.01, steps: 1000}
+    - {mechanism: dp_sgd, noise_multiplier: 2.0, sampling_rate: 0.01, steps: 1000, sampling: fixed_size}
     - {mechanism: pure, epsilon: 0.1}
     """
     from fedassay.privacy.accounting import compose as add_up

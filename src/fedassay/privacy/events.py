@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fedassay.support.adjacency import Adjacency
+
+Sampling = Literal["poisson", "fixed_size", "shuffled"]
+"""How the batches of DP-SGD are made: every record by a coin of its own; so many records without replacement, anew
+in every step; or the records in a new order in every epoch, cut into batches."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,16 @@ class PureEvent:
 
 @dataclass(frozen=True)
 class SubsampledGaussianEvent:
-    """DP-SGD: `steps` clipped sums over Poisson-sampled batches, with Gaussian noise.
+    """DP-SGD: `steps` clipped sums over batches, with Gaussian noise.
 
     Attributes:
         noise_multiplier: noise standard deviation over the clipping norm.
-        sampling_rate: probability of each record to be in a batch, in [0, 1].
+        sampling_rate: probability of each record to be in a batch, in [0, 1]: the share of them that one holds.
         steps: number of noisy sums released.
         adjacency: the relation to account for; see `fedassay.privacy.loss_distributions`.
         members: records that come, go or are replaced together, each sampled by itself.
+        sampling: how batches are made. Those of a fixed size tell how many records there are, which only the
+            relations of replacement make public.
     """
 
     noise_multiplier: float
@@ -46,6 +53,7 @@ class SubsampledGaussianEvent:
     steps: int
     adjacency: Adjacency = "add_remove"
     members: int = 1
+    sampling: Sampling = "poisson"
 
     def __post_init__(self) -> None:
         if self.members < 1:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
+from fedassay.privacy.events import Event, GaussianEvent, PureEvent, Sampling, SubsampledGaussianEvent
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
@@ -28,6 +28,7 @@ class _DpSgd(Frozen):
     noise_multiplier: float = Field(gt=0, allow_inf_nan=False)
     sampling_rate: float = Field(gt=0, le=1)
     steps: int = Field(ge=1, le=limits.STEPS)
+    sampling: Sampling = "poisson"
 
 
 class _Pure(Frozen):
@@ -67,7 +68,11 @@ def read_events(file: Path, adjacency: Adjacency = "add_remove") -> list[Event]:
             case _DpSgd():
                 events.append(
                     SubsampledGaussianEvent(
-                        release.noise_multiplier, release.sampling_rate, release.steps, adjacency
+                        release.noise_multiplier,
+                        release.sampling_rate,
+                        release.steps,
+                        adjacency,
+                        sampling=release.sampling,
                     )
                 )
     return events

@@ -53,8 +53,8 @@ SMALLEST_RATE = 1e-15
 _REFINEMENT = 5.0
 _LARGEST_GRID = 5e6
 """Points of a grid over the epsilon that is looked for, beyond which it is not refined: it stays a bound."""
-_STEPS = 1_000_000
-"""More steps of DP-SGD take minutes."""
+MOST_STEPS = 1_000_000
+"""More steps of DP-SGD take minutes: they are for callers to keep out."""
 _CONVERGED = 1e-3
 GRIDS = 5
 """At most so many, each finer than the one before."""
@@ -77,18 +77,14 @@ def epsilon_by_pld(
         grids: how many there are at most; the first takes a fifth of the time of the second.
 
     Returns:
-        An upper bound, with fewer grids a larger one. Losses above `LARGEST_EPSILON` are for callers to keep out.
+        An upper bound, with fewer grids a larger one. Losses above `LARGEST_EPSILON`, and more steps than
+        `MOST_STEPS`, are for callers to keep out.
 
     Raises:
-        PlanError: if delta is too small, or there are too many steps.
+        PlanError: if delta is too small.
         ValueError: if DP-SGD events of different adjacencies are mixed.
     """
     steps = sum(event.steps for event in sampled)
-    if steps > _STEPS:
-        raise PlanError(
-            f"DP-SGD of {steps:,} steps; allowed: up to {_STEPS:,}, which privacy loss distributions compose in "
-            "seconds"
-        )
     error = _ERROR + _ERROR_OF_A_STEP * steps
     smallest = max(SMALLEST_DELTA, 2 * error)
     if delta < smallest:

@@ -19,6 +19,9 @@ from fedassay.support.errors import PlanError
 _ALMOST_ALL = 1 - 1e-9
 """Opacus's formula divides by 1 - the sampling rate; a plain Gaussian is sampled at a rate of 1."""
 
+_KNOWN = ("add_remove", "poisson")
+"""Relation and sampling of the steps that it knows."""
+
 _STEPS, _LEAST, _MOST = 1_000_000, 1e-3, 1e6
 """Steps, and noise multipliers, that it answers for in seconds."""
 
@@ -51,7 +54,11 @@ def second_opinion(events: Sequence[Event], delta: float, *, error: float = _ERR
     for event in events:
         if isinstance(event, GaussianEvent):
             squares += event.mu**2
-        elif isinstance(event, SubsampledGaussianEvent) and event.adjacency == "add_remove":
+        elif (
+            isinstance(event, SubsampledGaussianEvent)
+            and event.adjacency == "add_remove"
+            and event.sampling == "poisson"
+        ):
             history.append((event.noise_multiplier, min(event.sampling_rate, _ALMOST_ALL), event.steps))
         else:
             raise PlanError(
