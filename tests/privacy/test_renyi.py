@@ -33,7 +33,7 @@ def test_it_is_an_upper_bound_and_no_loose_one(
     event = SubsampledGaussianEvent(noise, rate, count, adjacency)
     loose = epsilon_by_renyi(0.0, (), (event,), DELTA)
     # Replacement goes through the data set that lacks the record, which costs another factor.
-    assert tight <= loose <= (1.5 if adjacency == "add_remove" else 4.5) * tight
+    assert tight <= loose <= (2.5 if adjacency == "add_remove" else 4.5) * tight
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])

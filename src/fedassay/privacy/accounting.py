@@ -43,6 +43,9 @@ _T = TypeVar("_T")
 _WHOLE = 1e-9
 """Rounding of a number of epochs."""
 
+_LEAST_NOISE = 1e-3
+"""Multipliers below it overflow in Rényi divergences, and no epsilon below a million is theirs."""
+
 _MOST_NOISE = 1e8
 """Multipliers beyond it are not looked for."""
 
@@ -113,9 +116,10 @@ def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Tot
     fixed = any(event.sampling == "fixed_size" for event in sampled)
     steps = sum(event.steps for event in sampled)
     if bound and (fixed or bound > LARGEST_EPSILON or steps > MOST_STEPS):
-        by_renyi = epsilon_by_renyi(mu, pure, sampled, delta)
-        if by_renyi < bound:
-            return Total(by_renyi, None, METHOD)
+        if min(event.noise_multiplier for event in sampled) >= _LEAST_NOISE:
+            by_renyi = epsilon_by_renyi(mu, pure, sampled, delta)
+            if by_renyi < bound:
+                return Total(by_renyi, None, METHOD)
         return Total(bound, None, "basic composition, as if DP-SGD took all records in every step")
     if bound == 0:
         return Total(bound, None, "exact (nothing is given away)")
