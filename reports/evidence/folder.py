@@ -15,8 +15,8 @@ from fedassay.reports.evidence.page import html, markdown, pages
 from fedassay.reports.evidence.pdf import pdf_of
 from fedassay.reports.evidence.registry import entries
 from fedassay.reports.evidence.release import Release, release_of
+from fedassay.reports.gate.beside import EVIDENCE
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.gate.verify import EVIDENCE
 from fedassay.support.atomic import make_folder, write_bytes
 from fedassay.support.errors import PlanError
 from fedassay.support.text import plain_tree

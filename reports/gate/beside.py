@@ -10,6 +10,8 @@ from pathlib import Path
 from fedassay.records.manifest import CELLS
 from fedassay.support.text import shown
 
+EVIDENCE = "evidence.html"
+"""The page by which a folder of evidence is known."""
 _NAMED = 5
 """Files that are named; of more their number is said."""
 

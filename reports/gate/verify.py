@@ -19,15 +19,13 @@ from fedassay.records.redacted import redact
 from fedassay.records.statement import ENVELOPE, STATEMENT, bound
 from fedassay.reports import DEFAULT_NAMES, default_name, render
 from fedassay.reports.document.content import contents
-from fedassay.reports.gate.beside import left_out
+from fedassay.reports.gate.beside import EVIDENCE, left_out
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.gate.vouching import vouched
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_regular
 from fedassay.support.version import __version__
 
-EVIDENCE = "evidence.html"
-"""The page by which a folder of evidence is known."""
 _FOLDERS = ("csv", "evidence")
 """Formats of several files: tables are compared one by one, and evidence has digests of its own."""
 

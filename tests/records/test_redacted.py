@@ -328,3 +328,16 @@ def test_senders_of_captured_messages_are_named_nowhere(tmp_path: Path, monkeypa
     assert "Charity-Nine" not in "".join(
         path.read_text() for path in (tmp_path / "run").rglob("*.*") if path.is_file()
     )
+
+
+def test_thousands_of_names_are_found_each_in_its_longest_form() -> None:
+    rng = np.random.default_rng(3)
+    names = [f"Ward {number}" for number in range(3000)] + ["Ward", "ward-12 North", "HV9", "HV9-clinic", "a.b*c"]
+    record = RunRecord(plan={"transcript": {"senders": names}}, environment={}, cells=())
+    found = PrivateNames(record)
+    for name in [*rng.choice(names, 200), *names[-5:]]:
+        assert (
+            found.without(f"of {name}: 3 of ({name.upper() if len(name) > 3 else name})")
+            == f"of {GONE}: 3 of ({GONE})"
+        )
+    assert found.without("Ward 3000x, Wards, xHV9 and hv9") == f"{GONE} 3000x, Wards, xHV9 and hv9"

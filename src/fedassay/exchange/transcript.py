@@ -11,17 +11,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import FailFast, Field, ValidationError
+from pydantic import ValidationError
 
+from fedassay.exchange.declared import FieldRecord, Fields, Manifest, MessageRecord, Said
 from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
-from fedassay.exchange.release import Claim, NoClaim, Release
+from fedassay.exchange.release import Claim, NoClaim
 from fedassay.exchange.shapes import declared_problem, shape_problem
 from fedassay.exchange.stored import UNREADABLE, Stored, arrays_in, declared_arrays
 from fedassay.support import limits
@@ -29,7 +30,6 @@ from fedassay.support.atomic import make_folder, open_atomic, write_part
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json, read_regular
 from fedassay.support.text import cut, shown
-from fedassay.support.types import Frozen
 from fedassay.support.validation import explain
 
 __all__ = [
@@ -112,7 +112,7 @@ class Transcript:
         for number, message in enumerate(self.messages):
             if lies[number] is None:
                 write_part(folder / _file_name(number), message.serialized)
-        said = _Said(self.messages)
+        said = Said(self.messages)
         # One message a line, and one at a time: neither the messages nor what is said of them is held twice.
         with open_atomic(folder / MANIFEST) as stream:
             most = "" if self.most_records is None else f' "most_records": {self.most_records},\n'
@@ -130,92 +130,11 @@ def _file_name(number: int) -> str:
     return f"{number:05d}.safetensors"
 
 
-class _Said:
-    """What a manifest says of messages, as JSON.
-
-    What is said of a field stands in its message, or, where all of that would be more than is read, once in
-    `shared`, and in the message by its number.
-    """
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._texts: dict[tuple[int, FieldKind, bool, bool], str] = {}
-        texts = [self._text(item) for message in messages for item in message.fields.values()]
-        containers = 2 * len(messages) + sum(text.count("{") + text.count("[") for text in texts)
-        self._numbers: dict[str, int] = {}
-        if containers > limits.JSON_CONTAINERS // 2:
-            self._numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-
-    @property
-    def shared(self) -> str:
-        """The line of what is said once, with its end; empty where nothing is."""
-        return f' "shared": [{", ".join(self._numbers)}],\n' if self._numbers else ""
-
-    def of(self, message: Message, file: str) -> str:
-        """The entry of a message."""
-        record = _MessageRecord(
-            round=message.round,
-            sender=message.sender,
-            receiver=message.receiver,
-            file=file,
-            sha256=hashlib.sha256(message.serialized).hexdigest(),
-        )
-        said = record.model_dump_json(exclude_defaults=True).removesuffix("}")
-        texts = {name: self._text(item) for name, item in message.fields.items()}
-        fields = ",".join(f"{json.dumps(name)}:{self._numbers.get(text, text)}" for name, text in texts.items())
-        return f'{said},"{"shared" if self._numbers else "fields"}":{{{fields}}}}}'
-
-    def _text(self, item: MessageField) -> str:
-        # Releases are kept by the messages, so that an identity stays one's own.
-        key = (id(item.release), item.kind, item.additive, item.secure)
-        if key not in self._texts:
-            said = _FieldRecord(kind=item.kind, release=item.release, additive=item.additive, secure=item.secure)
-            self._texts[key] = said.model_dump_json(exclude_defaults=True)
-        return self._texts[key]
-
-
 def _name_in(folder: Path, message: Message) -> str | None:
     """The name of the message's file, where that lies in the (resolved) folder; None elsewhere."""
     if message.stored is None or message.stored.file.resolve().parent != folder:
         return None
     return message.stored.file.name
-
-
-_Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_LENGTH)]
-
-
-_Number = Annotated[int, Field(strict=True, ge=0)]
-"""Which of the manifest's `shared` says what a field is."""
-
-
-class _FieldRecord(Frozen):
-    kind: FieldKind = "other"
-    release: Release
-    additive: bool = False
-    secure: bool = False
-
-
-_Fields = dict[str, _FieldRecord]
-
-
-class _MessageRecord(Frozen):
-    round: int = Field(ge=0, le=limits.RECORDS)
-    sender: _Name
-    receiver: _Name = SERVER
-    file: _Name
-    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
-    fields: dict[_Name, _FieldRecord] = Field(default_factory=dict, max_length=limits.ARRAYS)
-    shared: dict[_Name, _Number] = Field(default_factory=dict, max_length=limits.ARRAYS)
-
-
-class _Manifest(Frozen):
-    format: Literal[1]
-    method: str = Field(max_length=limits.NAME_LENGTH)
-    classes: int = Field(ge=1, le=limits.CLASSES)
-    claim: Claim = Field(default_factory=NoClaim, discriminator="kind")
-    notes: Annotated[tuple[str, ...], FailFast()] = Field(default=(), max_length=limits.MESSAGES)
-    most_records: int | None = Field(default=None, ge=1, le=limits.RECORDS)
-    shared: Annotated[tuple[_FieldRecord, ...], FailFast()] = Field(default=(), max_length=limits.RELEASES)
-    messages: Annotated[tuple[_MessageRecord, ...], FailFast()] = Field(min_length=1, max_length=limits.MESSAGES)
 
 
 def load_transcript(folder: Path) -> Transcript:
@@ -231,11 +150,11 @@ def load_transcript(folder: Path) -> Transcript:
     if not os.path.lexists(path):
         raise DataError(f"{folder}: no {MANIFEST} there; a transcript is a folder that holds one")
     try:
-        manifest = _Manifest.model_validate_json(read_json(path, follow=False))
+        manifest = Manifest.model_validate_json(read_json(path, follow=False))
     except ValidationError as error:
         count = error.error_count()
         more = f" ({count} problems in all)" if count > 1 else ""
-        raise DataError(f"{explain(error, _Manifest, str(path))}{more}") from None
+        raise DataError(f"{explain(error, Manifest, str(path))}{more}") from None
     said = _said(path, manifest)
     files = _files(folder, manifest, said)
     messages, held = [], 0
@@ -260,17 +179,17 @@ def load_transcript(folder: Path) -> Transcript:
     )
 
 
-def _said(path: Path, manifest: _Manifest) -> list[_Fields]:
+def _said(path: Path, manifest: Manifest) -> list[Fields]:
     """What is said of the fields of every message, and no more declared releases than a ledger adds up.
 
     Raises:
         DataError: A field is said to be what nothing says, or is said twice; or more is declared.
     """
-    found: list[_Fields] = []
-    kept: dict[_FieldRecord, _FieldRecord] = {}
+    found: list[Fields] = []
+    kept: dict[FieldRecord, FieldRecord] = {}
     blocks = 0
     for number, record in enumerate(manifest.messages):
-        fields: _Fields = {}
+        fields: Fields = {}
         for name, own in record.fields.items():
             if own not in kept:
                 kept[own] = own
@@ -294,7 +213,7 @@ def _said(path: Path, manifest: _Manifest) -> list[_Fields]:
     return found
 
 
-def _files(folder: Path, manifest: _Manifest, said: list[_Fields]) -> list[Path]:
+def _files(folder: Path, manifest: Manifest, said: list[Fields]) -> list[Path]:
     """The file of every message: inside the folder, there, named once, and small enough to be read."""
     inside = folder.resolve()
     named: set[Path] = set()
@@ -321,7 +240,7 @@ def _files(folder: Path, manifest: _Manifest, said: list[_Fields]) -> list[Path]
     return [folder / record.file for record in manifest.messages]
 
 
-def _check_declared(path: Path, fields: _Fields) -> None:
+def _check_declared(path: Path, fields: Fields) -> None:
     """Hold what a file says it holds against the manifest, before any of it is read."""
     held = declared_arrays(path)
     if set(held) != set(fields):
@@ -336,7 +255,7 @@ def _check_declared(path: Path, fields: _Fields) -> None:
             raise DataError(f"{path}: {problem}")
 
 
-def _load_arrays(path: Path, serialized: bytes, fields: _Fields) -> dict[str, NDArray[Any]]:
+def _load_arrays(path: Path, serialized: bytes, fields: Fields) -> dict[str, NDArray[Any]]:
     try:
         arrays = arrays_in(serialized)
     except UNREADABLE as error:
@@ -351,7 +270,7 @@ def _load_arrays(path: Path, serialized: bytes, fields: _Fields) -> dict[str, ND
 
 
 def _message(
-    path: Path, record: _MessageRecord, said: _Fields, arrays: dict[str, NDArray[Any]], classes: int
+    path: Path, record: MessageRecord, said: Fields, arrays: dict[str, NDArray[Any]], classes: int
 ) -> Message:
     fields = {
         name: MessageField(arrays[name], about.kind, about.release, about.additive, about.secure)

@@ -13,7 +13,8 @@ from fedassay.records.redacted import redact
 from fedassay.records.signature import sign
 from fedassay.records.statement import ENVELOPE
 from fedassay.reports.evidence.verify import is_evidence, verify_evidence
-from fedassay.reports.gate.verify import EVIDENCE, names_of, verify
+from fedassay.reports.gate.beside import EVIDENCE
+from fedassay.reports.gate.verify import names_of, verify
 from fedassay.reports.gate.vouching import vouched
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.temporary import temporary_folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import PurePath
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -128,11 +129,30 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str]:
     """
     kept = {name for name in names if len(name) >= _SHORTEST and not name.isdecimal() and GONE not in name}
     forms = {form for name in kept for form in (name, repr(name)[1:-1], json.dumps(name)[1:-1], *_cut(name))}
-    words = [
-        re.escape(form) if len(form) < _ANY_CASE else f"(?i:{re.escape(form)})"
-        for form in sorted(forms, key=lambda form: (-len(form), form))
-    ]
-    return re.compile(rf"(?<![^\W_])(?:{'|'.join(words)})(?![^\W_])" if words else "(?!)")
+    long = _any_of([form.lower() for form in forms if len(form) >= _ANY_CASE])
+    short = _any_of([form for form in forms if len(form) < _ANY_CASE])
+    words = "|".join([*([f"(?i:{long})"] if long else []), *([short] if short else [])])
+    return re.compile(rf"(?<![^\W_])(?:{words})(?![^\W_])" if words else "(?!)")
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """A pattern of some words, the longest that stands there first; words share their beginnings.
+
+    Of thousands of names, such as those of senders, each place of a text is compared with few.
+    """
+    tails: dict[str, list[str]] = {}
+    for word in sorted(set(words)):
+        tails.setdefault(word[:1], []).append(word[1:])
+    ends = bool(tails.pop("", []))
+    parts = []
+    for head, each in tails.items():
+        # They are sorted, so that what the first and the last share all of them share.
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(each[0], each[-1], strict=False))
+        shared = "".join(letter for letter, _ in alike)
+        parts.append(re.escape(head + shared) + _any_of([tail[len(shared) :] for tail in each]))
+    if not parts:
+        return ""
+    return f"(?:{'|'.join(parts)})" + ("?" if ends else "")
 
 
 def _cut(name: str) -> Iterator[str]:
