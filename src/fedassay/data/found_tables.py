@@ -33,6 +33,7 @@ class TableChoice:
         columns: Names of its columns.
         proposals: Keys of the plan that would name it and what its columns give away.
         labels: Whether it says the classes; else the folders do.
+        asked: Whether it says anything of each image; else the names of its columns alone are known.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TableChoice:
     columns: tuple[str, ...]
     proposals: Mapping[str, Any]
     labels: bool
+    asked: bool = True
 
 
 def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: Path | None) -> TableChoice | None:
@@ -87,7 +89,13 @@ def _used(table: LabelTable, columns: Columns, passed: list[LeftOut], path: str)
     labelled = table.labels(columns)
     proposals = {"labels": path, **labelled.proposals} if "," not in path else dict(labelled.proposals)
     return TableChoice(
-        table.where, labelled, passed, tuple(table.table.columns), proposals, not columns.folders_are_classes
+        table.where,
+        labelled,
+        passed,
+        tuple(table.table.columns),
+        proposals,
+        not columns.folders_are_classes,
+        columns.asks,
     )
 
 

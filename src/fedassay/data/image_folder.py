@@ -276,7 +276,7 @@ def _files(
 ) -> tuple[list[_File], list[str]]:
     """Every image with all that is known of it, and what is to be said of spellings."""
     choice, layout = by
-    rows = None if choice is None else choice.labelled.rows
+    rows = choice.labelled.rows if choice is not None and choice.asked else None
     kept = [number for number, path in enumerate(paths) if rows is None or path in rows]
     notes: list[str] = []
 

@@ -31,6 +31,7 @@ UNREAD = frozenset({".xls", ".ods", ".parquet", ".feather", ".sav", ".dta", ".rd
 
 _BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _SAMPLE = 200
+_HEAD = 4096
 _FOREIGN = re.compile(r"[^\W\d_]*[^\x00-\x7f\W\d_][^\W\d_]*")
 
 
@@ -83,6 +84,8 @@ def read_table(path: Path, folder: str = "") -> Table:
     if ending in UNREAD:
         raise DataError(f"{path.name}: tables in {ending} are not read; allowed: save it as CSV or .xlsx")
     content = read_regular(path, limits.TABLE_BYTES)
+    if (lines := content.count(b"\n")) > limits.TABLE_ROWS:
+        raise DataError(f"{path.name}: has {lines:,} lines; allowed: {limits.TABLE_ROWS:,}")
     if ending == ".jsonl":
         return Table(path.name, _json_lines(path.name, content), (), folder)
     raw, notes = _sheet(path.name, content) if ending == ".xlsx" else _separated(path.name, content)
@@ -170,8 +173,15 @@ def _not_a_table(name: str, error: Exception, start: int) -> DataError:
 def _decoded(name: str, content: bytes) -> tuple[str, str]:
     """The text of a table, and the encoding's name."""
     encoding = next((encoding for bom, encoding in _BOMS.items() if content.startswith(bom)), "utf-8")
+    if encoding == "utf-8" and b"\0" in content[: limits.MIB]:
+        found = charset_normalizer.from_bytes(content[:_HEAD]).best()
+        encoding = (
+            found.encoding if found is not None and found.encoding.startswith(("utf_16", "utf_32")) else "utf-8"
+        )
+        if encoding == "utf-8":
+            raise DataError(f"{name}: is no text, it holds null characters; allowed: CSV in UTF-8")
     try:
-        return content.decode(encoding), "UTF-16" if encoding == "utf-16" else "UTF-8"
+        return content.decode(encoding), "UTF-8" if encoding.startswith("utf-8") else "UTF-16"
     except UnicodeDecodeError:
         pass
     try:

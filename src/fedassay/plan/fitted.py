@@ -129,6 +129,7 @@ def _with_persons(
     request = request_of(DataSpec.model_validate(source), base, data_seeds(0))
     named = {key: value for key, value in whole.proposals.items() if key not in source}
     groups: list[str] = [named.pop("groups")] if "groups" in named else []
+    named_by_table = tuple(groups)
     if named:
         source = {**source, **named}
         whole = _outline(source, base)
@@ -139,7 +140,9 @@ def _with_persons(
     for name in groups if "groups" not in source else ():
         try:
             found = _outline({**source, "groups": name}, base)
-        except DataError:
+        except DataError as error:
+            if name in named_by_table:
+                raise DataError(f"{error}, or data.groups: null, for records of nobody") from None
             continue
         train = found.data.train
         if train.groups is None or len(np.unique(train.groups)) == len(train):

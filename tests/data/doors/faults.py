@@ -62,7 +62,7 @@ def _cell(column: str, write: Callable[[str, int], str]) -> Callable[[World, np.
 
     def change(world: World, _: np.random.Generator) -> Effect:
         place = world.table[0].index(world.columns[column])
-        for number, row in enumerate(world.table[1:]):
+        for number, row in enumerate(row for row in world.table[1:] if row):
             row[place] = write(row[place], number)
         return Effect()
 
@@ -112,9 +112,9 @@ def _more_rows(world: World, rng: np.random.Generator) -> Effect:
     return Effect(set(), _LEAVE_OUT)
 
 
-def _blank(value: str) -> Callable[[World, np.random.Generator], Effect | None]:
+def _blank(value: str, column: str = "label") -> Callable[[World, np.random.Generator], Effect | None]:
     def change(world: World, rng: np.random.Generator) -> Effect | None:
-        place = world.table[0].index(world.columns["label"])
+        place = world.table[0].index(world.columns[column])
         rows = [n for n in (2, 9, 11) if world.table[n]]
         for row in rows:
             world.table[row][place] = value
@@ -160,6 +160,8 @@ _of_rows("missing_row", _drop_row)
 _of_rows("rows_of_missing_files", _more_rows)
 _of_rows("blank_labels", _blank(""), "label")
 _of_rows("nan_labels", _blank("nan"), "label")
+_of_rows("blank_persons", _blank("", "person"), "person")
+_of_rows("blank_sites", _blank("", "site"), "site")
 _of_rows("contradicting_rows", _clash, "label")
 _of_rows("rows_twice", _again)
 _of_rows("index_column", _column("", str, first=True))
@@ -185,6 +187,8 @@ def _saved(name: str, save: Callable[[World], None]) -> None:
 def _text(
     world: World, delimiter: str = ",", encoding: str = "utf-8", head: str = "", end: str = "\n", tail: str = ""
 ) -> None:
+    if world.table_at.suffix == ".xlsx":
+        return
     write_table(world.table_at, [row for row in world.table if row], delimiter, "utf-8")
     text = head + world.table_at.read_text(encoding="utf-8").replace("\n", end) + tail
     world.table_at.write_bytes(text.encode(encoding))

@@ -196,6 +196,9 @@ def busi_masks(rng: np.random.Generator, base: Path) -> World:
     return made
 
 
+_FILE_COLUMNS = ("image", "file_name", "id_code", "image_id", "image_name", "path")
+
+
 def _tabled(
     name: str,
     place: Callable[[Record], str],
@@ -210,11 +213,12 @@ def _tabled(
         records = _placed(truth(rng, "part" in tells), place)
         rng.shuffle(records)  # type: ignore[arg-type]
         rows = [list(columns), *([cell(r) for cell in columns.values()] for r in records)]
-        kinds = {"file": next(iter(columns))}
+        kinds = {"file": next(name for name in columns if name in _FILE_COLUMNS)}
         for column in columns:
             known = {
                 "patient": "person",
                 "patient_id": "person",
+                "lesion_id": "person",
                 "site": "site",
                 "hospital": "site",
                 "split": "part",
