@@ -18,14 +18,14 @@ import pytest
 from hypothesis import settings
 
 from fedassay.attacks.gram import remembered
-from fedassay.contracts.audit import AuditContext, AuditIO
+from fedassay.contracts.audit import AuditContext, AuditIO, Look, Replayed
 from fedassay.contracts.method import HasLeakiestForm, Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.execution.apart import Apart, Look, Question, Reply, Work, forget_runs, replied, sealed_alone
+from fedassay.execution.apart import Apart, Question, Work, forget_runs, replied, without_draws
 from fedassay.privacy.tape import Tape, taped
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
@@ -228,31 +228,28 @@ def make_context() -> MakeContext:
             asked = replace(task, clients=tuple(clients), spool=Spool(), seeds=seeds)
             return method.run(asked if other is None else asked.replayed(other))
 
-        def replay(clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
-            reply = ask(Question(tuple(clients), answers, other, task.seeds))
-            assert reply.outcome is not None
-            return reply.outcome, reply.tape
-
-        def redraw(clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
-            reply = ask(Question(tuple(clients), answers, "", task.seeds, look, brief=True))
-            return reply.tape, reply.looked
+        def replay(
+            clients: Sequence[Records],
+            answers: Tape,
+            other: str = "",
+            *,
+            look: Look | None = None,
+            brief: bool = False,
+        ) -> Replayed:
+            return ask(Question(tuple(clients), answers, other, task.seeds, look, brief))
 
         def repeat(tape: Tape) -> Outcome:
-            found = ask(Question(task.clients, sealed_alone(tape), None, task.seeds)).outcome
-            assert found is not None
-            return found
+            return ask(Question(task.clients, without_draws(tape, sealed=True), None, task.seeds)).whole
 
-        def reseeded(seeds: Seeds) -> Outcome:
-            found = ask(Question(task.clients, None, None, seeds, stirred=True)).outcome
-            assert found is not None
-            return found
+        def reseeded(seeds: Seeds, tape: Tape) -> Replayed:
+            return ask(Question(task.clients, without_draws(tape), None, seeds, brief=True, stirred=True))
 
         known = (*task.clients, task.test, *(() if task.public is None else (task.public,)))
         work = Work(known, again)
         # A process for every question takes seconds, which only tests of what methods remember need.
         server = Apart(lambda _cell: work) if apart else None
 
-        def ask(question: Question) -> Reply:
+        def ask(question: Question) -> Replayed:
             if method is None:
                 raise NotRunError("there is no method here")
             return replied(work, question) if server is None else server.ask("cell", known, question)
@@ -287,7 +284,6 @@ def make_context() -> MakeContext:
             run_on=run_on,
             run_nonprivate=run_nonprivate,
             replay=replay,
-            redraw=redraw,
             reseeded=reseeded,
             repeat=repeat,
             io=AuditIO(task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared),

@@ -94,7 +94,6 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         accounted=Accounted(*[task.privacy.guarantee.like(math.inf)] * 2, None, (), ""),
         tape=Tape(),
         replay=run_on,
-        redraw=run_on,
         repeat=run_on,
         reseeded=run_on,
         privacy=task.privacy,

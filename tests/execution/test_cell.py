@@ -343,7 +343,7 @@ def test_only_the_shadows_of_an_attack_may_draw_noise_in_short(
     clients = job.known.clients
     job.source.run_on(clients, Seeds(1))
     job.source.run_nonprivate(clients, Seeds(1))
-    job.source.reseeded(Seeds(1))
+    job.source.reseeded(Seeds(1), Tape())
     assert not any(task.shadow for task in tasks)
     Work(job).game.shadows("online", 1, lambda done, of: None)
     assert tasks[-1].shadow

@@ -43,7 +43,7 @@ def exact_answer(
         return None
     place = place_of(clients[number], number)
     label = labels_at(clients[number], place, unit)
-    same, _ = context.replay(clients, context.tape, "")
+    same = context.replay(clients, context.tape)
     for filling in _tried(adjacency):
         own = filled(clients[number], place, filling, context.classes, number, unit=unit)
         if not any(map(len, (own.records, *(c for i, c in enumerate(clients) if i != number)))):
@@ -51,8 +51,8 @@ def exact_answer(
         if not neighbours(label, own.label, adjacency):
             continue
         changed = tuple(own.records if index == number else client for index, client in enumerate(clients))
-        other, _ = context.replay(changed, context.tape, "")
-        found = _differs(same.transcript, other.transcript, names)
+        other = context.replay(changed, context.tape)
+        found = _differs(same.whole.transcript, other.whole.transcript, names)
         if found is not None:
             name, sender, words = found
             about = f"with {filling.name} in the place of {UNIT_WORDS[unit]} of {clients[number].name}"

@@ -160,7 +160,7 @@ def _replayed(context: AuditContext, claim: PrivacyClaim, chosen: dict[str, Pair
     tapes = []
     attempt = Attempt()
     with attempt:
-        tapes = [context.redraw(side, context.tape, _nothing)[0] for side in sides]
+        tapes = [context.replay(side, context.tape, brief=True).tape for side in sides]
     return None if attempt.failure else (tapes[0], tapes[1])
 
 
@@ -233,7 +233,3 @@ def _experiment(apart: Sequence[tuple[Draw, Draw]]) -> Experiment:
     sides = Neighbours(np.zeros((1, len(moved))), none, moved[None], none)
     mu = float(np.linalg.norm(moved))
     return Experiment(sides, mu, (1.0,), release, (flat_rows,), of_records=False)
-
-
-def _nothing(_tape: Tape) -> None:
-    """Nothing is looked up where the tape was made."""

@@ -90,7 +90,8 @@ def _measured(context: AuditContext) -> Measured:
     try:
         with attempt:
             while len(runs) <= (MOST if undrawn else FEWEST):
-                runs.append(_noised(context.reseeded(context.seeds.child("tape", "fresh", len(runs))).transcript))
+                again = context.reseeded(context.seeds.child("tape", "fresh", len(runs)), context.tape)
+                runs.append(_noised(replace(context.outcome.transcript, messages=again.messages)))
                 if len(runs) > FEWEST:
                     found = _compared(runs, LEVEL / max(1, context.num_tests))
                     # How many are enough depends on how many numbers there are, never on what they say.

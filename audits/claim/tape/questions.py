@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from fedassay.audits.claim.tape.added import noise_answer
-from fedassay.audits.claim.tape.answers import QUESTIONS, Answer, Attempt, Question
+from fedassay.audits.claim.tape.answers import QUESTIONS, Answer, Attempt, Question, answered
 from fedassay.audits.claim.tape.coverage import Covered, coverage
 from fedassay.audits.claim.tape.exact import exact_answer
 from fedassay.audits.claim.tape.farthest import PAIRS, Farthest, farthest
 from fedassay.audits.claim.tape.follows import Followed, follows
+from fedassay.audits.claim.tape.replays import Replays
 from fedassay.audits.claim.tape.sensitivity import OF_TRAININGS, REPLAYS, Search
 from fedassay.audits.claim.tape.worst_case import WorstCase
 from fedassay.contracts.audit import AuditContext
@@ -143,29 +144,35 @@ def searched(context: AuditContext, claim: PrivacyClaim, pairs: int) -> Farthest
 
 
 def _asked(
-    claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int, pairs: int
+    claim: PrivacyClaim, accounted: Accounted, context: AuditContext, most: int, pairs: int
 ) -> TapeAnswers:
     cells = coverage(context.outcome.transcript, context.tape)
     noise = _safely("noise", lambda: noise_answer(context, cells))
     if not context.tape.draws and not context.tape.trainings:
         return TapeAnswers((noise, *_without_tape(context, accounted, claim)))
-    key = f"{replays} replays, {pairs} pairs of {_signature(context, claim, cells)}"
+    key = f"{most} replays, {pairs} pairs of {_signature(context, claim, cells)}"
     shared = context.io.cache
     if context.num_tests >= _MANY and isinstance(kept := shared.get(key), tuple):
         return TapeAnswers(
             (noise, *(replace(answer, words=f"{answer.words} (asked of a cell alike)") for answer in kept))
         )
-    followed = _followed(claim, accounted, context, cells)
+    replays = Replays(context)
+    followed = _followed(claim, accounted, replays, cells)
     if followed.repeated:
         noise = Answer("noise", "failed", followed.repeated, noise.field, noise.p)
-    search = Search(context, cells, claim.adjacency, accounted.mu, replays, claim.unit)
+    rest = followed.answer
+    # Where a field leaves exactly, or something was found already, no more differences are looked for.
+    compared = followed.skipped if rest.status == "passed" else None
+    search = Search(replays, cells, claim, accounted.mu, replays=most, skipped=compared)
     sensitivity = _safely("sensitivity", search.answer)
+    if search.rest:
+        rest = answered("rest", search.rest, "")
     case = WorstCase(context, cells, claim)
     worst = _safely("worst_case", case.answer)
-    if case.left and pairs and sensitivity.status == followed.answer.status == "passed":
+    if case.left and pairs and sensitivity.status == rest.status == "passed":
         sensitivity = _safely("sensitivity", lambda: _farther(context, claim, sensitivity, pairs))
-    shared[key] = (sensitivity, followed.answer, worst)
-    return TapeAnswers((noise, sensitivity, followed.answer, worst))
+    shared[key] = (sensitivity, rest, worst)
+    return TapeAnswers((noise, sensitivity, rest, worst))
 
 
 def _farther(context: AuditContext, claim: PrivacyClaim, passed: Answer, pairs: int) -> Answer:
@@ -185,9 +192,7 @@ def _farther(context: AuditContext, claim: PrivacyClaim, passed: Answer, pairs: 
     return Answer("sensitivity", "failed", words)
 
 
-def _followed(
-    claim: PrivacyClaim, accounted: Accounted, context: AuditContext, cells: Sequence[Covered]
-) -> Followed:
+def _followed(claim: PrivacyClaim, accounted: Accounted, replays: Replays, cells: Sequence[Covered]) -> Followed:
     """The third question, and the fields that leave exactly where the ledger knows some."""
     names = accounted.exact_fields
     undrawn = {name for covered in cells if not covered.draws for name in covered.fields}
@@ -196,11 +201,12 @@ def _followed(
 
     def asked() -> Answer:
         if names:
-            return exact_answer(context, claim.adjacency, names, claim.unit) or left
-        found.append(follows(context, claim.adjacency, frozenset(undrawn)))
+            return exact_answer(replays.context, claim.adjacency, names, claim.unit) or left
+        found.append(follows(replays, claim.adjacency, frozenset(undrawn)))
         return found[-1].answer
 
-    return Followed(_safely("rest", asked), found[-1].repeated)
+    answer = _safely("rest", asked)
+    return found[-1]._replace(answer=answer)
 
 
 def _without_tape(context: AuditContext, accounted: Accounted, claim: PrivacyClaim) -> tuple[Answer, ...]:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered
+from fedassay.audits.claim.tape.compared import unlike_outcomes
 from fedassay.audits.claim.tape.coverage import Covered, named
 from fedassay.audits.claim.tape.neighbours import (
     SAME_LABEL,
@@ -36,8 +37,11 @@ from fedassay.audits.claim.tape.neighbours import (
     place_of,
     unit_at,
 )
+from fedassay.audits.claim.tape.overlap import overlap
+from fedassay.audits.claim.tape.replays import Replays
 from fedassay.audits.claim.tape.streams import expected, squared_distance
-from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.audit import AuditContext, Replayed
+from fedassay.exchange.release import PrivacyClaim
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, Key, Tape, TapeEntry
 from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit
@@ -78,27 +82,45 @@ class Search:
     """The search for neighbours that move statistics too far.
 
     Attributes:
-        context: Of the run.
+        replayed: Replays of the run.
         cells: What protects each noised field.
-        adjacency: Of the claim.
+        claim: What is claimed.
         mu: What the ledger adds up to where all is Gaussian; None: it is not.
         replays: That may be made. They are counted, never clocked: the same plan gives the same answer.
-        unit: Of the claim.
+        skipped: Fields that no replay may compare; None: messages are not compared.
+        faults: What moves too far.
+        rest: What else changes with a record: an answer to the third question.
     """
 
-    context: AuditContext
+    replayed: Replays
     cells: Sequence[Covered]
-    adjacency: Adjacency
+    claim: PrivacyClaim
     mu: float | None
     replays: int
-    unit: Unit = "record"
+    skipped: frozenset[str] | None = None
     faults: list[Fault] = field(default_factory=list)
+    rest: list[Fault] = field(default_factory=list)
     tried: int = 0
     made: int = 0
     tapes: int = 1
     fixed: bool = False
     largest: float = 0.0
     steps: float = 1.0
+
+    @property
+    def context(self) -> AuditContext:
+        """Of the run."""
+        return self.replayed.context
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Of the claim."""
+        return self.claim.adjacency
+
+    @property
+    def unit(self) -> Unit:
+        """Of the claim."""
+        return self.claim.unit
 
     def answer(self) -> Answer:
         """Search, and say what was found."""
@@ -115,15 +137,19 @@ class Search:
             worlds.append(self._world(filling, self.context.tape, chosen))
             for earlier in worlds[:-1]:
                 self._compare(earlier, worlds[-1])
-            if any(fault.status == "failed" for fault in self.faults):
+            if self.rest or any(fault.status == "failed" for fault in self.faults):
                 break
-        if not self.faults:
+        if not self.faults and not self.rest:
             self._other_tapes(worlds[1:3], chosen)
             self._out_of_range(chosen)
             self._other_classes(worlds[0], chosen)
+        shared = overlap(self.replayed, self.cells, self.claim, self.mu, self.skipped)
+        self.faults += shared.faults
+        self.rest += shared.rest
         if not self.tried and not self.faults:
             return Answer("sensitivity", "not_asked", "no client has a neighbour to be compared with")
-        return answered("sensitivity", self.faults, self._words(len(chosen)))
+        words = "; ".join(filter(None, (self._words(len(chosen)), shared.words)))
+        return answered("sensitivity", self.faults, words)
 
     def _words(self, clients: int) -> str:
         of = len(self.context.clients)
@@ -219,13 +245,23 @@ class Search:
                 own = filled(client, place, filling, self.context.classes, number, far=far, unit=self.unit)
                 changed[client.name], clients[number] = own, own.records
         self.made += 1
-        tape, sums = self.context.redraw(clients, answers, partial(_sums, changed=changed))
+        found = self.replayed(clients, answers, look=partial(_sums, changed=changed))
+        tape, sums = found.tape, found.looked
         assert isinstance(sums, dict)
         if answers is self.context.tape:
             # Outputs that were never seen may lead to other mechanisms; records may not.
             self.faults += [Fault(each.field, f"with {filling.name}: {each.words}") for each in tape.faults]
+            if not far:
+                self.rest += self._unlike(found, filling.name)
         labels = {name: own.label for name, own in changed.items()}
         return _World(filling.name, labels, _of_clients(tape, chosen), sums)
+
+    def _unlike(self, found: Replayed, name: str) -> list[Fault]:
+        """What a neighbour changes beside what goes into the noise."""
+        if self.skipped is None:
+            return []
+        unlike = unlike_outcomes(self.replayed.same.whole, found, self.skipped)
+        return [replace(fault, words=f"with {name}: {fault.words}") for fault in unlike]
 
     def _other_tapes(self, worlds: Sequence[_World], chosen: frozenset[str]) -> None:
         """The first two fillings again, with outputs that were never seen."""
@@ -365,4 +401,4 @@ def made_up(tape: Tape, seeds: Seeds) -> Iterator[Tape]:
         draws: dict[Key, TapeEntry] = {
             key: outputs(entry, kind) if isinstance(entry, Draw) else entry for key, entry in tape.draws.items()
         }
-        yield Tape(draws=draws, trainings=tape.trainings, root=tape.root)
+        yield Tape(draws=draws, trainings=tape.trainings, messages=tape.messages, root=tape.root)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.component import Configured
@@ -18,6 +18,7 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import Accounted
+from fedassay.exchange.message import Message
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import View
 from fedassay.privacy.tape import Tape
@@ -32,6 +33,63 @@ if TYPE_CHECKING:
     from fedassay.similarity.metrics import Similarity
 
 T = TypeVar("T")
+
+Look = Callable[[Tape], object]
+"""What is asked of the tape of a replay where it was made; module-level, so that it can be sent there."""
+
+
+class Replayed(NamedTuple):
+    """What a run gave that an audit asked for.
+
+    Attributes:
+        outcome: None where the run ended with its last message.
+        tape: Its draws.
+        looked: What was looked up of its tape where it was made.
+    """
+
+    outcome: Outcome | None
+    tape: Tape
+    looked: object = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What was sent."""
+        if self.outcome is not None:
+            return self.outcome.transcript.messages
+        return tuple(message for message in self.tape.sent if isinstance(message, Message))
+
+    @property
+    def whole(self) -> Outcome:
+        """The outcome of a run that went to its end."""
+        assert self.outcome is not None
+        return self.outcome
+
+
+class Replay(Protocol):
+    """The method again, with the cell's own seeds and the outputs that its mechanisms gave out before."""
+
+    def __call__(
+        self,
+        clients: Sequence[Records],
+        answers: Tape,
+        other: str = "",
+        *,
+        look: Look | None = None,
+        brief: bool = False,
+    ) -> Replayed:
+        """Run it.
+
+        Args:
+            clients: Records of every client, in their order.
+            answers: The tape whose outputs are given out.
+            other: See `MethodInput.replayed`.
+            look: What is asked of the tape where it was made.
+            brief: Whether the run may end with its last message.
+
+        Raises:
+            NotRunError: There is no method that could be run again.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -100,14 +158,11 @@ class AuditContext:
         run_nonprivate: Runs the method without privacy, in the form in which it gives records away most
             (`HasLeakiestForm`), on records of any clients: the release that an end-to-end positive control is made
             of. Raises `NotRunError` where that is not possible.
-        replay: `run_on` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape; see
-            `MethodInput.replayed` for the last argument. Raises `NotRunError` where that is not possible.
-        redraw: `replay` for the draws alone: the run ends after the last of them. Its last argument is asked of
-            the tape where it was made, and what it says comes with the draws.
-        repeat: The first run once more, in a process that never ran the method, with the tape's outputs of others'
-            mechanisms alone. Raises `NotRunError` where replays run in a process that may remember the run.
-        reseeded: The first run with other seeds, on its own records and in a process that never ran the method:
-            nothing tells the method that it is another one. Raises `NotRunError` where there is none to run.
+        replay: `run_on` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape.
+        repeat: The first run once more, in a process that never ran the method, with the tape's trainings and
+            outputs of others' mechanisms. Raises `NotRunError` where replays run in a process that may remember.
+        reseeded: The first run with other seeds and the tape's trainings, up to its last message, on its own
+            records and in a process that never ran the method. Raises `NotRunError` where there is none to run.
         io: Device, progress and files.
     """
 
@@ -129,9 +184,8 @@ class AuditContext:
     seeds: Seeds
     run_on: Callable[[Sequence[Records], Seeds], Outcome]
     run_nonprivate: Callable[[Sequence[Records], Seeds], Outcome]
-    replay: Callable[[Sequence[Records], Tape, str], tuple[Outcome, Tape]]
-    redraw: Callable[[Sequence[Records], Tape, Callable[[Tape], object]], tuple[Tape, object]]
-    reseeded: Callable[[Seeds], Outcome]
+    replay: Replay
+    reseeded: Callable[[Seeds, Tape], Replayed]
     repeat: Callable[[Tape], Outcome]
     io: AuditIO
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from fedassay.exchange.message import Message
 from fedassay.exchange.stored import Stored
+from fedassay.privacy.tape import running_tape
 from fedassay.support.atomic import make_folder, named_on_error
 
 LIMIT = 16 << 20
@@ -51,7 +52,10 @@ class Spool:
             self._last = (message, self._place(message, serialized), serialized)
         # Else it is a broadcast: many receivers, one set of arrays.
         _, stored, serialized = self._last
-        return message if stored is None else message.left_in(stored, serialized)
+        kept = message if stored is None else message.left_in(stored, serialized)
+        if (tape := running_tape()) is not None:
+            tape.send(kept)
+        return kept
 
     def keep_all(self, messages: Iterable[Message]) -> list[Message]:
         """`keep` for each of several messages, which need not exist all at once."""

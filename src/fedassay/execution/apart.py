@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from fedassay.contracts.audit import Look, Replayed
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
@@ -45,9 +46,6 @@ from fedassay.support.devices import seed_draws
 from fedassay.support.errors import is_of_the_machine
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
-
-Look = Callable[[Tape], object]
-"""What is asked of the tape of a replay where it was made; module-level, so that it can be sent there."""
 
 
 class Work(NamedTuple):
@@ -75,7 +73,7 @@ class Question:
         other: See `Work.run`.
         seeds: Of the cell.
         look: What is asked of its tape; None: nothing.
-        brief: Whether the run ends after its last draw.
+        brief: Whether the run ends after its last draw and message; see `fedassay.privacy.tape.Tape`.
         stirred: Whether the global generators, which every such process has alike, are seeded from `seeds`.
     """
 
@@ -86,14 +84,6 @@ class Question:
     look: Look | None = None
     brief: bool = False
     stirred: bool = False
-
-
-class Reply(NamedTuple):
-    """What such a run gave: its outcome (None where it was brief), its tape, and what was looked up there."""
-
-    outcome: Outcome | None
-    tape: Tape
-    looked: object
 
 
 _LATE = ("torch._dynamo",)
@@ -138,7 +128,7 @@ class Apart:
         """Whether that process was found to have ended: nothing can be asked any more."""
         return self._status is not None
 
-    def ask(self, cell: str, known: Sequence[Records], question: Question) -> Reply:
+    def ask(self, cell: str, known: Sequence[Records], question: Question) -> Replayed:
         """Run the method once, in a process of its own.
 
         Args:
@@ -162,7 +152,7 @@ class Apart:
         found = pickle.loads(said)  # noqa: S301
         if isinstance(found, BaseException):
             raise found
-        assert isinstance(found, Reply)
+        assert isinstance(found, Replayed)
         return found
 
     def _gone(self) -> Exception:
@@ -181,20 +171,25 @@ def stir(seeds: Seeds) -> None:
     seed_draws(seeds.integer("torch"), "cpu")
 
 
-def replied(work: Work, question: Question) -> Reply:
+def replied(work: Work, question: Question) -> Replayed:
     """The reply to a question, made in this very process."""
     outcome: Outcome | None = None
     with taped(question.answers, brief=question.brief) as tape:
         outcome = work.run(question.clients, question.other, question.seeds)
-    return Reply(outcome, tape, None if question.look is None else question.look(tape))
+    return Replayed(outcome, tape, None if question.look is None else question.look(tape))
 
 
-def sealed_alone(tape: Tape) -> Tape | None:
-    """A tape of what others' mechanisms gave out, whose noise no seed brings back; None where there is none."""
+def without_draws(tape: Tape, *, sealed: bool = False) -> Tape:
+    """The trainings of a tape, which take too long to be made again, and how many messages there were.
+
+    Args:
+        tape: Of a first run.
+        sealed: Whether it holds besides what others' mechanisms gave out, whose noise no seed brings back.
+    """
     own: dict[Key, TapeEntry] = {
-        key: entry for key, entry in tape.draws.items() if isinstance(entry, ExternalMechanism)
+        key: entry for key, entry in tape.draws.items() if sealed and isinstance(entry, ExternalMechanism)
     }
-    return Tape(draws=own) if own else None
+    return Tape(draws=own, trainings=tape.trainings, messages=tape.messages)
 
 
 def _end(connection: Connection, process: int) -> None:
@@ -234,7 +229,7 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
                     importlib.import_module(name)
                 if cell in new:
                     new.remove(cell)
-                    _calibrate(work)
+                    _calibrate(work, given)
                 asked.send_bytes(reply(partial(_once, partial(_answered, work, given))))
     except BaseException as error:  # noqa: BLE001
         status = NO_MEMORY if is_of_the_machine(error) else 1
@@ -260,17 +255,22 @@ def _inside(folder: Path, make: Callable[[], bytes]) -> bytes:
     return make()
 
 
-def _calibrate(work: Work) -> None:
+def _calibrate(work: Work, given: bytes) -> None:
     """Calibrate what the method will; a rehearsal that fails says nothing, and each question does it by itself."""
     if work.rehearse is not None:
-        found, _ = _once(partial(_rehearsed, work.rehearse))
+        found, _ = _once(partial(_rehearsed, work, given))
         if found:
             calibrate(found)
 
 
-def _rehearsed(rehearse: Callable[[], object]) -> bytes:
+def _rehearsed(work: Work, given: bytes) -> bytes:
+    """What the method calibrates up to its last message, with the trainings that the first question knows."""
     with contextlib.suppress(Exception):
-        rehearse()
+        question = _Unpacker(given, work.known).load()
+        answers = question.answers or Tape()
+        with taped(replace(answers, draws={}), brief=True):
+            assert work.rehearse is not None
+            work.rehearse()
         return calibrated()
     return b""
 
@@ -282,7 +282,7 @@ def _answered(work: Work, given: bytes) -> bytes:
         if question.stirred:
             stir(question.seeds)
         outcome, tape, looked = replied(work, question)
-        return pickle.dumps(Reply(None if outcome is None else _plain(outcome), _plain_tape(tape), looked))
+        return pickle.dumps(Replayed(None if outcome is None else _plain(outcome), _plain_tape(tape), looked))
     except Exception as error:  # noqa: BLE001
         try:
             pickle.loads(said := pickle.dumps(error))  # noqa: S301
@@ -299,7 +299,7 @@ def _outputs(tape: Tape | None) -> Tape | None:
         key: replace(entry, exact=np.zeros_like(entry.out)) if isinstance(entry, Draw) else _unsealed(entry)
         for key, entry in tape.draws.items()
     }
-    return Tape(draws=dict(own), trainings=tape.trainings)
+    return Tape(draws=dict(own), trainings=tape.trainings, messages=tape.messages)
 
 
 def _unsealed(entry: ExternalMechanism) -> ExternalMechanism:
@@ -308,10 +308,7 @@ def _unsealed(entry: ExternalMechanism) -> ExternalMechanism:
 
 def _plain(outcome: Outcome) -> Outcome:
     """What audits compare of an outcome, its arrays in memory."""
-    messages = tuple(
-        Message(m.round, m.sender, m.receiver, {n: replace(i, sent=i.values) for n, i in m.fields.items()})
-        for m in outcome.transcript.messages
-    )
+    messages = tuple(map(_read, outcome.transcript.messages))
     return Outcome(
         replace(outcome.transcript, messages=messages),
         None,
@@ -321,13 +318,19 @@ def _plain(outcome: Outcome) -> Outcome:
     )
 
 
+def _read(message: Message) -> Message:
+    fields = {name: replace(item, sent=item.values) for name, item in message.fields.items()}
+    return Message(message.round, message.sender, message.receiver, fields)
+
+
 def _plain_tape(tape: Tape) -> Tape:
     """A tape that can be sent: without mechanisms of others, and without trainings."""
     draws = {
         key: _unsealed(entry) if isinstance(entry, ExternalMechanism) else entry
         for key, entry in tape.draws.items()
     }
-    return Tape(draws=dict(draws), faults=tape.faults, lacks=tape.lacks, root=tape.root)
+    sent: list[object] = [_read(each) for each in tape.sent if isinstance(each, Message)]
+    return Tape(draws=dict(draws), faults=tape.faults, lacks=tape.lacks, root=tape.root, sent=sent)
 
 
 class _Packer(pickle.Pickler):

@@ -20,7 +20,7 @@ from fedassay.audits.membership.transcript_only import captured_gallery
 from fedassay.audits.message.transcript_only import captured_findings
 from fedassay.audits.reconstruction.transcript_only import captured_image_findings
 from fedassay.contracts.attack import Attack, AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.audit import AttackedContext, AuditContext, Look, Replayed
 from fedassay.contracts.facts import NEED_WORDS, AuditFacts, AuditNeed, in_words
 from fedassay.contracts.method import Outcome
 from fedassay.contracts.registry import attack_facts, every_audit
@@ -29,7 +29,6 @@ from fedassay.exchange.colluders import colluders_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import ThreatModel
-from fedassay.execution.apart import Look
 from fedassay.execution.cell_job import (
     AttackAuditEntry,
     CellData,
@@ -134,15 +133,19 @@ class CapturedSource:
         """See `again`."""
         raise NotRunError("of captured messages there is no method that could be run without privacy")
 
-    def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
+    def replay(
+        self,
+        clients: Sequence[Records],
+        answers: Tape,
+        other: str = "",
+        *,
+        look: Look | None = None,
+        brief: bool = False,
+    ) -> Replayed:
         """Nobody has the records that captured messages were made from."""
         raise NotRunError("captured messages have no tape")
 
-    def redraw(self, clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
-        """See `replay`."""
-        raise NotRunError("captured messages have no tape")
-
-    def reseeded(self, seeds: Seeds) -> Outcome:
+    def reseeded(self, seeds: Seeds, tape: Tape) -> Replayed:
         """See `replay`."""
         raise NotRunError("captured messages cannot be drawn again")
 

@@ -291,7 +291,6 @@ class Work:
             run_on=job.source.run_on,
             run_nonprivate=job.source.run_nonprivate,
             replay=job.source.replay,
-            redraw=job.source.redraw,
             repeat=job.source.repeat,
             reseeded=job.source.reseeded,
             io=AuditIO(place.device, place.progress, place.folder, (job.key,), known.shared),

@@ -13,13 +13,12 @@ from typing import Any, Protocol
 
 from fedassay.backbones.base import Backbone
 from fedassay.contracts.attack import Attack, AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.audit import AttackedContext, AuditContext, Look, Replayed
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
-from fedassay.execution.apart import Look
 from fedassay.execution.stages import Stages
 from fedassay.plan.next_run import NextRun
 from fedassay.plan.schema import Component
@@ -116,24 +115,19 @@ class Source(Protocol):
         """
         ...
 
-    def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
-        """The outcome and the tape where every noise mechanism gives out what it gave out on the tape `answers`.
-
-        Args:
-            clients: Records of every client, in their order.
-            answers: Of the first run.
-            other: See `MethodInput.replayed`.
-
-        Raises:
-            NotRunError: There is no method here that could be run again.
-        """
+    def replay(
+        self,
+        clients: Sequence[Records],
+        answers: Tape,
+        other: str = "",
+        *,
+        look: Look | None = None,
+        brief: bool = False,
+    ) -> Replayed:
+        """See `fedassay.contracts.audit.Replay`."""
         ...
 
-    def redraw(self, clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
-        """`replay` up to the last draw, and what `look` says of its tape; arguments and errors as there."""
-        ...
-
-    def reseeded(self, seeds: Seeds) -> Outcome:
+    def reseeded(self, seeds: Seeds, tape: Tape) -> Replayed:
         """See `AuditContext.reseeded`."""
         ...
 

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.persons import share_interval, share_of_persons
-from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
+from fedassay.contracts.audit import AttackAudit, Audit, Look, Replayed, RunAudit
 from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import HasLeakiestForm, MethodInput, Outcome
 from fedassay.contracts.sizes import Sizes
@@ -20,7 +20,7 @@ from fedassay.data.evaluation import against_chance
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
-from fedassay.execution.apart import Apart, Look, Question, Reply, note_run, sealed_alone
+from fedassay.execution.apart import Apart, Question, note_run, replied, without_draws
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of
 from fedassay.execution.cell_job import (
@@ -40,7 +40,7 @@ from fedassay.plan.published import measures_lpips
 from fedassay.plan.schema import Cell, Component, Plan, Scenario
 from fedassay.plan.sizes import backbone_size
 from fedassay.plan.wiring import attacks_for, bounds_in
-from fedassay.privacy.tape import Tape, drawn_again, taped
+from fedassay.privacy.tape import Tape, taped
 from fedassay.privacy.units import most_records
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
@@ -191,47 +191,35 @@ class SimulatedSource:
         privacy = self.cell.privacy.model_copy(update={"epsilon": math.inf})
         return form.run(replace(self._input(clients, seeds, None), privacy=privacy))
 
-    def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
+    def replay(
+        self,
+        clients: Sequence[Records],
+        answers: Tape,
+        other: str = "",
+        *,
+        look: Look | None = None,
+        brief: bool = False,
+    ) -> Replayed:
         """Run the method with the cell's own seeds, on the CPU, and with the outputs of its first run."""
-        if self.apart is not None:
-            reply = self._ask(self.apart, Question(tuple(clients), answers, other, self.seeds))
-            assert reply.outcome is not None
-            return reply.outcome, reply.tape
-        with taped(answers, folder=runfolder.scratch(self.place.folder, self.cell.key)) as tape:
-            outcome = self._run(self._replayed(clients, other))
-        return outcome, tape
+        return self._asked(Question(tuple(clients), answers, other, self.seeds, look, brief))
 
-    def redraw(self, clients: Sequence[Records], answers: Tape, look: Look) -> tuple[Tape, object]:
-        """The draws of such a run."""
-        if self.apart is not None:
-            asked = Question(tuple(clients), answers, "", self.seeds, look, brief=True)
-            reply = self._ask(self.apart, asked)
-            return reply.tape, reply.looked
-        folder = runfolder.scratch(self.place.folder, self.cell.key)
-        tape = drawn_again(lambda: self._run(self._replayed(clients, "")), answers, folder)
-        return tape, look(tape)
-
-    def reseeded(self, seeds: Seeds) -> Outcome:
+    def reseeded(self, seeds: Seeds, tape: Tape) -> Replayed:
         """The first run with other seeds, where it never ran if there is such a place."""
-        clients = self.prepared.clients
-        if self.apart is None:
-            task = replace(self._input(clients, seeds, None), device="cpu", simulated=False)
-            return _told(self._run(task), self.prepared)
-        outcome = self._ask(self.apart, Question(clients, None, None, seeds, stirred=True)).outcome
-        assert outcome is not None
-        return _told(outcome, self.prepared)
+        known = without_draws(tape)
+        return self._asked(Question(self.prepared.clients, known, None, seeds, brief=True, stirred=True))
 
     def repeat(self, tape: Tape) -> Outcome:
         """The first run once more, where the method never ran."""
         if self.apart is None:
             raise NotRunError(_REMEMBERS)
-        asked = Question(self.prepared.clients, sealed_alone(tape), None, self.seeds)
-        outcome = self._ask(self.apart, asked).outcome
-        assert outcome is not None
-        return _told(outcome, self.prepared)
+        known = without_draws(tape, sealed=True)
+        return _told(self._asked(Question(self.prepared.clients, known, None, self.seeds)).whole, self.prepared)
 
-    def _ask(self, apart: Apart, question: Question) -> Reply:
-        return apart.ask(self.cell.key, self.work.known, question)
+    def _asked(self, question: Question) -> Replayed:
+        """A run in a process that never ran the method, or in this one where there is none."""
+        if self.apart is None:
+            return replied(self.work, question)
+        return self.apart.ask(self.cell.key, self.work.known, question)
 
     @property
     def work(self) -> ApartWork:
@@ -242,12 +230,9 @@ class SimulatedSource:
         return ApartWork(known, self._apart, partial(self._apart, own.clients, None, self.seeds))
 
     def _apart(self, clients: Sequence[Records], other: str | None, seeds: Seeds) -> Outcome:
+        # The order of additions on a GPU is not the same twice.
         task = replace(self._input(clients, seeds, None), device="cpu", spool=Spool())
         return self._run(replace(task, simulated=False) if other is None else task.replayed(other))
-
-    def _replayed(self, clients: Sequence[Records], other: str) -> MethodInput:
-        # The order of additions on a GPU is not the same twice.
-        return replace(self._input(clients, self.seeds, None), device="cpu").replayed(other)
 
     def _run(self, task: MethodInput) -> Outcome:
         return self.cell.method.build.run(task)

@@ -140,7 +140,7 @@ TapeEntry = Draw | ExternalMechanism
 
 
 class Enough(BaseException):
-    """Ends a replay that is asked for its draws alone: no method may catch it."""
+    """Ends a replay that is asked for its draws and messages alone: no method may catch it."""
 
 
 class TapeFault(NamedTuple):
@@ -163,7 +163,10 @@ class Tape:
         root: Root of the streams that the draws came from, held in memory only; None before the first draw.
         trainings: Private trainings by key; `fedassay.nets.dp_sgd.tape.trainings` reads them.
         arrays: Where what went in and came out is kept.
-        brief: In a replay: stop the run (`Enough`) when all draws and trainings of the first have been made again.
+        messages: How many messages the run has handed to its spool.
+        brief: In a replay: stop the run (`Enough`) when all draws, trainings and messages of the first have been
+            made again. A method that hands no message to its spool runs to its end.
+        sent: These messages, in their order, of a brief replay.
     """
 
     draws: dict[Key, TapeEntry] = field(default_factory=dict)
@@ -173,7 +176,9 @@ class Tape:
     root: Seeds | None = None
     trainings: dict[Key, object] = field(default_factory=dict)
     arrays: Overflow = field(default_factory=Overflow)
+    messages: int = 0
     brief: bool = False
+    sent: list[object] = field(default_factory=list)
 
     def fault(self, key: Key, words: str) -> None:
         """Keep what is wrong with the draw or the training of a key."""
@@ -198,10 +203,17 @@ class Tape:
         self.stop_after_last()
         return out
 
+    def send(self, message: object) -> None:
+        """Note a message that the run sends."""
+        self.messages += 1
+        if self.brief:
+            self.sent.append(message)
+        self.stop_after_last()
+
     def stop_after_last(self) -> None:
-        """In a replay that is asked for its draws alone, stop the run when it has made all of them."""
+        """In a brief replay, stop the run when it has made all draws, trainings and messages of the first."""
         first = self.answers
-        if not self.brief or first is None:
+        if not self.brief or first is None or not 0 < first.messages <= self.messages:
             return
         if first.draws.keys() <= self.draws.keys() and first.trainings.keys() <= self.trainings.keys():
             raise Enough
@@ -253,7 +265,7 @@ def taped(answers: Tape | None = None, *, folder: Path | None = None, brief: boo
     Args:
         answers: The tape of a first run, whose outputs are given out again.
         folder: Where arrays lie that do not fit into `overflow.LIMIT`; None: all stay in memory.
-        brief: In a replay: leave the block when all draws and trainings of the first run have been made again.
+        brief: See `Tape.brief`.
     """
     tape = Tape(answers=answers, arrays=Overflow(folder), brief=brief)
     token = _TAPE.set(tape)
@@ -264,13 +276,6 @@ def taped(answers: Tape | None = None, *, folder: Path | None = None, brief: boo
     finally:
         _TAPE.reset(token)
     tape.end()
-
-
-def drawn_again(run: Callable[[], object], answers: Tape, folder: Path | None = None) -> Tape:
-    """The draws of a replay that gives out the outputs of `answers`; what follows the last of them is left out."""
-    with taped(answers, folder=folder, brief=True) as tape:
-        run()
-    return tape
 
 
 def running_tape() -> Tape | None:

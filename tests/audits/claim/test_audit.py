@@ -150,11 +150,11 @@ def test_a_claim_that_releases_refute_is_not_replayed(
     assert isinstance(transcript.claim, PrivacyClaim)
     stated = replace(transcript, claim=transcript.claim.model_copy(update={"epsilon": claimed}))
 
-    def counted(*given: object) -> object:
+    def counted(*given: object, **named: object) -> object:
         asked.append(given)
-        return context.redraw(*given)  # type: ignore[arg-type]
+        return context.replay(*given, **named)  # type: ignore[arg-type]
 
-    again = replace(context, outcome=replace(context.outcome, transcript=stated), redraw=counted)
+    again = replace(context, outcome=replace(context.outcome, transcript=stated), replay=counted)
     (found,) = DpClaimAudit(mechanism_trials=20_000).assess(None, again)
     assert found.verdict == verdict, found.reason
     assert bool(asked) == (verdict == "sound")

@@ -317,22 +317,21 @@ NO_MORE = {
 
 
 @pytest.mark.parametrize("name", NO_MORE)
-@pytest.mark.parametrize("question", ["replay", "redraw"])
+@pytest.mark.parametrize("call", [1, 9, 20])
 def test_a_machine_that_has_no_more_is_not_the_methods_failure(
-    name: str, question: str, make_task: MakeTask, make_context: MakeContext
+    name: str, call: int, make_task: MakeTask, make_context: MakeContext
 ) -> None:
     """Nothing was found out: the cell says so and is tried again, instead of an answer with less behind it."""
     context = _context(CGS_SAME, make_task, make_context)
-    calls = iter(range(100))
-    asked = getattr(context, question)
+    calls = iter(range(1000))
 
-    def fails(*args: Any) -> Any:
-        if next(calls) == 1:
+    def fails(*args: Any, **named: Any) -> Any:
+        if next(calls) == call:
             raise NO_MORE[name]
-        return asked(*args)
+        return context.replay(*args, **named)
 
     with pytest.raises((MemoryError, OSError), match=re.escape(str(NO_MORE[name]))):
-        _asked(replace(context, **{question: fails}))
+        _asked(replace(context, replay=fails))
 
 
 def test_numbers_of_records_that_leave_exactly_disprove(make_task: MakeTask, make_context: MakeContext) -> None:

@@ -189,8 +189,8 @@ def test_what_the_search_finds_is_observed(make_task: MakeTask, make_context: Ma
 def test_a_second_look_shares_the_search(make_task: MakeTask, make_context: MakeContext) -> None:
     context = _context(ByClass(_trimmed, 1.5), "replace_one_same_label", make_task, make_context)
 
-    def never(*_given: object) -> Any:
+    def never(*_given: object, **_named: object) -> Any:
         raise AssertionError
 
     first = _asked(context)
-    assert _asked(replace(context, redraw=never)).answers == first.answers
+    assert _asked(replace(context, replay=never)).answers == first.answers

@@ -1,0 +1,234 @@
+"""Does each client send its own records alone?
+
+A ledger charges the releases of each client to that client's records: that they compose in parallel is a claim
+about who holds what. So some clients' records are others and the rest's are not, by binary codes of the clients'
+numbers, which tell every pair apart in 2 ceil(log2 n) replays. Whatever goes into the noise of a client that did
+not change must then be the same to the bit. Where it is not, one record is sent by several: its effect on all of
+them together is held against what the ledger adds up to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedassay.audits.claim.tape.answers import Attempt, Fault
+from fedassay.audits.claim.tape.compared import unlike_outcomes
+from fedassay.audits.claim.tape.coverage import Covered
+from fedassay.audits.claim.tape.neighbours import Labels, filled, fillings, labels_at, neighbours, place_of
+from fedassay.audits.claim.tape.others import other_records
+from fedassay.audits.claim.tape.replays import Replays, inputs_of
+from fedassay.audits.claim.tape.streams import squared_distance
+from fedassay.contracts.audit import Replayed
+from fedassay.exchange.ledger import account
+from fedassay.exchange.release import PrivacyClaim
+from fedassay.privacy.tape import Draw, Key, TapeEntry
+from fedassay.support.adjacency import UNIT_WORDS
+
+_ROUNDING = 1e-3
+_SOURCES = 3
+"""Clients at most whose records are followed one by one."""
+_FILLINGS = 4
+"""What is put in the place of their record, the strongest first."""
+
+
+_World = tuple[str, Labels | None, Mapping[Key, TapeEntry]]
+"""What fills the place of a record, its labels, and what then goes into the draws."""
+
+
+@dataclass
+class Overlap:
+    """Records that several clients send.
+
+    Attributes:
+        faults: What one record moves at several clients together, above what is charged.
+        rest: What unchanged clients send otherwise, beside their noise.
+        replays: How many were made.
+        words: What was tried; empty: nothing.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
+    rest: list[Fault] = field(default_factory=list)
+    replays: int = 0
+    words: str = ""
+
+
+def codes(clients: int) -> Iterator[frozenset[int]]:
+    """Sets of clients that change together: for every two of them one set holds the first and not the second."""
+    for bit in range(max(0, clients - 1).bit_length()):
+        for side in (0, 1):
+            yield frozenset(number for number in range(clients) if number >> bit & 1 == side)
+
+
+def overlap(
+    replays: Replays,
+    cells: Sequence[Covered],
+    claim: PrivacyClaim,
+    mu: float | None,
+    skipped: frozenset[str] | None,
+) -> Overlap:
+    """Look for records that several clients send.
+
+    Args:
+        replays: Of the run.
+        cells: What protects each noised field.
+        claim: What is claimed.
+        mu: What the ledger adds up to where all is Gaussian; None: it is not.
+        skipped: Fields that are not compared; None: no message is.
+    """
+    context, found = replays.context, Overlap()
+    if len(context.clients) < 2:
+        return found
+    others = other_records(context, claim.adjacency, odd=False)
+    sent = _Sent()
+    for code in codes(len(context.clients)):
+        clients = tuple(others[n] if n in code else own for n, own in enumerate(context.clients))
+        attempt = Attempt()
+        with attempt:
+            replay = replays(clients, look=inputs_of)
+            found.replays += 1
+            sent.note(code, _moved(replays.same, replay))
+            if skipped is not None and not found.rest:
+                found.rest = unlike_outcomes(replays.same.whole, replay, skipped)
+    names = [client.name for client in context.clients]
+    by_source = sent.by_source(names)
+    for source in sorted(by_source)[:_SOURCES]:
+        attempt = Attempt()
+        with attempt:
+            if words := _charged(replays, cells, claim, mu, source, by_source[source]):
+                found.faults.append(Fault("", words))
+    if found.replays and not found.faults:
+        found.words = f"in {found.replays} replays in which some clients' records change alone, " + (
+            "what others draw noise for is the same to the bit" if not by_source else _within(names, by_source)
+        )
+    return found
+
+
+@dataclass
+class _Sent:
+    """Senders whose draws changed, or did not, by who had changed."""
+
+    codes: list[frozenset[int]] = field(default_factory=list)
+    moved: list[frozenset[str]] = field(default_factory=list)
+
+    def note(self, code: frozenset[int], moved: frozenset[str]) -> None:
+        """Note the senders whose draws changed in one replay."""
+        self.codes.append(code)
+        self.moved.append(moved)
+
+    def by_source(self, names: Sequence[str]) -> dict[int, frozenset[str]]:
+        """By the number of a client, the other senders whose draws may change with its records."""
+        everybody = frozenset[str]().union(*self.moved)
+        found = {
+            number: frozenset(each for each in everybody - {name} if self._follows(each, number, names))
+            for number, name in enumerate(names)
+        }
+        return {number: senders for number, senders in found.items() if senders}
+
+    def _follows(self, sender: str, source: int, names: Sequence[str]) -> bool:
+        """Whether a sender changed whenever the source did and it did not itself."""
+        shown = [
+            sender in moved
+            for code, moved in zip(self.codes, self.moved, strict=True)
+            if source in code and not (sender in names and names.index(sender) in code)
+        ]
+        return bool(shown) and all(shown)
+
+
+def _moved(same: Replayed, replay: Replayed) -> frozenset[str]:
+    """Senders of whom something else went into a draw, or into a private training."""
+    moved = {key.sender for key, entry in replay.tape.draws.items() if _unlike(same.tape.draws.get(key), entry)}
+    first, second = (each.looked if isinstance(each.looked, dict) else {} for each in (same, replay))
+    return frozenset(moved | {key.sender for key, digest in second.items() if first.get(key) != digest})
+
+
+def _unlike(first: TapeEntry | None, second: TapeEntry) -> bool:
+    if not isinstance(first, Draw) or not isinstance(second, Draw):
+        return False
+    return first.exact.shape != second.exact.shape or first.exact.tobytes() != second.exact.tobytes()
+
+
+def _charged(
+    replays: Replays,
+    cells: Sequence[Covered],
+    claim: PrivacyClaim,
+    mu: float | None,
+    source: int,
+    senders: frozenset[str],
+) -> str:
+    """In words, by how much one record moves several clients' releases, if above what is charged; else empty."""
+    context = replays.context
+    names = " and ".join(sorted({context.clients[source].name, *senders}))
+    if mu is None or not math.isfinite(mu):
+        own = context.outcome.transcript
+        one = context.clients[source].name
+        joined = [replace(each, sender=one if each.sender in senders else each.sender) for each in own.messages]
+        total = account(replace(own, messages=tuple(joined)), claim.adjacency, claim.delta, claim.unit)
+        if total.epsilon <= claim.epsilon * (1 + 1e-6):
+            return ""
+        return (
+            f"records of {one} are sent by {names}: what these release adds up to epsilon {total.epsilon:.4g} for "
+            f"{UNIT_WORDS[claim.unit]}, above the claimed {claim.epsilon:g}"
+        )
+    moved, about = _together(replays, cells, claim, source)
+    if moved <= mu * (1 + _ROUNDING):
+        return ""
+    return (
+        f"records of {context.clients[source].name} are sent by {names}: {about} moves all of their releases "
+        f"together by {moved:.4g}, above the declared mu of {mu:.4g}"
+    )
+
+
+def _together(replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, source: int) -> tuple[float, str]:
+    """How far one record of a client moves everything that anybody sends, in deviations, and by what."""
+    context = replays.context
+    client = context.clients[source]
+    place = place_of(client, source)
+    itself: _World = ("the record itself", labels_at(client, place, claim.unit), replays.same.tape.draws)
+    worlds = [itself]
+    worst = (0.0, "")
+    for filling in fillings(claim.adjacency, claim.unit)[:_FILLINGS]:
+        own = filled(client, place, filling, context.classes, source, unit=claim.unit)
+        changed = tuple(own.records if n == source else each for n, each in enumerate(context.clients))
+        if any(map(len, changed)):
+            worlds.append((filling.name, own.label, replays(changed).tape.draws))
+        name, label, draws = worlds[-1]
+        for other, before, first in worlds[:-1]:
+            if neighbours(before, label, claim.adjacency):
+                worst = max(worst, (_distance(cells, first, draws), f"{name} for {other}"))
+    return worst
+
+
+def _distance(cells: Sequence[Covered], first: Mapping[Key, TapeEntry], second: Mapping[Key, TapeEntry]) -> float:
+    """Between what two runs put into all draws, in deviations of their noise.
+
+    What leaves in a secure sum alone adds up over its senders before its one noise is added.
+    """
+    total = 0.0
+    summed: dict[object, list[tuple[Draw, Draw]]] = defaultdict(list)
+    deviations: dict[object, float] = {}
+    for number, covered in enumerate(cells):
+        for entry in covered.draws if covered.deviation > 0 else ():
+            one, two = first.get(entry.key), second.get(entry.key)
+            if isinstance(one, Draw) and isinstance(two, Draw) and one.exact.shape == two.exact.shape:
+                of_sum = covered.release.shares > 1
+                where: object = replace(entry.key, sender="") if of_sum else (number, entry.key)
+                summed[where].append((one, two))
+                deviations[where] = covered.deviation
+    for name, pairs in summed.items():
+        one, two = pairs[0]
+        moved = sum((b.exact - a.exact for a, b in pairs), np.zeros(one.shape))
+        square = squared_distance(replace(one, exact=np.zeros(one.shape)), replace(two, exact=moved))
+        total += square / deviations[name] ** 2
+    return math.sqrt(total)
+
+
+def _within(names: Sequence[str], by_source: Mapping[int, frozenset[str]]) -> str:
+    """What is said of records that several send, and that are charged for that."""
+    source, senders = min(by_source.items())
+    others = ", ".join(sorted(senders))
+    return f"records of {names[source]} are sent by {others} as well, together within what is charged"

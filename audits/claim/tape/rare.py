@@ -1,0 +1,233 @@
+"""Records at the boundary of what a client can hold, and clients that hold hardly any.
+
+A branch that a usual record never takes sends without noise what it likes. So every client gets something rare in
+turn, of another kind than the clients beside it: a record whose image is blank or saturated, with the features
+that the backbone makes of it; features that are zero, outsized by six factors, or no finite numbers; one record
+again and again; a class with a single record, or one class alone; no record, one, two, and one or two of each
+class. Only what the adjacency lets differ is changed: a method may refuse such records, but it may not send
+something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.contracts.audit import AuditContext
+from fedassay.data.records import Records
+from fedassay.support.adjacency import Adjacency, class_counts_public, record_counts_public
+from fedassay.support.errors import NotRunError
+from fedassay.support.types import Floats, Images
+
+_FACTORS = (1.5, 3.0, 10.0, 30.0, 100.0, 1000.0)
+"""Norms of outsized features, in multiples of the records' largest."""
+
+_FEW = 3
+"""Replays at most where they take long: all kinds of records in so many clients as there are."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What rare records are made from: the backbone, the number of classes, and what may differ."""
+
+    encode: Callable[[Images], Floats]
+    classes: int
+    labels: bool
+    sizes: bool
+
+
+_Kind = Callable[[Records, _Given], Records | None]
+"""From a client's records, at least one, to rare ones; None: the adjacency does not let these differ."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Records of every client, some of them rare.
+
+    Attributes:
+        clients: In their order.
+        kinds: What is rare in which client, in words, by its place.
+    """
+
+    clients: tuple[Records, ...]
+    kinds: dict[int, str]
+
+    @property
+    def words(self) -> str:
+        """What is rare where."""
+        return ", ".join(f"{kind} at {self.clients[place].name}" for place, kind in self.kinds.items())
+
+
+def boundary_worlds(context: AuditContext, adjacency: Adjacency, *, few: bool) -> Iterator[World]:
+    """Worlds in which every client holds something rare.
+
+    Args:
+        context: Of the run.
+        adjacency: What it makes public is left as it is.
+        few: Make `_FEW` worlds at most, in which each kind is at some client, where there are clients enough; else
+            every client gets every kind.
+    """
+    given = _Given(
+        context.encode,
+        context.classes,
+        labels=not class_counts_public(adjacency),
+        sizes=not record_counts_public(adjacency),
+    )
+    kinds = [(name, kind) for name, kind in _KINDS.items() if _applies(kind, context.clients, given)]
+    clients = context.clients
+    step = max(1, len(clients)) if few else 1
+    shifts = range(0, len(kinds), step)
+    for shift in list(shifts)[: _FEW if few else len(kinds)]:
+        made, named = list(clients), {}
+        for place, client in enumerate(clients):
+            name, kind = kinds[(shift + place) % len(kinds)]
+            own = kind(client, given) if len(client) else None
+            if own is not None:
+                made[place], named[place] = own, name
+        # Of nobody's records nothing is made.
+        if named and any(map(len, made)):
+            yield World(tuple(made), named)
+
+
+def alone(world: World, clients: Sequence[Records]) -> Iterator[World]:
+    """Worlds with each of the rare clients of one, beside the others as they are."""
+    for place, kind in world.kinds.items():
+        made = list(clients)
+        made[place] = world.clients[place]
+        if len(world.kinds) > 1 and any(map(len, made)):
+            yield World(tuple(made), {place: kind})
+
+
+def _applies(kind: _Kind, clients: Sequence[Records], given: _Given) -> bool:
+    return any(kind(client, given) is not None for client in clients if len(client))
+
+
+def _with(
+    client: Records,
+    *,
+    images: Images | None = None,
+    labels: NDArray[np.int64] | None = None,
+    features: Callable[[Floats], Floats] | None = None,
+) -> Records:
+    """A client with some of its records changed; features are computed only where a method asks for them."""
+    return Records(
+        client.name,
+        client.images if images is None else images,
+        client.labels if labels is None else labels,
+        lambda _images: client.features if features is None else features(client.features.copy()),
+        client.groups,
+    )
+
+
+def _filled(value: int, *, all_of_them: bool = False) -> _Kind:
+    """One image of one value, or all, with the features that the backbone makes of it."""
+
+    def kind(client: Records, given: _Given) -> Records:
+        changed = slice(None) if all_of_them else slice(0, 1)
+        images = client.images.copy()
+        images[changed] = value
+
+        def features(own: Floats) -> Floats:
+            try:
+                own[changed] = given.encode(images[:1])[0]
+            except NotRunError:
+                own[changed] = own.max(axis=0) if value else 0
+            return own
+
+        return _with(client, images=images, features=features)
+
+    return kind
+
+
+def _of_zeros(client: Records, _given: _Given) -> Records:
+    def features(own: Floats) -> Floats:
+        own[0] = 0
+        return own
+
+    return _with(client, features=features)
+
+
+def _outsized(client: Records, _given: _Given) -> Records:
+    """Longer than any other record by several factors, one record each; images of the largest contrast."""
+    count = min(len(client), len(_FACTORS))
+    images = client.images.copy()
+    images[:count] = np.where(images[:count] > 127, 255, 0)
+
+    def features(own: Floats) -> Floats:
+        norms = np.linalg.norm(own.astype(np.float64), axis=1)
+        largest = float(norms.max(initial=0.0)) or 1.0
+        for row, factor in enumerate(_FACTORS[:count]):
+            along = own[row] / norms[row] if norms[row] else np.full(own.shape[1], own.shape[1] ** -0.5)
+            own[row] = factor * largest * along
+        return own
+
+    return _with(client, images=images, features=features)
+
+
+def _not_finite(value: float) -> _Kind:
+    def kind(client: Records, _given: _Given) -> Records:
+        def features(own: Floats) -> Floats:
+            own[0, 0] = value
+            return own
+
+        return _with(client, features=features)
+
+    return kind
+
+
+def _again_and_again(client: Records, _given: _Given) -> Records:
+    images = np.repeat(client.images[:1], len(client), axis=0)
+    return _with(client, images=images, features=lambda own: np.repeat(own[:1], len(own), axis=0))
+
+
+def _lone(client: Records, given: _Given) -> Records | None:
+    """A class of one record beside a class of all others."""
+    if not given.labels or given.classes < 2:
+        return None
+    labels = np.full(len(client), client.labels[0], np.int64)
+    labels[-1] = (client.labels[0] + 1) % given.classes
+    return _with(client, labels=labels)
+
+
+def _one_class(client: Records, given: _Given) -> Records | None:
+    return _with(client, labels=np.full(len(client), given.classes - 1, np.int64)) if given.labels else None
+
+
+def _first(count: int) -> _Kind:
+    def kind(client: Records, given: _Given) -> Records | None:
+        return client.take(np.arange(min(count, len(client)))) if given.sizes else None
+
+    return kind
+
+
+def _of_each_class(count: int) -> _Kind:
+    def kind(client: Records, given: _Given) -> Records | None:
+        if not given.sizes:
+            return None
+        found = [np.flatnonzero(client.labels == label)[:count] for label in range(given.classes)]
+        return client.take(np.concatenate(found))
+
+    return kind
+
+
+_KINDS: dict[str, _Kind] = {
+    "a blank image": _filled(0),
+    "a saturated image": _filled(255),
+    "outsized records": _outsized,
+    "no record": _first(0),
+    "one record of each class": _of_each_class(1),
+    "a record alone in its class": _lone,
+    "features of zeros": _of_zeros,
+    "one record again and again": _again_and_again,
+    "one record": _first(1),
+    "two records of each class": _of_each_class(2),
+    "one class alone": _one_class,
+    "a record that is no number": _not_finite(np.nan),
+    "blank images alone": _filled(0, all_of_them=True),
+    "two records": _first(2),
+    "a record that is infinite": _not_finite(np.inf),
+}
+"""What is tried, those first that most branches are about."""

@@ -1,0 +1,204 @@
+"""Records that two clients send, and branches that rare records alone switch on: found, and honest likes are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedassay.audits.claim.ledger_claim import accounted_for
+from fedassay.audits.claim.tape.overlap import codes
+from fedassay.audits.claim.tape.questions import TapeAnswers, ask
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.data.records import Records, joined
+from fedassay.exchange.release import PrivacyClaim
+from fedassay.exchange.transcript import Message
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.registry import lookup
+
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
+Clients = tuple[Records, ...]
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A method whose clients' records are edited before it runs, and their messages afterwards."""
+
+    name: str
+    parameters: dict[str, Any]
+    clients: Callable[[Clients], Clients] = lambda clients: clients
+    sent: Callable[[Message, Records], Message] = lambda message, _records: message
+
+    def run(self, task: MethodInput) -> Outcome:
+        own = replace(task, clients=self.clients(task.clients))
+        outcome = lookup("method", self.name)(**self.parameters).run(own)
+        assert isinstance(outcome, Outcome)
+        held = {client.name: client for client in task.clients}
+        messages = tuple(
+            self.sent(message, held[message.sender]) if message.sender in held else message
+            for message in outcome.transcript.messages
+        )
+        return replace(outcome, transcript=replace(outcome.transcript, messages=messages))
+
+
+@pytest.fixture
+def asked_of(make_task: MakeTask, make_context: MakeContext) -> Callable[..., TapeAnswers]:
+    def asked(
+        method: Edited, adjacency: Adjacency = "add_remove", clients: int = 3, records: int = 60
+    ) -> TapeAnswers:
+        task = make_task(clients=clients, records=records, epsilon=2.0, adjacency=adjacency)
+        context = make_context(task, method)
+        claim = context.outcome.transcript.claim
+        assert isinstance(claim, PrivacyClaim)
+        return ask(claim, accounted_for(claim, context), context)
+
+    return asked
+
+
+def _failed(asked: TapeAnswers) -> dict[str, str]:
+    return {answer.question: answer.words for answer in asked.of("failed")}
+
+
+def _named(records: Records, name: str) -> Records:
+    return records.take(np.arange(len(records)), name)
+
+
+def _backup(clients: Clients) -> Clients:
+    """The last client sends what the first one's records give, with noise of its own."""
+    return (*clients[:-1], _named(clients[0], clients[-1].name))
+
+
+def _pooled(clients: Clients) -> Clients:
+    """The two smallest sites both send the sums over the records of both."""
+    both = joined("both", clients[:2])
+    return (_named(both, clients[0].name), _named(both, clients[1].name), *clients[2:])
+
+
+def _gossip(clients: Clients) -> Clients:
+    """Every client adds its neighbour's first ten records to its own."""
+    others = [*clients[1:], clients[0]]
+    return tuple(
+        _named(joined("", [own, other.take(np.arange(min(10, len(other))))]), own.name)
+        for own, other in zip(clients, others, strict=True)
+    )
+
+
+def _proxy(clients: Clients) -> Clients:
+    """Every client sends for the one after it, and nobody sends its own records."""
+    return tuple(_named(other, own.name) for own, other in zip(clients, (*clients[1:], clients[0]), strict=True))
+
+
+def test_codes_tell_every_pair_of_clients_apart() -> None:
+    for number in range(1, 40):
+        found = list(codes(number))
+        assert len(found) == 2 * max(0, number - 1).bit_length()
+        for one in range(number):
+            assert all(any(one in c and other not in c for c in found) for other in range(number) if other != one)
+
+
+@pytest.mark.parametrize(
+    ("name", "adjacency", "clients", "edit"),
+    [
+        ("one_shot_ridge", "replace_one", 3, _backup),
+        ("gh_ofl", "add_remove", 4, _pooled),
+        ("fedcof", "add_remove", 5, _gossip),
+        ("fed3r", "replace_one_same_label", 3, _backup),
+    ],
+)
+def test_records_that_two_clients_send_are_found(
+    name: str, adjacency: Adjacency, clients: int, edit: Any, asked_of: Callable[..., TapeAnswers]
+) -> None:
+    asked = asked_of(Edited(name, {}, edit), adjacency, clients, 20 * clients)
+    words = _failed(asked)["sensitivity"]
+    assert "above the declared" in words
+    assert "client/0" in words or "client/1" in words
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["average", "knowledge_distillation"])
+def test_a_record_that_two_private_trainings_take_is_found(
+    name: str, asked_of: Callable[..., TapeAnswers]
+) -> None:
+    method = Edited(name, {"dp_sgd": {"epochs": 2}}, _backup)
+    clients = 2 if name == "knowledge_distillation" else 3
+    assert "adds up to epsilon" in _failed(asked_of(method, clients=clients))["sensitivity"]
+
+
+def test_a_client_that_sends_for_another_is_charged_once(asked_of: Callable[..., TapeAnswers]) -> None:
+    """Each record is sent by one client alone, though not by its own: nothing adds up."""
+    asked = asked_of(Edited("fedncm", {}, _proxy))
+    assert not _failed(asked), asked.answers
+    assert "together within what is charged" in asked.passed
+
+
+def _exact(field: str) -> Callable[[Message, Records], Message]:
+    """A field with the records' features in its first numbers."""
+
+    def sent(message: Message, records: Records) -> Message:
+        item = message.fields[field]
+        values = item.values.copy()
+        values.reshape(-1)[:] = np.resize(np.nan_to_num(records.features).sum(axis=0), values.size)
+        return replace(message, fields={**message.fields, field: replace(item, sent=values)})
+
+    return sent
+
+
+def _where(rare: Callable[[Records], bool], leak: Any) -> Any:
+    return lambda message, records: leak(message, records) if len(records) and rare(records) else message
+
+
+def _lone(records: Records) -> bool:
+    return bool((np.bincount(records.labels) == 1).any() and len(np.unique(records.labels)) == 2)
+
+
+RARE: dict[str, tuple[str, Adjacency, str, Callable[[Records], bool]]] = {
+    "a blank image": ("fed3r", "add_remove", "b", lambda r: bool((r.images.max(axis=(1, 2, 3)) == 0).any())),
+    "a saturated image": (
+        "one_shot_ridge",
+        "replace_one_same_label",
+        "b",
+        lambda r: bool((r.images.min(axis=(1, 2, 3)) == 255).any()),
+    ),
+    "a long vector": (
+        "fedcof",
+        "replace_one",
+        "sums",
+        lambda r: bool((np.linalg.norm(r.features, axis=1) > 40).any()),
+    ),
+    "a vector of zeros": ("fedncm", "replace_one", "sums", lambda r: not np.abs(r.features).max(axis=1).all()),
+    "one image again and again": (
+        "fedncm",
+        "replace_one_same_label",
+        "sums",
+        lambda r: len(np.unique(r.images.reshape(len(r), -1), axis=0)) == 1,
+    ),
+    "no number": ("fedncm", "add_remove", "counts", lambda r: not np.isfinite(r.features).all()),
+    "a record alone in its class": ("fedncm", "replace_one", "counts", _lone),
+    "two records": ("fed3r", "add_remove", "b", lambda r: len(r) == 2),
+    "one record of each class": ("fedcof", "add_remove", "sums", lambda r: bool(np.bincount(r.labels).max() == 1)),
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_what_only_a_rare_record_switches_on_is_found(name: str, asked_of: Callable[..., TapeAnswers]) -> None:
+    method, adjacency, field, rare = RARE[name]
+
+    asked = asked_of(Edited(method, {}, sent=_where(rare, _exact(field))), adjacency)
+    assert "depends on records beside its noise" in _failed(asked)["rest"], asked.answers
+
+
+def test_a_method_that_refuses_rare_records_is_no_leak(asked_of: Callable[..., TapeAnswers]) -> None:
+    def refused(clients: Clients) -> Clients:
+        for client in clients:
+            if len(client) and not np.isfinite(client.features).all():
+                raise ValueError(f"{client.name}: features must be finite")
+        return clients
+
+    asked = asked_of(Edited("fedncm", {}, refused))
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.answers
+    assert "the method refuses a record that is no number" in asked.passed
