@@ -123,11 +123,11 @@ class _Search:
     def boundary(self) -> list[Fault]:
         """What changes when a client holds a record at the boundary of what it can hold, or hardly any record."""
         context = self.replays.context
-        few = self.replays.brief
-        for number, world in enumerate(boundary_worlds(context, self.adjacency, few=few)):
+        few = self.replays.trained
+        for world in boundary_worlds(context, self.adjacency, few=few):
             attempt = Attempt()
             with attempt:
-                if faults := self._in_world(world, whole=not few or not number):
+                if faults := self._in_world(world, whole=not few):
                     return faults
             if attempt.failure and not few:
                 # Of several clients one may refuse, and what the others do would not be seen.
@@ -148,7 +148,8 @@ class _Search:
         messages = len(context.outcome.transcript.messages)
         tried = (
             f"with the mechanisms' outputs kept, {messages:,} messages are the same to the bit when all "
-            f"{records:,} records{kept} and all hidden coins are others, in {OTHERS} replays, each in a process that never ran the method; what shows in "
+            f"{records:,} records{kept} and all hidden coins are others, in {OTHERS} replays, each in a process "
+            "that never ran the method; what shows in "
             f"{100 * _SMALLEST:.0f} % of such replays would be missed once in 20"
         )
         if self.odd:
@@ -177,7 +178,7 @@ class _Search:
             _FailsOnOthersError: It fails on usual records, too.
         """
         context, coins = self.replays.context, f"other coins{number or ''}"
-        attempt, whole = Attempt(), number < _WHOLE
+        attempt, whole = Attempt(), not self.replays.trained or number < _WHOLE
         with attempt:
             return self.replays(other_records(context, self.adjacency, number), other=coins, whole=whole)
         if number:

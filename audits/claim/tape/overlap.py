@@ -47,12 +47,14 @@ class Overlap:
     Attributes:
         faults: What one record moves at several clients together, above what is charged.
         rest: What unchanged clients send otherwise, beside their noise.
+        found: Whether there are such records, charged or not.
         replays: How many were made.
         words: What was tried; empty: nothing.
     """
 
     faults: list[Fault] = field(default_factory=list)
     rest: list[Fault] = field(default_factory=list)
+    found: bool = False
     replays: int = 0
     words: str = ""
 
@@ -96,6 +98,7 @@ def overlap(
                 found.rest = unlike_outcomes(replays.same.whole, replay, skipped)
     names = [client.name for client in context.clients]
     by_source = sent.by_source(names)
+    found.found = bool(by_source)
     for source in sorted(by_source)[:_SOURCES]:
         attempt = Attempt()
         with attempt:

@@ -1,8 +1,9 @@
 """Replays of a run, each in a process that never ran the method, and how far they go.
 
-A replay goes to the end of the method, so that all that comes back is compared. Where networks are trained
-privately, a training gives out its first weights, and what is left of the time is the server's: most of these
-replays end with the last message, if the spool showed every message of a client.
+A replay goes to the end of the method, so that all that comes back is compared. Where only messages are asked for,
+it may end with the last one, if the spool saw every message of a client. Where networks are trained privately, a
+training gives out its first weights, and the server takes most of what is left of the time: there most replays are
+of that kind.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ class Replays:
         """A whole replay on the same records; `inputs_of` is asked of it."""
         return self(self.context.clients, look=inputs_of, whole=True)
 
+    @property
+    def trained(self) -> bool:
+        """Whether networks were trained privately, so that replays are dear."""
+        return bool(self.context.tape.trainings)
+
     @cached_property
     def brief(self) -> bool:
         """See `may_be_brief`."""
@@ -65,12 +71,12 @@ class Replays:
 
 
 def may_be_brief(context: AuditContext) -> bool:
-    """Whether a replay that ends with the last message shows all that clients send, and saves anything.
+    """Whether a replay that ends with the last message shows all that clients send.
 
     Args:
         context: Of the run, with its tape; the answer is shared by all audits of a cell.
     """
-    if not context.tape.trainings or not context.tape.messages:
+    if not context.tape.messages:
         return False
 
     def ends() -> bool:

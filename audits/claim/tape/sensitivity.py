@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered
 from fedassay.audits.claim.tape.compared import unlike_outcomes
 from fedassay.audits.claim.tape.coverage import Covered, named
+from fedassay.audits.claim.tape.flips import Draws, walk, ways
 from fedassay.audits.claim.tape.neighbours import (
     SAME_LABEL,
     Changed,
@@ -41,6 +42,7 @@ from fedassay.audits.claim.tape.overlap import overlap
 from fedassay.audits.claim.tape.replays import Replays
 from fedassay.audits.claim.tape.streams import expected, squared_distance
 from fedassay.contracts.audit import AuditContext, Replayed
+from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, Key, Tape, TapeEntry
@@ -105,7 +107,6 @@ class Search:
     tapes: int = 1
     fixed: bool = False
     largest: float = 0.0
-    steps: float = 1.0
 
     @property
     def context(self) -> AuditContext:
@@ -134,7 +135,7 @@ class Search:
         for filling in fillings(self.adjacency, self.unit):
             if self.made >= self.replays - _KEPT:
                 break
-            worlds.append(self._world(filling, self.context.tape, chosen))
+            worlds.append(self._world(filling, self.context.tape, chosen, whole=not self.replayed.trained))
             for earlier in worlds[:-1]:
                 self._compare(earlier, worlds[-1])
             if self.rest or any(fault.status == "failed" for fault in self.faults):
@@ -146,6 +147,8 @@ class Search:
         shared = overlap(self.replayed, self.cells, self.claim, self.mu, self.skipped)
         self.faults += shared.faults
         self.rest += shared.rest
+        if not (self.faults or self.rest or shared.found or self.replayed.trained) and self.unit == "record":
+            self._flips(chosen)
         if not self.tried and not self.faults:
             return Answer("sensitivity", "not_asked", "no client has a neighbour to be compared with")
         words = "; ".join(filter(None, (self._words(len(chosen)), shared.words)))
@@ -218,7 +221,29 @@ class Search:
             if own:
                 # To replace a record is to remove one and to add one.
                 twice = 2.0 if self.adjacency == "add_remove" else 1.0
-                self._compare(first, self._world(SAME_LABEL, self.context.tape, chosen, places=own), twice=twice)
+                world = self._world(SAME_LABEL, self.context.tape, chosen, places=own)
+                self._compare(first, world, dict.fromkeys(own, twice))
+
+    def _flips(self, chosen: frozenset[str]) -> None:
+        """Ways to other records, along which a choice that follows from a client's records changes."""
+
+        def draw(clients: Sequence[Records], name: str) -> Draws:
+            self.made += 1
+            found = self.replayed(clients)
+            self.faults += [Fault(each.field, f"with {name}: {each.words}") for each in found.tape.faults]
+            self.rest += self._unlike(found, name)
+            return found.tape.draws
+
+        def moved(first: Draws, second: Draws, apart: Mapping[str, float], about: str) -> dict[str, float]:
+            self.tried += sum(steps == 1 for steps in apart.values())
+            return self._distances(first, second, apart, f"{about} for the records themselves")
+
+        for way in ways(self.adjacency, self.context.classes):
+            # What refuses such records chooses nothing by them.
+            with Attempt():
+                walk(way, self.context.clients, chosen, draw, moved)
+            if self.faults or self.rest:
+                return
 
     def _world(
         self,
@@ -228,6 +253,7 @@ class Search:
         *,
         far: bool = False,
         places: Mapping[str, int] | None = None,
+        whole: bool = False,
     ) -> _World:
         """One replay with every chosen client changed, or those of `places` at these."""
         changed: dict[str, Changed] = {}
@@ -245,7 +271,7 @@ class Search:
                 own = filled(client, place, filling, self.context.classes, number, far=far, unit=self.unit)
                 changed[client.name], clients[number] = own, own.records
         self.made += 1
-        found = self.replayed(clients, answers, look=partial(_sums, changed=changed))
+        found = self.replayed(clients, answers, look=partial(_sums, changed=changed), whole=whole)
         tape, sums = found.tape, found.looked
         assert isinstance(sums, dict)
         if answers is self.context.tape:
@@ -280,40 +306,48 @@ class Search:
             self.tapes += not self.fixed
             self._compare(pair[0], pair[1])
 
-    def _compare(self, first: _World, second: _World, twice: float = 0.0) -> None:
+    def _compare(self, first: _World, second: _World, apart: Mapping[str, float] | None = None) -> None:
         """Hold the difference between two fillings against what is declared.
 
         Args:
             first: One filling.
             second: The other one.
-            twice: How many neighbours apart they are; 0: one, where their labels say that they are neighbours.
+            apart: How many neighbours apart they are, by client; None: one, where their labels say that they are
+                neighbours.
         """
         about = f"{second.name} for {first.name}"
-        near = {
-            name
-            for name, label in first.labels.items()
-            if name in second.labels and (twice or neighbours(label, second.labels[name], self.adjacency))
-        }
-        self.steps = twice or 1.0
-        self.tried += len(near)
+        if apart is None:
+            apart = {
+                name: 1.0
+                for name, label in first.labels.items()
+                if name in second.labels and neighbours(label, second.labels[name], self.adjacency)
+            }
+        self.tried += len(apart)
+        self._distances(first.draws, second.draws, apart, about)
+        self._compare_sums(first, second, apart, about)
+
+    def _distances(self, first: Draws, second: Draws, apart: Mapping[str, float], about: str) -> dict[str, float]:
+        """How far what went into the draws has moved, by sender, in deviations; held against what is declared."""
         together: dict[str, float] = defaultdict(float)
         for covered in self.cells:
             sender = covered.message.sender
-            if sender not in near or covered.release.mechanism != "gaussian" or covered.deviation == 0:
+            if sender not in apart or covered.release.mechanism != "gaussian" or covered.deviation == 0:
                 continue
-            square = self._moved(covered, first, second, about)
+            square = self._moved(covered, first, second, apart[sender], about)
             together[sender] += square / covered.deviation**2
+        found = {sender: math.sqrt(squared) for sender, squared in together.items()}
         if self.mu is not None and math.isfinite(self.mu):
-            for sender, squared in together.items():
-                self._hold(math.sqrt(squared), self.mu, "", f"all releases of {sender} together", about, "mu")
-        self._compare_sums(first, second, near, about)
+            for sender, moved in found.items():
+                where = f"all releases of {sender} together"
+                self._hold(moved, self.mu, apart[sender], "", where, about, "mu")
+        return found
 
-    def _moved(self, covered: Covered, first: _World, second: _World, about: str) -> float:
+    def _moved(self, covered: Covered, first: Draws, second: Draws, steps: float, about: str) -> float:
         """Squared distance of what went into a cell's draws, held against its declared sensitivity."""
         parts: dict[str, float] = defaultdict(float)
         for entry in covered.draws:
             if isinstance(entry, Draw) and entry.scale > 0:
-                one, two = first.draws.get(entry.key), second.draws.get(entry.key)
+                one, two = first.get(entry.key), second.get(entry.key)
                 if (one is None) != (two is None):
                     name = named(entry.key, covered.fields)
                     self.faults.append(Fault(name, f"{covered.where}: {about} makes or unmakes a draw"))
@@ -323,7 +357,7 @@ class Search:
         allowed = covered.moved * _conversion(covered.release.adjacency, self.adjacency)
         allowed *= self._members(covered.release.unit)
         worst = max(parts, key=lambda name: parts[name]) if parts else ", ".join(covered.fields)
-        self._hold(math.sqrt(square), allowed, worst, covered.where, about, "sensitivity")
+        self._hold(math.sqrt(square), allowed, steps, worst, covered.where, about, "sensitivity")
         return square
 
     def _members(self, made_for: Unit) -> float:
@@ -334,23 +368,26 @@ class Search:
             return float(most or math.inf)
         return 2.0 if larger < 0 and self.adjacency == "add_remove" else 1.0
 
-    def _hold(self, moved: float, allowed: float, name: str, where: str, about: str, what: str) -> None:
-        if allowed > 0 and self.steps == 1 and math.isfinite(moved):
+    def _hold(
+        self, moved: float, allowed: float, steps: float, name: str, where: str, about: str, what: str
+    ) -> None:
+        if allowed > 0 and steps == 1 and math.isfinite(moved):
             self.largest = max(self.largest, moved / allowed)
-        allowed *= self.steps
+        allowed *= steps
         if not moved <= allowed * (1 + _ROUNDING):
             words = f"{where}: {about} moves it by {moved:.4g}, above the declared {what} of {allowed:.4g}"
             self.faults.append(Fault(name, words))
 
-    def _compare_sums(self, first: _World, second: _World, near: set[str], about: str) -> None:
+    def _compare_sums(self, first: _World, second: _World, apart: Mapping[str, float], about: str) -> None:
         entries = trainings(self.context.tape)
         for (key, step), sums in second.sums.items():
             other = first.sums.get((key, step))
-            if key.sender not in near or other is None or other.shape != sums.shape:
+            if key.sender not in apart or other is None or other.shape != sums.shape:
                 continue
             allowed = entries[key].declared.norm * (1.0 if self.adjacency == "add_remove" else 2.0)
             where = f"the gradients of {key.field} of {key.sender} in round {key.round}, step {step + 1}"
-            self._hold(float(np.linalg.norm(sums - other)), allowed, key.field, where, about, "clipping norm")
+            moved = float(np.linalg.norm(sums - other))
+            self._hold(moved, allowed, apart[key.sender], key.field, where, about, "clipping norm")
 
 
 def _of_clients(tape: Tape, chosen: frozenset[str]) -> dict[Key, TapeEntry]:

@@ -1,4 +1,4 @@
-"""Records that two clients send, and branches that rare records alone switch on: found, and honest likes are not."""
+"""Records that two clients send, and branches that only rare records switch on; honest likes pass."""
 
 from __future__ import annotations
 
@@ -152,6 +152,13 @@ def _where(rare: Callable[[Records], bool], leak: Any) -> Any:
     return lambda message, records: leak(message, records) if len(records) and rare(records) else message
 
 
+def _made_finite(clients: Clients) -> Clients:
+    return tuple(
+        Records(own.name, own.images, own.labels, lambda _i, own=own: np.nan_to_num(own.features), own.groups)
+        for own in clients
+    )
+
+
 def _lone(records: Records) -> bool:
     return bool((np.bincount(records.labels) == 1).any() and len(np.unique(records.labels)) == 2)
 
@@ -188,8 +195,56 @@ RARE: dict[str, tuple[str, Adjacency, str, Callable[[Records], bool]]] = {
 def test_what_only_a_rare_record_switches_on_is_found(name: str, asked_of: Callable[..., TapeAnswers]) -> None:
     method, adjacency, field, rare = RARE[name]
 
-    asked = asked_of(Edited(method, {}, sent=_where(rare, _exact(field))), adjacency)
+    asked = asked_of(Edited(method, {}, _made_finite, _where(rare, _exact(field))), adjacency)
     assert "depends on records beside its noise" in _failed(asked)["rest"], asked.answers
+
+
+def _norms(records: Records) -> Any:
+    return np.linalg.norm(records.features.astype(np.float64), axis=1)
+
+
+def _divided(by: Callable[[Records], float]) -> Callable[[Clients], Clients]:
+    """Every client divides its features by a number that follows from its own records, before they are clipped."""
+
+    def edited(clients: Clients) -> Clients:
+        return tuple(
+            Records(own.name, own.images, own.labels, lambda _i, own=own: own.features / np.float32(by(own)))
+            if len(own)
+            else own
+            for own in clients
+        )
+
+    return edited
+
+
+FOLLOWING: dict[str, tuple[str, Adjacency, Callable[[Records], float]]] = {
+    "the median norm, rounded": ("fedcof", "add_remove", lambda r: max(1.0, round(float(np.median(_norms(r)))))),
+    "a power of two above the largest norm": (
+        "one_shot_ridge",
+        "replace_one_same_label",
+        lambda r: 2.0 ** np.ceil(np.log2(max(1e-3, float(_norms(r).max())))),
+    ),
+    "the lower quartile, rounded": (
+        "fedncm",
+        "replace_one",
+        lambda r: max(1.0, float(np.rint(np.quantile(_norms(r), 0.25)))),
+    ),
+    "the number of records in tens": ("fed3r", "add_remove", lambda r: 4.0 * (1 + len(r) // 10)),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_scales_that_follow_from_records_are_found_where_they_are_rounded(
+    name: str, asked_of: Callable[..., TapeAnswers]
+) -> None:
+    method, adjacency, by = FOLLOWING[name]
+    words = _failed(asked_of(Edited(method, {}, _divided(by)), adjacency, records=90))
+    assert "above the declared" in words["sensitivity"]
+
+
+def test_a_public_scale_is_none(asked_of: Callable[..., TapeAnswers]) -> None:
+    asked = asked_of(Edited("fedcof", {}, _divided(lambda _records: 4.0)))
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.answers
 
 
 def test_a_method_that_refuses_rare_records_is_no_leak(asked_of: Callable[..., TapeAnswers]) -> None:
