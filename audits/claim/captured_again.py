@@ -7,8 +7,10 @@ is less noise than declared, or the same noise again. Too large a sum: the recor
 is more noise; that refutes nothing.
 
 Blocks fixed beforehand: every field over all messages, every array, its rows, and windows of 100 entries; and of
-every array how many entries are the same in all captures, where noise repeats none but by rounding. The level,
-`declared_noise.LEVEL`, is shared among them and both sides.
+every array how many entries are the same in all captures, where noise repeats none but by rounding. Noise that
+rows, or senders, have in common is of the declared size in each of them and falls out of their difference: sums
+and differences of every two rows, and of the same rows of every two senders, have at least twice the variance.
+The level, `declared_noise.LEVEL`, is shared among all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,6 +34,8 @@ Array = NDArray[np.float64]
 
 _WINDOW = 100
 _LEAST_ROW = 8
+_PAIRS = 2000
+"""Pairs of rows of one array, and of senders of one field, that are tested; of more, those that are adjacent."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +117,13 @@ def measured_noise(captures: Sequence[Transcript], *, level: float = LEVEL) -> t
         by_field.setdefault(arrays[0].field, []).append(arrays)
     blocks = {name: list(_blocks(sets)) for name, sets in by_field.items()}
     still = {name: [_still(arrays) for arrays in sets if not _why_not(arrays)] for name, sets in by_field.items()}
-    tests = sum(2 * len(blocks[name]) + len(still[name]) for name in by_field)
+    shared = {name: list(_contrasts(sets)) for name, sets in by_field.items()}
+    tests = sum(2 * len(blocks[name]) + len(still[name]) + len(shared[name]) for name in by_field)
     each = level / max(1, tests)
-    return tuple(_judged(name, by_field[name], blocks[name], still[name], each) for name in sorted(by_field))
+    return tuple(
+        _judged(name, by_field[name], blocks[name], [*still[name], *shared[name]], each)
+        for name in sorted(by_field)
+    )
 
 
 def _matched(captures: Sequence[list[NoisedArray]]) -> list[tuple[NoisedArray, ...]]:
@@ -155,10 +164,7 @@ def _squares(arrays: tuple[NoisedArray, ...]) -> Array:
 
     NaN where an entry is tied in any capture: at a bound it varies less than its noise.
     """
-    values = np.stack([array.values for array in arrays])
-    rounding = np.max([array.half_steps for array in arrays], axis=0) ** 2 / 3
-    found = ((values - values.mean(axis=0)) ** 2).sum(axis=0) / (arrays[0].scales ** 2 + rounding)
-    return np.where(np.any([array.tied for array in arrays], axis=0), np.nan, found)
+    return np.asarray((_deviations(arrays) ** 2).sum(axis=0))
 
 
 def _blocks(sets: Sequence[tuple[NoisedArray, ...]]) -> Iterator[_Block]:
@@ -181,6 +187,38 @@ def _blocks(sets: Sequence[tuple[NoisedArray, ...]]) -> Iterator[_Block]:
                 yield _block(f"entries {start} to {start + _WINDOW - 1} of {whose}", part, freedom)
     if whole:
         yield _block("all messages", np.concatenate(whole), freedom)
+
+
+def _contrasts(sets: Sequence[tuple[NoisedArray, ...]]) -> Iterator[_Block]:
+    """Sums and differences of rows, and of what several senders send, over their declared variance."""
+    sets = [arrays for arrays in sets if not _why_not(arrays)]
+    freedom = len(sets[0]) - 1 if sets else 0
+    found = [(f"{arrays[0].sender} (round {arrays[0].round})", _deviations(arrays)) for arrays in sets]
+    for whose, own in found:
+        for one, two in _pairs(own.shape[1]):
+            yield from _of_two(f"rows {one} and {two} of {whose}", own[:, one], own[:, two], freedom)
+    for one, two in _pairs(len(found)):
+        if found[one][1].shape == found[two][1].shape:
+            yield from _of_two(f"{found[one][0]} and {found[two][0]}", found[one][1], found[two][1], freedom)
+
+
+def _pairs(count: int) -> list[tuple[int, int]]:
+    if count * (count - 1) // 2 > _PAIRS:
+        return [(number, number + 1) for number in range(count - 1)]
+    return list(combinations(range(count), 2))
+
+
+def _of_two(where: str, one: Array, two: Array, freedom: int) -> Iterator[_Block]:
+    for words, sign in (("difference", -1), ("sum", 1)):
+        yield _block(f"the {words} of {where}", ((one + sign * two) ** 2 / 2).sum(axis=0), freedom)
+
+
+def _deviations(arrays: tuple[NoisedArray, ...]) -> Array:
+    """Deviations from the mean over captures, over the declared deviation, (captures, r, c); NaN where tied."""
+    values = np.stack([array.values for array in arrays])
+    rounding = np.max([array.half_steps for array in arrays], axis=0) ** 2 / 3
+    found = (values - values.mean(axis=0)) / np.sqrt(arrays[0].scales ** 2 + rounding)
+    return np.where(np.any([array.tied for array in arrays], axis=0), np.nan, found)
 
 
 def _block(where: str, squares: Array, freedom: int) -> _Block:
@@ -208,7 +246,7 @@ def _judged(
     name: str,
     sets: Sequence[tuple[NoisedArray, ...]],
     blocks: Sequence[_Block],
-    still: Sequence[_Still],
+    still: Sequence[_Block | _Still],
     each: float,
 ) -> MeasuredNoise:
     reasons = "; ".join(dict.fromkeys(why for arrays in sets if (why := _why_not(arrays))))

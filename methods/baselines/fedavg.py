@@ -185,6 +185,7 @@ class FedAvg(Parameters):
             networks=sent_networks(sites[0].network.module, messages) if self.share == "all" else {},
             mechanisms=update_experiments(steps, self.rounds),
             notes=remarks,
+            stays=frozenset(utility) if self.share == "all" else frozenset({"model", *utility}),
         )
 
     def _refuse(self, task: MethodInput) -> None:

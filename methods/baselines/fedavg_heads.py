@@ -127,6 +127,7 @@ class FedAvgHeads(Parameters):
             mechanisms=update_experiments(steps, self.rounds),
             networks=sent_heads([message for message in messages if message.sender != SERVER]),
             notes=remarks,
+            stays=frozenset(utility),
         )
 
     def _train(

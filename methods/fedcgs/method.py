@@ -182,6 +182,7 @@ class FedCGS(Parameters):
             mechanisms={} if noise is None else {"statistics": self._experiment(noise, task)},
             notes=(*_clipped(messages), *notes),
             estimators=by_server(self._estimator(noise)),
+            stays=frozenset(utility),
         )
 
     def _estimator(self, noise: _Noise | None) -> Estimator | None:

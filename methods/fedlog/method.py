@@ -207,6 +207,7 @@ class FedLog(Parameters):
             ),
             retrained=self._retrained(task, protected),
             notes=(*notes, *remarks),
+            stays=frozenset({"model", *utility}),
             enters=None if from_public is None else self._enters(begun, bodies.of_client, protected, task),
         )
 

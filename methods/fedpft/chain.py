@@ -114,6 +114,8 @@ class FedPFTChain(MixtureParameters):
             communication=self.closed_form(messages, task.backbone.width),
             mechanisms=mechanisms(worst, messages),
             notes=(*notes, *clipped(messages), *self.shortened(messages, asked)),
+            # Every client trains a head on its own features as well, and the chain ends with the last one's.
+            stays=frozenset({"model", *(f"accuracy_{name}" for name in models)}),
         )
 
     def _line(self, task: MethodInput) -> tuple[int, ...]:

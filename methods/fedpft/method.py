@@ -137,6 +137,7 @@ class FedPFT(MixtureParameters):
             communication=self.closed_form(messages, task.backbone.width),
             mechanisms=mechanisms(worst, messages),
             notes=(*self.shortened(messages, components), *clipped(messages), *wanted(messages).notes, *remarks),
+            stays=frozenset(utility),
         )
 
     def _densities(self, features: Floats, labels: Ints, task: MethodInput) -> dict[str, float]:

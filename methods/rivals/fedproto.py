@@ -158,6 +158,7 @@ class FedProto(Parameters):
             communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
             mechanisms=experiments(protected, f"class sums of {self.rounds} rounds"),
             notes=remarks,
+            stays=frozenset({"model", *utility}),
         )
 
     def _network(self, index: int, client: Records, task: MethodInput) -> LocalNetwork:

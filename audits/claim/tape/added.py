@@ -61,12 +61,29 @@ def _speaks(covered: Covered) -> bool:
 
 def _undrawn(context: AuditContext, missing: Sequence[Covered]) -> list[Fault]:
     """Fields whose noise is on no tape: it is measured, and too little of it refutes what is declared."""
+    unnamed = [covered for covered in missing if _drawn_elsewhere(context.tape, covered)]
+    faults = [Fault(", ".join(covered.fields), _name_the_cell(covered), "not_asked") for covered in unnamed]
+    missing = [covered for covered in missing if covered not in unnamed]
     if not missing:
-        return []
+        return faults
     found = measured(context)
     if found.status == "crashed":
         return [Fault("", found.reason, "crashed")]
-    return [fault for covered in missing for fault in _of_undrawn(covered, found)]
+    return faults + [fault for covered in missing for fault in _of_undrawn(covered, found)]
+
+
+def _drawn_elsewhere(tape: Tape, covered: Covered) -> bool:
+    """Whether the release has draws, but none that names this one of its cells."""
+    name = covered.release.group or covered.fields[0]
+    own = (covered.message.sender, covered.message.round, name)
+    return any((key.sender, key.round, key.field) == own for key in tape.draws)
+
+
+def _name_the_cell(covered: Covered) -> str:
+    return (
+        f"no noise of {covered.where} names this cell, though the release has noise of its own: write "
+        f"{covered.noise_mechanism}"
+    )
 
 
 def _of_undrawn(covered: Covered, found: Measured) -> Iterator[Fault]:

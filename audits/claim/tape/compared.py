@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,33 +37,48 @@ def of_clients(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(message for message in messages if message.sender != SERVER)
 
 
-def unlike_outcomes(first: Outcome, replay: Replayed, skipped: frozenset[str]) -> list[Fault]:
-    """What is not the same in a replay, whole or up to its last message, and in an outcome.
+def unlike_outcomes(same: Replayed, replay: Replayed, skipped: frozenset[str]) -> list[Fault]:
+    """What is not the same in two replays, the second one whole or up to its last message.
 
     Args:
-        first: The outcome.
-        replay: The replay.
-        skipped: Fields of messages that are not compared; what follows from them is not either.
+        same: Whole, on the same records.
+        replay: The other one.
+        skipped: Fields of messages that are not compared. Figures and the model may follow from them, and then are
+            not compared either.
     """
-    if replay.outcome is None:
+    first, second = same.whole, replay.outcome
+    if second is None:
         return unlike_messages(of_clients(first.transcript.messages), of_clients(replay.messages), skipped)
-    found = differences(first.transcript, replay.outcome.transcript, skipped)
-    return found + beside(first, replay.outcome)
+    found = differences(first.transcript, second.transcript, skipped) + beside(first, second)
+    if skipped:
+        return found
+    found += unlike_figures(first, second)
+    if same.model != replay.model and "model" not in first.stays:
+        found.append(Fault("", "the model that comes back depends on records beside what was sent"))
+    return found
 
 
 def beside(first: Outcome, second: Outcome) -> list[Fault]:
     """What is not the same beside the transcript, in what a run reports."""
     found = []
-    if dict(first.communication) != dict(second.communication):
-        names = sorted(
-            name
-            for name in first.communication.keys() | second.communication.keys()
-            if first.communication.get(name) != second.communication.get(name)
-        )
+    if names := _changed(first.communication, second.communication):
         found.append(Fault("", f"the reported communication changes with the records: {', '.join(names)}"))
     if first.notes != second.notes:
         found.append(Fault("", "the reported notes change with the records"))
+    if first.stays != second.stays:
+        found.append(Fault("", "what is declared to stay at clients changes with the records"))
     return found
+
+
+def unlike_figures(first: Outcome, second: Outcome) -> list[Fault]:
+    """Figures of utility that are not the same, those aside that are measured where they stay."""
+    names = [name for name in _changed(first.utility, second.utility) if name not in first.stays]
+    return [Fault("", f"the reported utility changes with the records: {', '.join(names)}")] if names else []
+
+
+def _changed(first: Mapping[str, float], second: Mapping[str, float]) -> list[str]:
+    names = sorted(first.keys() | second.keys())
+    return [name for name in names if repr(first.get(name)) != repr(second.get(name))]
 
 
 def faults_of(tape: Tape) -> list[Fault]:

@@ -44,7 +44,8 @@ class Covered:
     def noise_mechanism(self) -> str:
         """The line of a method that would draw this noise where the tape sees it."""
         name = self.release.group or self.fields[0]
-        return f'task.mechanism(client.name, {self.message.round}, "{name}").add(part, exact, scale)'
+        cell = "" if self.cell == "all" else f'.at(cell="{self.cell}")'
+        return f'task.mechanism(client.name, {self.message.round}, "{name}"){cell}.add(part, exact, scale)'
 
     @property
     def deviation(self) -> float:

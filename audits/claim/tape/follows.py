@@ -159,6 +159,8 @@ class _Search:
                 f"; nor are they others in {self.rare} replays on rare records (blank, saturated, outsized, "
                 "repeated, not finite, alone in their class), and what other rare records switch on was not seen"
             )
+        if stays := context.outcome.stays:
+            tried += f"; no claim covers what stays at clients ({', '.join(sorted(stays))})"
         if self.refused:
             tried += f"; the method refuses {', '.join(dict.fromkeys(self.refused))}"
         return tried
@@ -191,7 +193,7 @@ class _Search:
         raise _FailsOnOthersError(attempt.failure)
 
     def _unlike(self, replay: Replayed) -> list[Fault]:
-        found = unlike_outcomes(self.replays.same.whole, replay, self.skipped)
+        found = unlike_outcomes(self.replays.same, replay, self.skipped)
         return found + faults_of(replay.tape)
 
 

@@ -95,7 +95,7 @@ def overlap(
             found.replays += 1
             sent.note(code, _moved(replays.same, replay))
             if skipped is not None and not found.rest:
-                found.rest = unlike_outcomes(replays.same.whole, replay, skipped)
+                found.rest = unlike_outcomes(replays.same, replay, skipped)
     names = [client.name for client in context.clients]
     by_source = sent.by_source(names)
     found.found = bool(by_source)

@@ -92,6 +92,7 @@ class Search:
         skipped: Fields that no replay may compare; None: messages are not compared.
         faults: What moves too far.
         rest: What else changes with a record: an answer to the third question.
+        refused: Fillings that the method refuses, and how.
     """
 
     replayed: Replays
@@ -102,6 +103,7 @@ class Search:
     skipped: frozenset[str] | None = None
     faults: list[Fault] = field(default_factory=list)
     rest: list[Fault] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
     tried: int = 0
     made: int = 0
     tapes: int = 1
@@ -135,13 +137,21 @@ class Search:
         for filling in fillings(self.adjacency, self.unit):
             if self.made >= self.replays - _KEPT:
                 break
-            worlds.append(self._world(filling, self.context.tape, chosen, whole=not self.replayed.trained))
+            attempt = Attempt()
+            with attempt:
+                world = self._world(filling, self.context.tape, chosen, whole=not self.replayed.trained)
+            if attempt.failure:
+                # A method may refuse such a record; it may not send something else.
+                self.refused[filling.name] = attempt.failure
+                continue
+            worlds.append(world)
             for earlier in worlds[:-1]:
                 self._compare(earlier, worlds[-1])
             if self.rest or any(fault.status == "failed" for fault in self.faults):
                 break
         if not self.faults and not self.rest:
-            self._other_tapes(worlds[1:3], chosen)
+            if not self.refused:
+                self._other_tapes(worlds[1:3], chosen)
             self._out_of_range(chosen)
             self._other_classes(worlds[0], chosen)
         shared = overlap(self.replayed, self.cells, self.claim, self.mu, self.skipped)
@@ -149,9 +159,13 @@ class Search:
         self.rest += shared.rest
         if not (self.faults or self.rest or shared.found or self.replayed.trained) and self.unit == "record":
             self._flips(chosen)
+        if not self.tried and not self.faults and self.refused:
+            name, failure = next(iter(self.refused.items()))
+            return Answer("sensitivity", "crashed", f"with {name} it fails ({failure})")
         if not self.tried and not self.faults:
             return Answer("sensitivity", "not_asked", "no client has a neighbour to be compared with")
-        words = "; ".join(filter(None, (self._words(len(chosen)), shared.words)))
+        refused = f"the method refuses {', '.join(self.refused)}" if self.refused else ""
+        words = "; ".join(filter(None, (self._words(len(chosen)), shared.words, refused)))
         return answered("sensitivity", self.faults, words)
 
     def _words(self, clients: int) -> str:
@@ -221,8 +235,9 @@ class Search:
             if own:
                 # To replace a record is to remove one and to add one.
                 twice = 2.0 if self.adjacency == "add_remove" else 1.0
-                world = self._world(SAME_LABEL, self.context.tape, chosen, places=own)
-                self._compare(first, world, dict.fromkeys(own, twice))
+                with Attempt():
+                    world = self._world(SAME_LABEL, self.context.tape, chosen, places=own)
+                    self._compare(first, world, dict.fromkeys(own, twice))
 
     def _flips(self, chosen: frozenset[str]) -> None:
         """Ways to other records, along which a choice that follows from a client's records changes."""
@@ -286,7 +301,7 @@ class Search:
         """What a neighbour changes beside what goes into the noise."""
         if self.skipped is None:
             return []
-        unlike = unlike_outcomes(self.replayed.same.whole, found, self.skipped)
+        unlike = unlike_outcomes(self.replayed.same, found, self.skipped)
         return [replace(fault, words=f"with {name}: {fault.words}") for fault in unlike]
 
     def _other_tapes(self, worlds: Sequence[_World], chosen: frozenset[str]) -> None:

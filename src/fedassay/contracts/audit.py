@@ -45,11 +45,13 @@ class Replayed(NamedTuple):
         outcome: None where the run ended with its last message.
         tape: Its draws.
         looked: What was looked up of its tape where it was made.
+        model: Digest of the model that came back; see `fedassay.contracts.content`.
     """
 
     outcome: Outcome | None
     tape: Tape
     looked: object = None
+    model: str = ""
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -264,6 +264,9 @@ class Outcome:
         estimators: What a head in a message solves, by sender and round of that message: for the records of the
             client that sends it, or of all clients where the server does. Heads that solve no equations of these
             records have none.
+        stays: What stays at the clients: names of figures of `utility` that are measured on their records, and
+            `model` where it is made of networks of their own. No claim covers these; all else must follow from the
+            messages.
     """
 
     transcript: Transcript
@@ -277,6 +280,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     enters: Enters | None = None
     estimators: Mapping[tuple[str, int], Estimator] = field(default_factory=dict)
+    stays: frozenset[str] = frozenset()
 
 
 @runtime_checkable

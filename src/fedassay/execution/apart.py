@@ -5,9 +5,9 @@ runs the method once, with temporary and cache folders of its own, and ends. So 
 run nor another question, nor its place in their order. Of the tape it gets what came out of the mechanisms and
 never what went in: a method that reads the recorder finds there what everybody sees.
 
-Calibrating noise takes longer than most runs. So before the first question about a cell the method is run on the
-cell's own records in such a process, which says only what it calibrated; the one that forks calibrates the same,
-and every question finds it alike.
+Calibrating noise takes longer than most runs, and so does the import of some libraries. So before the first
+question about a cell the method is run on the cell's own records in such a process, which says only what it
+calibrated and imported; the one that forks does the same, and every question finds it alike.
 
 What is not kept apart: files outside of the two folders, the network and the clock.
 
@@ -18,11 +18,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import io
+import json
 import os
 import pickle
 import random
 import shutil
+import sys
+import sysconfig
 import tempfile
 import warnings
 import weakref
@@ -36,6 +40,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from fedassay.contracts.audit import Look, Replayed
+from fedassay.contracts.content import content_digest
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
@@ -88,6 +93,10 @@ class Question:
 
 _LATE = ("torch._dynamo",)
 """What torch imports at the first step of an optimiser: 800 modules, which every question would import again."""
+
+_LIBRARIES = ("purelib", "platlib", "stdlib")
+_MOST_IMPORTED = 2000
+"""Modules at most that are imported after a rehearsal; diffusers and what it needs are some 250."""
 
 _RAN: list[bool] = []
 """Not empty where this process has run a method."""
@@ -176,7 +185,8 @@ def replied(work: Work, question: Question) -> Replayed:
     outcome: Outcome | None = None
     with taped(question.answers, brief=question.brief) as tape:
         outcome = work.run(question.clients, question.other, question.seeds)
-    return Replayed(outcome, tape, None if question.look is None else question.look(tape))
+    looked = None if question.look is None else question.look(tape)
+    return Replayed(outcome, tape, looked, "" if outcome is None else content_digest(outcome.model))
 
 
 def without_draws(tape: Tape, *, sealed: bool = False) -> Tape:
@@ -260,18 +270,32 @@ def _calibrate(work: Work, given: bytes) -> None:
     if work.rehearse is not None:
         found, _ = _once(partial(_rehearsed, work, given))
         if found:
-            calibrate(found)
+            kept, modules = json.loads(found)
+            calibrate(kept.encode())
+            for name in modules[:_MOST_IMPORTED]:
+                _import_library(name)
+
+
+def _import_library(name: str) -> None:
+    """Import a module that lies where libraries are installed, if it can be."""
+    with contextlib.suppress(Exception):
+        spec = importlib.util.find_spec(name.partition(".")[0])
+        origin = None if spec is None else spec.origin
+        if origin is not None and any(Path(origin).is_relative_to(sysconfig.get_path(way)) for way in _LIBRARIES):
+            importlib.import_module(name)
 
 
 def _rehearsed(work: Work, given: bytes) -> bytes:
-    """What the method calibrates up to its last message, with the trainings that the first question knows."""
+    """What the method calibrates and imports up to its last message, with the trainings that are known."""
+    before = set(sys.modules)
     with contextlib.suppress(Exception):
         question = _Unpacker(given, work.known).load()
         answers = question.answers or Tape()
         with taped(replace(answers, draws={}), brief=True):
             assert work.rehearse is not None
             work.rehearse()
-        return calibrated()
+        modules = [name for name in sys.modules if name not in before]
+        return json.dumps((calibrated().decode(), modules)).encode()
     return b""
 
 
@@ -281,8 +305,9 @@ def _answered(work: Work, given: bytes) -> bytes:
         assert isinstance(question, Question)
         if question.stirred:
             stir(question.seeds)
-        outcome, tape, looked = replied(work, question)
-        return pickle.dumps(Replayed(None if outcome is None else _plain(outcome), _plain_tape(tape), looked))
+        found = replied(work, question)
+        outcome = None if found.outcome is None else _plain(found.outcome)
+        return pickle.dumps(found._replace(outcome=outcome, tape=_plain_tape(found.tape)))
     except Exception as error:  # noqa: BLE001
         try:
             pickle.loads(said := pickle.dumps(error))  # noqa: S301
@@ -315,6 +340,7 @@ def _plain(outcome: Outcome) -> Outcome:
         utility=dict(outcome.utility),
         communication=dict(outcome.communication),
         notes=outcome.notes,
+        stays=outcome.stays,
     )
 
 

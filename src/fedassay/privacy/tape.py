@@ -187,7 +187,7 @@ class Tape:
     def write(self, entry: TapeEntry, root: Seeds | None = None) -> Floats:
         """Keep an entry; returns what the mechanism gives out: its output, or the first run's in a replay."""
         if entry.key in self.draws:
-            self.fault(entry.key, "noise was drawn twice under one key")
+            self.fault(entry.key, "noise was drawn twice under one key: name its cell, its part or its step")
         if root is not None:
             if self.root is not None and self.root != root:
                 self.fault(entry.key, "its noise comes from another root than that of the draws before it")

@@ -216,6 +216,22 @@ def test_the_same_noise_again_is_no_noise() -> None:
     assert found.outcome == "too_little"
 
 
+@pytest.mark.parametrize("captures", [2, 4])
+@pytest.mark.parametrize("common", ["senders", "rows"])
+def test_noise_that_two_have_in_common_falls_out_of_their_difference(captures: int, common: str) -> None:
+    """Of the declared size everywhere, so that no array and no row shows it by itself."""
+    rng = np.random.default_rng(16)
+    values = 1000 * rng.random((CLASSES, WIDTH))
+    sets = []
+    for _ in range(captures):
+        own, other = _noise(rng), _noise(rng)
+        other = own if common == "senders" else np.concatenate([other[:-1], other[:1]])
+        sets.append(captured("class_sums", [values + own, 2 * values + other]))
+    (found,) = measured_noise(sets)
+    assert found.outcome == "too_little"
+    assert "the difference of" in found.where
+
+
 def test_the_limit_is_found_and_a_quarter_less_noise_is_not_always() -> None:
     values, n = np.full((1, 50), 1e4), 0
     (found,) = measured_noise(

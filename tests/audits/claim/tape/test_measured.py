@@ -35,6 +35,17 @@ def _by_global(_task: MethodInput, shape: tuple[int, ...]) -> Floats:
     return np.asarray(np.random.standard_normal(shape))  # noqa: NPY002
 
 
+def _one_for_all_rows(task: MethodInput, shape: tuple[int, ...]) -> Floats:
+    """Of the declared size in every number, and gone from the difference of two rows."""
+    return np.broadcast_to(_by_seed(task, shape[-1:]), shape).copy() if len(shape) > 1 else _by_seed(task, shape)
+
+
+def _opposite_halves(task: MethodInput, shape: tuple[int, ...]) -> Floats:
+    """The noise of the first rows is taken off the last ones: it is gone from their sum."""
+    half = _by_seed(task, (shape[0] // 2, *shape[1:]))
+    return np.concatenate([half, -half])
+
+
 def _fixed(_task: MethodInput, shape: tuple[int, ...]) -> Floats:
     return np.random.default_rng(0).standard_normal(shape)
 
@@ -66,7 +77,8 @@ class Stranger:
     def _message(self, number: int, task: MethodInput) -> Message:
         client = task.clients[number]
         share = self.share if self.whose in (None, client.name) else 1.0
-        sums = np.zeros((CLASSES, WIDTH))
+        # No two rows are alike, also of classes without records.
+        sums = np.tile(np.pi * np.arange(CLASSES)[:, None], (1, WIDTH))
         np.add.at(sums, client.labels, client.features[:, :WIDTH] + 0.5)
         counts = np.bincount(client.labels, minlength=CLASSES).astype(np.float64)
         task = replace(task, seeds=task.seeds.child(client.name))
@@ -111,6 +123,8 @@ def test_honest_strangers_are_measured(source: Source, make_task: MakeTask, make
         Stranger(0.5, whose="client/1"),
         Stranger(1.0, _fixed),
         Stranger(left_out=1),
+        Stranger(1.0, _one_for_all_rows),
+        Stranger(1.0, _opposite_halves),
     ],
     ids=lambda each: f"{each.share}-{each.source.__name__}-{each.whose}-{each.left_out}",
 )

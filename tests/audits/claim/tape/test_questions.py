@@ -379,6 +379,23 @@ def test_noise_that_comes_from_elsewhere_is_not_asked(
     assert asked.open.verdict == "unsupported"
 
 
+def test_a_release_by_class_that_names_no_class_is_told_which_line_to_write(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise is drawn class by class, each under a part of its own, and no draw says of which class it is."""
+
+    def at(own: Any, *, cell: str | None = None, step: int | None = None) -> Any:
+        named = own.key.part if cell is None else cell
+        return replace(own, key=replace(own.key, field=own.key.field, step=int(named.rpartition("/")[2])))
+
+    monkeypatch.setattr(mechanism.NoiseMechanism, "at", at)
+    asked = _asked(_context(PFT, make_task, make_context))
+    assert asked.open is not None
+    assert asked.open.verdict == "unsupported"
+    assert '.at(cell="class/' in asked.open.reason
+    assert "was not drawn" not in asked.open.reason
+
+
 def test_the_answers_are_shared_by_the_audits_of_a_cell(make_task: MakeTask, make_context: MakeContext) -> None:
     context = _context(CGS, make_task, make_context)
     assert _asked(context) is _asked(context)

@@ -17,6 +17,7 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records, joined
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import Message
+from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.registry import lookup
 
@@ -33,6 +34,7 @@ class Edited:
     parameters: dict[str, Any]
     clients: Callable[[Clients], Clients] = lambda clients: clients
     sent: Callable[[Message, Records], Message] = lambda message, _records: message
+    given: Callable[[Outcome, Clients], Outcome] = lambda outcome, _clients: outcome
 
     def run(self, task: MethodInput) -> Outcome:
         own = replace(task, clients=self.clients(task.clients))
@@ -43,7 +45,8 @@ class Edited:
             self.sent(message, held[message.sender]) if message.sender in held else message
             for message in outcome.transcript.messages
         )
-        return replace(outcome, transcript=replace(outcome.transcript, messages=messages))
+        found = replace(outcome, transcript=replace(outcome.transcript, messages=messages))
+        return self.given(found, task.clients)
 
 
 @pytest.fixture
@@ -245,6 +248,60 @@ def test_scales_that_follow_from_records_are_found_where_they_are_rounded(
 def test_a_public_scale_is_none(asked_of: Callable[..., TapeAnswers]) -> None:
     asked = asked_of(Edited("fedcof", {}, _divided(lambda _records: 4.0)))
     assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.answers
+
+
+def _head_of_records(outcome: Outcome, clients: Clients) -> Outcome:
+    """The nearest exact means beside noised messages."""
+    classes = [np.concatenate([own.features[own.labels == c] for own in clients]) for c in range(10)]
+    means = np.array([each.mean(axis=0) if len(each) else np.zeros(each.shape[1]) for each in classes], np.float32)
+    head = LinearHead(np.arange(10), means, -(means**2).sum(axis=1) / 2)
+    return replace(outcome, model=FeatureModel(head))
+
+
+def _a_little_of_one_record(outcome: Outcome, clients: Clients) -> Outcome:
+    """One weight of the honest head moves in its last digits, and predicts as before."""
+    model = outcome.model
+    assert isinstance(model, FeatureModel)
+    assert isinstance(model.head, LinearHead)
+    weights = model.head.weights.copy()
+    weights[0, 0] *= 1 + 1e-6 * float(clients[0].images.astype(np.int64).sum() % 97)
+    return replace(outcome, model=replace(model, head=replace(model.head, weights=weights)))
+
+
+def _behind_a_function(outcome: Outcome, clients: Clients) -> Outcome:
+    model = outcome.model
+    assert isinstance(model, FeatureModel)
+    mean = np.mean([own.features.mean(axis=0) for own in clients if len(own)], axis=0)
+    return replace(outcome, model=replace(model, transform=lambda features: features - mean))
+
+
+def _accuracy_on_records(outcome: Outcome, clients: Clients) -> Outcome:
+    hits = [float(np.mean(outcome.model.predict(own) == own.labels)) for own in clients if len(own)]  # type: ignore[union-attr]
+    return replace(outcome, utility={**outcome.utility, "accuracy_on_train": float(np.mean(hits))})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("fedcof", _head_of_records, "the model that comes back"),
+        ("one_shot_ridge", _a_little_of_one_record, "the model that comes back"),
+        ("fed3r", _behind_a_function, "the model that comes back"),
+        ("gh_ofl", _accuracy_on_records, "the reported utility"),
+    ],
+)
+def test_a_model_and_figures_that_do_not_follow_from_the_messages_are_found(
+    name: str, given: Any, words: str, asked_of: Callable[..., TapeAnswers]
+) -> None:
+    assert words in _failed(asked_of(Edited(name, {}, given=given)))["rest"]
+
+
+def test_what_stays_at_clients_is_said_to_have_no_claim(asked_of: Callable[..., TapeAnswers]) -> None:
+    def given(outcome: Outcome, clients: Clients) -> Outcome:
+        return replace(_accuracy_on_records(outcome, clients), stays=frozenset({"accuracy_on_train"}))
+
+    asked = asked_of(Edited("fedncm", {}, given=given))
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.answers
+    assert "no claim covers what stays at clients (accuracy_on_train)" in asked.passed
 
 
 def test_a_method_that_refuses_rare_records_is_no_leak(asked_of: Callable[..., TapeAnswers]) -> None:
