@@ -238,8 +238,8 @@ def make_context() -> MakeContext:
         ) -> Replayed:
             return ask(Question(tuple(clients), answers, other, task.seeds, look, brief))
 
-        def repeat(tape: Tape) -> Outcome:
-            return ask(Question(task.clients, without_draws(tape, sealed=True), None, task.seeds)).whole
+        def repeat(tape: Tape, brief: bool) -> Replayed:
+            return ask(Question(task.clients, without_draws(tape, sealed=True), None, task.seeds, brief=brief))
 
         def reseeded(seeds: Seeds, tape: Tape) -> Replayed:
             return ask(Question(task.clients, without_draws(tape), None, seeds, brief=True, stirred=True))

@@ -14,11 +14,18 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered, listed
-from fedassay.audits.claim.tape.compared import beside, differences, faults_of, unlike_outcomes
+from fedassay.audits.claim.tape.compared import (
+    beside,
+    differences,
+    faults_of,
+    of_clients,
+    unlike_messages,
+    unlike_outcomes,
+)
 from fedassay.audits.claim.tape.others import other_records
 from fedassay.audits.claim.tape.rare import World, alone, boundary_worlds
 from fedassay.audits.claim.tape.replays import Replays
-from fedassay.contracts.audit import AuditContext, Replayed
+from fedassay.contracts.audit import Replayed
 from fedassay.exchange.transcript import Transcript
 from fedassay.privacy.tape import Tape
 from fedassay.support.adjacency import Adjacency
@@ -61,7 +68,7 @@ def follows(replays: Replays, adjacency: Adjacency, skipped: frozenset[str]) -> 
     first = context.outcome.transcript
     remembered: list[Fault] = []
     try:
-        if unlike := _unlike_alone(context, skipped):
+        if unlike := _unlike_alone(replays, skipped):
             return Followed(unlike)
     except NotRunError as error:
         remembered = [Fault("", f"what the method remembers could not be looked for: {error}", "crashed")]
@@ -197,13 +204,17 @@ class _Search:
         return found + faults_of(replay.tape)
 
 
-def _unlike_alone(context: AuditContext, skipped: frozenset[str]) -> Answer | None:
+def _unlike_alone(replays: Replays, skipped: frozenset[str]) -> Answer | None:
     """Why the first run cannot be believed: a process that never ran the method sends something else."""
-    own, again = context.outcome, context.repeat(context.tape)
+    context = replays.context
+    own, again = context.outcome, context.repeat(context.tape, replays.trained and replays.brief)
     if context.tape.lacks or context.io.device != "cpu":
         # A resumed run is no run that could be made again, nor is one whose sums were added on another device.
         return None
-    found = [*differences(own.transcript, again.transcript, skipped), *beside(own, again)]
+    if again.outcome is None:
+        found = unlike_messages(of_clients(own.transcript.messages), of_clients(again.messages), skipped)
+    else:
+        found = [*differences(own.transcript, again.outcome.transcript, skipped), *beside(own, again.outcome)]
     if not found:
         return None
     words = listed(fault.words for fault in found)

@@ -162,7 +162,8 @@ class AuditContext:
             of. Raises `NotRunError` where that is not possible.
         replay: `run_on` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape.
         repeat: The first run once more, in a process that never ran the method, with the tape's trainings and
-            outputs of others' mechanisms. Raises `NotRunError` where replays run in a process that may remember.
+            outputs of others' mechanisms; the last argument says whether it may end with its last message. Raises
+            `NotRunError` where replays run in a process that may remember.
         reseeded: The first run with other seeds and the tape's trainings, up to its last message, on its own
             records and in a process that never ran the method. Raises `NotRunError` where there is none to run.
         io: Device, progress and files.
@@ -188,7 +189,7 @@ class AuditContext:
     run_nonprivate: Callable[[Sequence[Records], Seeds], Outcome]
     replay: Replay
     reseeded: Callable[[Seeds, Tape], Replayed]
-    repeat: Callable[[Tape], Outcome]
+    repeat: Callable[[Tape, bool], Replayed]
     io: AuditIO
 
     @property

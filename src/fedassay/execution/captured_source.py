@@ -149,7 +149,7 @@ class CapturedSource:
         """See `replay`."""
         raise NotRunError("captured messages cannot be drawn again")
 
-    def repeat(self, tape: Tape) -> Outcome:
+    def repeat(self, tape: Tape, brief: bool) -> Replayed:
         """See `replay`."""
         raise NotRunError("captured messages have no tape")
 

@@ -131,7 +131,7 @@ class Source(Protocol):
         """See `AuditContext.reseeded`."""
         ...
 
-    def repeat(self, tape: Tape) -> Outcome:
+    def repeat(self, tape: Tape, brief: bool) -> Replayed:
         """The first run once more; see `AuditContext.repeat`."""
         ...
 

@@ -208,12 +208,13 @@ class SimulatedSource:
         known = without_draws(tape)
         return self._asked(Question(self.prepared.clients, known, None, seeds, brief=True, stirred=True))
 
-    def repeat(self, tape: Tape) -> Outcome:
+    def repeat(self, tape: Tape, brief: bool) -> Replayed:
         """The first run once more, where the method never ran."""
         if self.apart is None:
             raise NotRunError(_REMEMBERS)
         known = without_draws(tape, sealed=True)
-        return _told(self._asked(Question(self.prepared.clients, known, None, self.seeds)).whole, self.prepared)
+        found = self._asked(Question(self.prepared.clients, known, None, self.seeds, brief=brief))
+        return found if found.outcome is None else found._replace(outcome=_told(found.outcome, self.prepared))
 
     def _asked(self, question: Question) -> Replayed:
         """A run in a process that never ran the method, or in this one where there is none."""

@@ -528,7 +528,7 @@ def test_a_count_that_is_rounded_is_found(
 
 
 def test_without_a_process_apart_the_rest_is_left_open(make_task: MakeTask, make_context: MakeContext) -> None:
-    def nowhere(_tape: object) -> Outcome:
+    def nowhere(_tape: object, _brief: bool) -> Any:
         raise NotRunError("no fork here")
 
     context = replace(_context(CGS, make_task, make_context), repeat=nowhere)
