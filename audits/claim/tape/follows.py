@@ -215,6 +215,14 @@ def _unlike_alone(replays: Replays, skipped: frozenset[str]) -> Answer | None:
         found = unlike_messages(of_clients(own.transcript.messages), of_clients(again.messages), skipped)
     else:
         found = [*differences(own.transcript, again.outcome.transcript, skipped), *beside(own, again.outcome)]
+    # What trainings gave out was kept: whether their fields follow from that is asked next.
+    trained = {
+        name
+        for message in own.transcript.from_clients()
+        for name, item in message.fields.items()
+        if item.release.mechanism == "dp_sgd"
+    }
+    found = [fault for fault in found if fault.field not in trained]
     if not found:
         return None
     words = listed(fault.words for fault in found)
