@@ -143,9 +143,7 @@ def searched(context: AuditContext, claim: PrivacyClaim, pairs: int) -> Farthest
     return kept
 
 
-def _asked(
-    claim: PrivacyClaim, accounted: Accounted, context: AuditContext, most: int, pairs: int
-) -> TapeAnswers:
+def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, most: int, pairs: int) -> TapeAnswers:
     cells = coverage(context.outcome.transcript, context.tape)
     noise = _safely("noise", lambda: noise_answer(context, cells))
     if not context.tape.draws and not context.tape.trainings:
