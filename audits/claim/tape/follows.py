@@ -136,7 +136,9 @@ class _Search:
             with attempt:
                 if faults := self._in_world(world, whole=not few):
                     return faults
-            if attempt.failure and not few:
+            if attempt.failure and len(world.kinds) == 1:
+                self.refused += world.kinds.values()
+            elif attempt.failure and not few:
                 # Of several clients one may refuse, and what the others do would not be seen.
                 for client in alone(world, context.clients):
                     attempt = Attempt()

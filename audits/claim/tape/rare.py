@@ -90,6 +90,11 @@ def boundary_worlds(context: AuditContext, adjacency: Adjacency, *, few: bool) -
         # Of nobody's records nothing is made.
         if named and any(map(len, made)):
             yield World(tuple(made), named)
+    held = [place for place, client in enumerate(clients) if len(client)]
+    for place, (name, kind) in zip(held, _NO_NUMBERS.items(), strict=False):
+        own = kind(clients[place], given)
+        if own is not None:
+            yield World((*clients[:place], own, *clients[place + 1 :]), {place: name})
 
 
 def alone(world: World, clients: Sequence[Records]) -> Iterator[World]:
@@ -225,9 +230,13 @@ _KINDS: dict[str, _Kind] = {
     "one record": _first(1),
     "two records of each class": _of_each_class(2),
     "one class alone": _one_class,
-    "a record that is no number": _not_finite(np.nan),
     "blank images alone": _filled(0, all_of_them=True),
     "two records": _first(2),
-    "a record that is infinite": _not_finite(np.inf),
 }
 """What is tried, those first that most branches are about."""
+
+_NO_NUMBERS: dict[str, _Kind] = {
+    "a record that is no number": _not_finite(np.nan),
+    "a record that is infinite": _not_finite(np.inf),
+}
+"""What many methods refuse: tried at one client each, so that the others' rare records are not refused with it."""
