@@ -26,6 +26,7 @@ from fedassay.execution.prepare import prepare
 from fedassay.execution.simulated_source import job_of_plan
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario, parse_plan
+from fedassay.privacy.tape import Tape
 from fedassay.records.record import Finding, RunRecord
 from fedassay.reports.words.summary import strip
 from fedassay.support.errors import NotRunError
