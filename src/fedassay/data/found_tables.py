@@ -15,7 +15,8 @@ from fedassay.data.label_table import Columns, Labelled, LabelTable
 from fedassay.data.named_files import NamedFiles
 from fedassay.data.scanned import Scanned
 from fedassay.data.spellings import listed
-from fedassay.data.table_file import ENDINGS, TEXT, UNREAD, Table, read_table
+from fedassay.data.table_file import Table, read_table
+from fedassay.data.table_words import ENDINGS, TEXT, UNREAD
 from fedassay.support.errors import DataError, UnrelatedTableError
 
 _MOST = 200

@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedassay.data.account import Account, LeftOut
-from fedassay.data.found_tables import TableChoice, chosen_table
 from fedassay.data.groups import PERSON, PathPattern, numbered
 from fedassay.data.image_files import Reading, endings, in_words, places_in, read_images, shared_shape
 from fedassay.data.image_header import Place as Picture
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.label_table import Columns
 from fedassay.data.layout import LAYOUTS, Layout, Place, folder_places, levels_of, read_folders, without_masks
 from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.other_files import lies_there, other_files
@@ -29,6 +27,9 @@ from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
 from fedassay.support.types import Images
+
+if TYPE_CHECKING:
+    from fedassay.data.found_tables import TableChoice
 
 _SITE, _PERSON = "site", "person"
 """Words for the site and the person of the folders in `data.groups`, where no column has these names."""
@@ -197,6 +198,10 @@ def _table(scan: Scanned, paths: Sequence[str], request: DataRequest) -> TableCh
         for key in ("label_column", "file_column", "sites", "label")
         if (value := getattr(request, key)) is not None
     }
+    # pandas takes long to import, and most commands look at no table.
+    from fedassay.data.found_tables import chosen_table
+    from fedassay.data.label_table import Columns
+
     presence = None if request.label is None else Presence(request.label, request.uncertain)
     asked = () if request.groups is None else request.groups
     persons = (asked,) if isinstance(asked, str) else tuple(asked)

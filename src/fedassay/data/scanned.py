@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedassay.data.image_files import is_image
 from fedassay.data.other_files import IMAGES_ELSEWHERE
-from fedassay.data.table_file import ENDINGS, UNREAD
+from fedassay.data.table_words import ENDINGS, UNREAD
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.text import encodable

@@ -17,17 +17,12 @@ from pathlib import Path
 import charset_normalizer
 import pandas
 
+from fedassay.data.table_words import UNREAD
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.extras import optional
 from fedassay.support.reading import read_regular
 from fedassay.support.text import cut
-
-TEXT = frozenset({".csv", ".tsv", ".tab"})
-ENDINGS = TEXT | {".xlsx", ".jsonl"}
-"""Files that are read as tables; of others with a table's ending it is said that they are not."""
-UNREAD = frozenset({".xls", ".ods", ".parquet", ".feather", ".sav", ".dta", ".rds"})
-"""Tables in formats that are not read."""
 
 _BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _SAMPLE = 200
