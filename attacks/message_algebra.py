@@ -212,7 +212,7 @@ class MessageAlgebra(Parameters):
         if not fired:
             kinds = sorted({item.kind for message in messages for item in message.fields.values()})
             raise NotRunError(
-                f"no rule of arithmetic reads what clients send ({', '.join(kinds)}): the rules read features; "
+                f"no rule of arithmetic applies: clients send {', '.join(kinds)}, and the rules read features; "
                 "counts beside sums or means; sums beside second moments; moments of mixtures. What other "
                 "attacks read in them is asked there"
             )
