@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from fedassay.records.record import CellRecord, Metric, MissingCell, RunRecord
+from fedassay.records.record import CellRecord, Metric, RunRecord
+from fedassay.records.unfinished import MissingCell
 from fedassay.reports.words.numbers import exact, with_kind
 from fedassay.support.epsilon import Epsilon, Kind, of_kind
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import fedassay
-from fedassay.records.record import MissingCell, RunRecord, Unfinished, load_record
+from fedassay.records.record import RunRecord, load_record
 from fedassay.records.redacted import redact
+from fedassay.records.unfinished import MissingCell, Unfinished
 from fedassay.reports import render
 from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.document.mission.shown import shown

@@ -35,8 +35,9 @@ from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
 from fedassay.privacy.units import require_persons
 from fedassay.records.pictures import SHEET, write_sheet
-from fedassay.records.record import RunRecord, Unfinished
+from fedassay.records.record import RunRecord
 from fedassay.records.redacted import redact
+from fedassay.records.unfinished import Unfinished
 from fedassay.reports import table_names
 from fedassay.support.devices import choose_device, is_gpu
 from fedassay.support.environment import describe

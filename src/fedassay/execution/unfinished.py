@@ -16,7 +16,8 @@ from pathlib import Path
 from fedassay.execution.run_output import write_unfinished
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.plan.schema import Scenario
-from fedassay.records.record import MissingCell, RunRecord, Unfinished
+from fedassay.records.record import RunRecord
+from fedassay.records.unfinished import MissingCell, Unfinished
 from fedassay.support.errors import first_line, is_out_of_memory
 from fedassay.support.signals import Stopped
 from fedassay.support.terminal import say

@@ -11,6 +11,7 @@ from pydantic import FailFast, Field, PlainSerializer, ValidationError, field_va
 
 from fedassay.records.basis import Basis, Released
 from fedassay.records.facts import ControlFact, Harm, Obstacle, Remedy, TestFact, Thing
+from fedassay.records.unfinished import Unfinished
 from fedassay.support.adjacency import ADJACENCIES, UNITS, Adjacency, Unit
 from fedassay.support.atomic import write_text
 from fedassay.support.epsilon import Epsilon
@@ -290,9 +291,8 @@ class CellPrivacy(Frozen):
 class CellRecord(Frozen):
     """Everything measured on one method entry at one epsilon, delta and seed.
 
-    `tape` holds the answers to the questions about what left (empty where none was asked), and `unit` whose
-    privacy it speaks of. `coverage` is empty where nothing computed it. `key` names its files in the run folder,
-    `basis` is what it stands on, and `released` what its ledger adds up.
+    `tape` answers the questions about what left, `unit` says whose privacy it is of, `coverage` what was tried,
+    `key` names its files in the run folder, `basis` what it stands on, and `released` what its ledger adds up.
     """
 
     method: str
@@ -358,37 +358,6 @@ class ErrorRecord(Frozen):
     cell: str
     stage: str
     message: str
-
-
-class MissingCell(Frozen):
-    """A cell that a stopped run did not come to, by what names a cell."""
-
-    method: str
-    label: str
-    epsilon: Extended
-    delta: Finite
-    adjacency: Adjacency
-    unit: Unit = "record"
-    seed: int | None = None
-
-    @property
-    def asked(self) -> Epsilon:
-        """What the method was to be asked for."""
-        return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
-
-
-class Unfinished(Frozen):
-    """What a run lacks that was stopped.
-
-    Attributes:
-        why: What stopped it, as a clause.
-        command: What goes on with it, as it can be typed.
-        cells: Those that are missing, in the plan's order.
-    """
-
-    why: str
-    command: str
-    cells: tuple[MissingCell, ...]
 
 
 def finite_json(value: Any) -> Any:

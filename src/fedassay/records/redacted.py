@@ -17,7 +17,8 @@ from fedassay.records.private_names import (
     PrivateNames,
     is_path,
 )
-from fedassay.records.record import CellRecord, RunRecord, Unfinished
+from fedassay.records.record import CellRecord, RunRecord
+from fedassay.records.unfinished import Unfinished
 
 _SHEET = "contact_sheet"
 """The contact sheet: thumbnails of private records, names of their classes, sites and files."""
