@@ -205,6 +205,11 @@ def test_overrides(tmp_path: Path) -> None:
     assert len(scenario.cells) == 2 + 2
 
 
+def test_an_override_may_begin_with_a_star() -> None:
+    found = override(copy.deepcopy(PLAN), ["data.layout=*/class/*/image"])
+    assert found["data"]["layout"] == "*/class/*/image"
+
+
 @pytest.mark.parametrize("assignment", ["clients", "methods.9.fedpft={}", "name.x=1", "=3", "a=[1"])
 def test_bad_overrides(assignment: str) -> None:
     with pytest.raises(PlanError, match="--set"):

@@ -26,6 +26,7 @@ _NOTHING = WORDS["nothing"]
 _NUMBERED = re.compile(r"(.*?)[-_ .]?(\d+)([a-z]?)$")
 _UID = re.compile(r"[\d.]{12,}|[0-9a-f]{8,}(-[0-9a-f]{4,})*|[0-9a-f]{12,}")
 _SYNSET = re.compile(r"n\d{8}")
+_YEAR = re.compile(r"(19|20)\d\d")
 _GRADES = 10
 
 
@@ -40,7 +41,7 @@ def level_of(names: Collection[str]) -> Level:
         return "split"
     if all(re.fullmatch(r"\d+x", name) for name in whole) or are_dates(whole):
         return "visit"
-    if all(re.sub(r"[^a-z]", "", name) in IMAGES for name in whole):
+    if all(re.sub(r"[^a-z]", "", name) in IMAGES for name in whole) or all(map(_YEAR.fullmatch, whole)):
         return "skipped"
     if all_numbered and len({found[1] for found in numbered}) == 1:
         if words & _VISITS:

@@ -117,7 +117,10 @@ def _related(file: Path, path: str, files: NamedFiles, columns: Columns) -> Labe
     except DataError as error:
         if ending not in ENDINGS | UNREAD or folder.count("/") > 1:
             raise UnrelatedTableError(str(error)) from None
-        more = "; it may speak of the images: mend it, or give data.layout for folders alone"
+        more = (
+            "; it may speak of the images: mend it, name another table by data.labels, or give data.layout for "
+            "folders alone"
+        )
         raise DataError(f"{error}{'' if 'data.layout' in str(error) else more}") from None
 
 

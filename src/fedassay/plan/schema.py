@@ -452,7 +452,8 @@ def override(content: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise PlanError(f"--set {assignment}: allowed: KEY=VALUE, such as methods.0.fedpft.components=5")
-        value = yaml_text.parse_yaml(text, f"--set {assignment}")
+        # One value holds no anchor that an alias could stand for: `*/class/image` is a text.
+        value = text if text.startswith("*") else yaml_text.parse_yaml(text, f"--set {assignment}")
         *parents, last = path.split(".")
         place: Any = content
         for part in parents:

@@ -1,0 +1,28 @@
+"""What levels of folders are called: years and versions of pictures are neither classes nor sites nor persons."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedassay.data.folder_words import level_of, odd_names
+
+
+@pytest.mark.parametrize(
+    ("names", "level"),
+    [
+        (["2019", "2020", "2021"], "skipped"),
+        (["train", "Validation", "TEST"], "split"),
+        (["north", "south"], "site"),
+        (["patient_001", "patient_002"], "person"),
+        (["benign", "malignant"], "class"),
+        (["0", "1", "2"], "class"),
+        (["40X", "100X"], "visit"),
+        (["images", "imgs"], "skipped"),
+    ],
+)
+def test_names_say_what_a_level_is(names: list[str], level: str) -> None:
+    assert level_of(names) == level
+
+
+def test_versions_of_the_same_pictures_are_no_sites() -> None:
+    assert odd_names(["color", "grayscale", "segmented"]) == ["grayscale"]
