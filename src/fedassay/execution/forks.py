@@ -57,10 +57,14 @@ def server(serve: Callable[[Connection], NoReturn], *, often: bool = False) -> t
     here, there = Pipe()
     process = _forked()
     if not process:
-        # Whoever holds a copy of another one's connection would keep it from hearing of its end.
-        for connection in (here, *_OPEN):
-            connection.close()
-        serve(there)
+        try:
+            # Whoever holds a copy of another one's connection would keep it from hearing of its end.
+            for connection in (here, *_OPEN):
+                connection.close()
+            serve(there)
+        finally:
+            # A signal that is handled by an exception must not let the copy go on with its parent's work.
+            os._exit(1)
     there.close()
     _OPEN.add(here)
     return here, process

@@ -75,7 +75,7 @@ class Fresh:
         # One that hangs in a call would not hear of it, nor would what it forked.
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError):
-                end(self._process, signal.SIGTERM)
+                end(self._process, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._process, 0)
 
