@@ -48,7 +48,7 @@ clients: {{count: 5, partition: dirichlet, alpha: 0.5, min_records: 10}}
 backbone: {{name: small_cnn, weights: public}}
 methods: [{methods}]
 attacks: [feature_diffusion: {{preset: tiny, samples: 1}}]
-audits: [reconstruction: {{control_records: 60, draws: 200}}]
+audits: [reconstruction: {{control_records: 60, permutations: 200}}]
 """
 
 

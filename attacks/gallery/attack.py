@@ -234,9 +234,9 @@ def _no_sum(view: View, sender: str) -> str:
 
 
 def _unseen(view: View) -> str:
-    if not view.from_clients():
-        return f"the {view.threat.view} view shows no message of any client"
-    return _NOTHING
+    if view.from_clients() or any(message.of_kind("head") is not None for message in view.messages):
+        return _NOTHING
+    return f"the {view.threat.view} view shows no message of any client"
 
 
 def rounds_of(view: View, sender: str, sizes: Ints | None) -> list[list[LinearBlock]]:

@@ -48,7 +48,7 @@ backbone: {name: pixels}
 privacy: {epsilon: [inf, 2]}
 methods: [fedcgs: {}]
 attacks: [message_algebra: {}, membership: {tests: [likelihood_ratio]}]
-audits: [dp_claim: {reruns: 2000}, message: {}, membership: {}]
+audits: [dp_claim: {mechanism_trials: 2000}, message: {}, membership: {}]
 """
 
 
