@@ -26,6 +26,7 @@ from fedassay.reports.words.numbers import DASH, interval, short, significant, s
 from fedassay.reports.words.summary import Line, strip
 from fedassay.support.epsilon import Epsilon, largest
 from fedassay.support.errors import PlanError
+from fedassay.support.text import plain_lines
 
 Run = tuple[Path, RunRecord]
 Key = tuple[str, str, Epsilon]
@@ -117,7 +118,9 @@ def _table(runs: Sequence[Run], format: str) -> str:
         raise PlanError(f"compare --format {format}: no run has images; allowed: html, or runs that audit images")
     if format == "csv":
         return mission_tables(named).csv()
-    return mission_markdown(data) + "\n" if format == "md" else mission_latex(data, ", ".join(run_names(runs)))
+    if format == "md":
+        return plain_lines(mission_markdown(data)) + "\n"
+    return mission_latex(data, ", ".join(run_names(runs)))
 
 
 def as_dict(runs: Sequence[Run]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fedassay.support.text import plain
+
 # What GitHub and others make a link, a mention or a reference of, though no markup says so. They look at the text
 # that is left when the markup is gone, so that a backslash does not stop them; a code span does.
 _LINKS = r"(?:@|\#(?=\d)|GH-(?=\d)|www\.|\w{0,12}:?//|(?:mailto|xmpp):)+"
@@ -29,7 +31,7 @@ _LATEX = {
     "×": r"$\times$",
     "–": "--",
     "−": "$-$",
-    **{sign: f"$^{{{plain}}}$" for sign, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", ["-", *"0123456789"], strict=True)},
+    **{sign: f"$^{{{raised}}}$" for sign, raised in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", ["-", *"0123456789"], strict=True)},
 }
 """Characters that LaTeX reads as commands or that its fonts may lack, and how they are written."""
 
@@ -37,6 +39,6 @@ _LATEX_CHARACTERS = re.compile("[" + re.escape("".join(_LATEX)) + "]")
 
 
 def latex_escaped(words: str) -> str:
-    """Words as LaTeX prints them; line ends become spaces, and what no default font has a question mark."""
-    made = _LATEX_CHARACTERS.sub(lambda found: _LATEX[found[0]], " ".join(words.split()))
+    """Words as LaTeX prints them: line ends as spaces, hidden characters as escapes, what no font has as `?`."""
+    made = _LATEX_CHARACTERS.sub(lambda found: _LATEX[found[0]], plain(" ".join(words.split())))
     return made.encode("latin-1", "replace").decode("latin-1")

@@ -29,6 +29,10 @@ BARE = {
     "reports/decision/settling.py": "what a plan would ask for",
     "reports/words/allowed.py": "a limit of detection, which is said with its kind",
     "reports/decision/decision.py": "what somebody types as --epsilon",
+    "reports/document/latex.py": "a table, whose caption says the kind",
+    "reports/document/mission/figure.py": "an axis of one kind",
+    "reports/document/mission/shown.py": "a table, whose note says the kind",
+    "reports/document/mission/strips.py": "a label above a picture; the table beside it says of what",
     "reports/document/tables.py": "tables, which print the kind below, and CSV",
     "reports/document/figures/epsilon.py": "an axis of one kind",
     "reports/document/figures/epsilons.py": "an axis of one kind",
@@ -89,5 +93,6 @@ def test_reports_read_epsilons_with_their_kind() -> None:
 @pytest.mark.parametrize("room", ["reports", "src/fedassay/api"])
 def test_no_report_reads_the_number_that_a_cell_was_asked_for(room: str) -> None:
     found = _where(".epsilon", lambda node: isinstance(node, ast.Attribute) and node.attr == "epsilon", room)
-    # One by the entry's digest, one by the policy's scope.
-    assert found <= {"reports/gate/recomputed.py", "reports/gate/judging.py"}
+    # One by the entry's digest, one by the policy's scope, and one of a plan, of which there is no record yet.
+    held = ("gate/recomputed.py", "gate/judging.py", "document/mission/beforehand.py")
+    assert found <= {f"reports/{name}" for name in held}

@@ -29,7 +29,8 @@ OTHERS = {
     # What happens to be spelt like a component, and what it is.
     ("src/fedassay/similarity/ssim_search.py", "gallery"): "the images that are searched",
     ("src/fedassay/similarity/nearest.py", "gallery"): "the images that are searched",
-    ("src/fedassay/records/redacted.py", "gallery"): "the key of plans that names the adversary's candidates",
+    ("src/fedassay/records/private_names.py", "gallery"): "the key of plans that names the adversary's candidates",
+    ("src/fedassay/execution/listed.py", "image_folder"): "how a folder that is looked at is read, file by file",
     ("src/fedassay/data/gallery.py", "image_folder"): "how a folder of candidates is read",
     ("src/fedassay/contracts/facts.py", "attribute_inference"): "a threat, in the words of regulators",
     ("reports/evidence/form.py", "attribute_inference"): "a threat, in the words of regulators",

@@ -335,7 +335,7 @@ def test_the_sample_most_like_each_record_is_measured_beside_records_that_were_n
     assert baseline["ssim"].value == pytest.approx(np.mean([each[20:] for each in expected]), abs=1e-4)
     assert metrics["psnr"].value is not None
     assert metrics["psnr"].value > 50
-    assert metrics["lpips"].reason == "the plan has no similarity.lpips"
+    assert metrics["lpips"].reason == "similarity.lpips is switched off"
     one = MostAlike(task.clients[0].images[:2], task.clients[0].images[2:4], "cpu")
     one.add(np.concatenate([np.zeros((MOST_SAMPLES, 8, 8, 1), np.uint8), task.clients[0].images[:2]]))
     assert one.measured(similarity)[0]["ssim"].max() < 0.99

@@ -29,8 +29,8 @@ PLANS = sorted(path for path in CONFIGS.rglob("*.yaml") if "policies" not in pat
 
 
 @pytest.fixture(autouse=True)
-def _nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No data, no weights, and no way to fetch any."""
+def _nothing_there(online: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No data, no weights, and no way to fetch any, though a run would be allowed to."""
     monkeypatch.delenv("FEDASSAY_DATA", raising=False)
     monkeypatch.delenv("FEDASSAY_WEIGHTS", raising=False)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedassay.records.record import Finding, Metric, RunRecord, Series
+from fedassay.records.record import CellRecord, Finding, Metric, RunRecord, Series
 from fedassay.reports.document.ceiling import KAPPA, ceiling
 from fedassay.reports.document.content import contents
 from fedassay.reports.document.figures.curves import Named, roc, sweep
@@ -123,13 +123,24 @@ def test_what_several_kinds_of_epsilon_are_of_stands_below_the_plot(build_cell: 
         assert f"ε of {name}: {kind}." in figure.note
 
 
+def _beyond_its_ledger(cell: CellRecord) -> CellRecord:
+    """The refuted cell with an attack that shows more than is accounted; others as they are."""
+    if cell.label != "released":
+        return cell
+    return cell.model_copy(update={"privacy": cell.privacy.model_copy(update={"observed": 9.0, "mu": 1.0})})
+
+
 def test_the_epsilon_plot_puts_the_unbounded_beyond_the_break_and_the_rest_on_its_axis(record: RunRecord) -> None:
     figure = epsilons(record)
     assert figure is not None
     rows = {(row[0], row[2]): row for row in figure.rows}
-    # Below a disproved claim nothing is drawn that adds up to less than infinity.
-    assert rows["released", 0.5][4:7] == (0.5, None, 3.12)
-    assert rows["released", 0.5][8] is None
+    # A claim that is too small is disproved by what is really spent, which an attack does not exceed.
+    assert rows["released", 0.5][4:7] == (0.5, 4.46, 3.12)
+    # Where an attack shows more than the ledger adds up to, the ledger is wrong: nothing is drawn of it.
+    exceeded = epsilons(record.model_copy(update={"cells": tuple(map(_beyond_its_ledger, record.cells))}))
+    assert exceeded is not None
+    (refuted,) = (row for row in exceeded.rows if row[0] == "released")
+    assert refuted[4:9] == (0.5, None, 9.0, None, None)
     assert rows["fedlog", 1.0][5] == math.inf
     tips = [float(re.split("[ ,]", item.get("points") or "")[2]) for item in elements(figure, "accounted")]
     marked = [row for row in figure.rows if row[5] is not None]

@@ -10,13 +10,14 @@ from typing import Any, get_args
 
 import pytest
 
-from fedassay.records.record import Finding, RunRecord, Series
+from fedassay.records.record import Finding, RunRecord, Series, load_record
 from fedassay.reports import Format, render, write_report, write_tables
-from fedassay.reports.document.compare import comparison
+from fedassay.reports.document.compare import comparison, write_comparison
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.places import cell_places
 from fedassay.reports.gate.policy import Policy
 
+GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 HOSTILE = "a\x1b[2J\x9b31m\x07\x7f\u202eb\u2066\u2028\u2029\x85\r\nc"
 
 
@@ -83,6 +84,17 @@ def test_the_record_says_the_same_and_its_lines_are_where_tools_look(hostile: Ru
     assert lines[cell.line - 1] == "  {"
     assert lines[cell.line].startswith('   "method"')
     assert lines[finding.line].strip().startswith('"audit"')
+
+
+@pytest.mark.parametrize("format_", ["html", "md", "latex", "csv"])
+def test_a_comparison_of_images_is_plain_in_every_format(format_: str, tmp_path: Path) -> None:
+    record = load_record(GALLERY / "photographs")
+    named = record.cells[0].model_copy(update={"label": HOSTILE})
+    hostile = record.model_copy(update={"cells": (named, *record.cells[1:])})
+    written = write_comparison([(Path("a"), hostile), (Path("b"), record)], tmp_path / "page", format_)
+    text = written.read_bytes().decode("utf-8")
+    assert not _hidden(text)
+    assert "2J" in text
 
 
 def test_cells_whose_names_look_alike_have_tables_of_their_own(build_cell: Any, tmp_path: Path) -> None:

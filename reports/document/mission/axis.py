@@ -15,7 +15,7 @@ from fedassay.exchange.ledger import account
 from fedassay.exchange.recount import transcript_of
 from fedassay.records.basis import Released
 from fedassay.reports.document.mission.lines import Line
-from fedassay.support.epsilon import Epsilon, Kind
+from fedassay.support.epsilon import Epsilon, Kind, largest
 from fedassay.support.errors import FedassayError
 
 _MOST_SLOW = 12
@@ -98,9 +98,8 @@ def _placed(line: Line, kind: Kind, slow: bool) -> Placed | None:
         return None
     found = [_accounted(each.model_dump_json(), kind) for each in held if each is not None]
     known = [each for each in found if each is not None and each.finite]
-    if len(known) < len(held):
-        return None
-    return Placed(line, max(known, key=lambda each: each.bare), converted=True)
+    most = largest(known)
+    return None if most is None or len(known) < len(held) else Placed(line, most, converted=True)
 
 
 @lru_cache(maxsize=256)

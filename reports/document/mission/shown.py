@@ -101,7 +101,7 @@ class ShownLine:
     """A row: a method, its epsilon, and an entry below every other heading."""
 
     method: str
-    epsilon: str
+    shown_epsilon: str
     first: bool
     entries: tuple[Entry, ...]
 

@@ -14,7 +14,7 @@ def mission_markdown(data: Shown) -> str:
     heads = [_markdown_head(head) for head in data.headings]
     lines = ["| " + " | ".join(heads) + " |", "|---|---:" + "|---" * (len(heads) - 2) + "|"]
     for row in data.rows:
-        cells = [escaped(row.method), row.epsilon, *(_markdown_entry(entry) for entry in row.entries)]
+        cells = [escaped(row.method), row.shown_epsilon, *(_markdown_entry(entry) for entry in row.entries)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", escaped(data.note)])
 
@@ -59,7 +59,7 @@ def mission_latex(data: Shown, name: str) -> str:
     body: list[str] = []
     for row in data.rows:
         method = latex_escaped(row.method) if row.first else ""
-        columns = [[method], [latex_escaped(row.epsilon)]]
+        columns = [[method], [latex_escaped(row.shown_epsilon)]]
         columns += [_latex_entry(entry) for entry in row.entries]
         if body:
             body.append(r"\addlinespace" if row.first else r"\addlinespace[1pt]")

@@ -208,7 +208,7 @@ def persons_in_words(plan: Plan, found: Outline | None) -> str:
     if plan.data.groups is None:
         if found is None or found.data.train.groups is None:
             return "data.groups is not given: each record is taken to be of a person of its own"
-        words = f"as {plan.data.name if plan.data.name != 'image_folder' else 'its folders'} says"
+        words = "data.groups is not given: persons are those that the data set names"
     if found is None or found.data.train.groups is None:
         return f"{words}; persons are counted when the data set is read"
     counts = np.unique(found.data.train.groups, return_counts=True)[1]
