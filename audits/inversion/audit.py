@@ -47,7 +47,7 @@ from fedassay.audits.inversion.truth import (
     make_pool,
     records_behind,
 )
-from fedassay.audits.named_images import named_images
+from fedassay.audits.named_images import NamedImages, named_images
 from fedassay.audits.nonprivate_images import NonPrivateImages, nonprivate_images
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
@@ -148,30 +148,7 @@ class InversionAudit(Parameters):
             known, unknown = setting.raw
             attack_only = (known.control("raw features of single records that clients hold"),)
             negative = unknown.control("raw features of records that no client holds")
-        seeds = context.seeds.child("inversion", "limit", source.name)
-        own: tuple[ControlResult, ...] | str
-        limit = None
-        try:
-            released = self._released(source, setting)
-            nonprivate = _nonprivate(released, setting)
-        except NotRunError as error:
-            own = error.why
-        else:
-            judged = self._match(nonprivate, seeds.numpy("control"), context)
-            caught = judged.control(OWN_RELEASE, end_to_end=True)
-            own = (caught if named is None else named.caught(caught, released, context),)
-            silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=matched.between)
-            asked = context.num_tests * (2 if named is not None and named.counts is not None else 1)
-            runs = InvertedRuns(len(used), silent, nonprivate, asked, self.permutations, seeds)
-            limit = limit_of(
-                runs,
-                seeds,
-                shifts=SHIFTS,
-                unit="dB PSNR",
-                of="record",
-                planted="inversion",
-                reach=len(used),
-            )
+        own, limit = self._held_to_own_release(source, matched, unknown, named, setting)
         behind = records_behind([source.senders[i] for i in used], kept, context.view)
         harm = _harm(shown, behind, source.name)
         result = _result(shown, harm, limit, setting.result.limited or "", noised=noised(context))
@@ -180,6 +157,34 @@ class InversionAudit(Parameters):
             result, negative = named.result(result, shown.p), named.silent(negative)
             confounder = None if named.names_alone(result) else confounder
         return assay(subject, Arms(result, own, negative, attack_only, confounder), figures)
+
+    def _held_to_own_release(
+        self,
+        source: VectorSource,
+        matched: RecordMatch,
+        unknown: ImageMatch,
+        named: NamedImages | None,
+        setting: _Setting,
+    ) -> tuple[tuple[ControlResult, ...] | str, Callable[[], Limit | str] | None]:
+        """The control on the method's own release, and what computes the limit of detection from it.
+
+        Where there is no such release, the reason stands for the control, and there is no limit.
+        """
+        context = setting.context
+        seeds = context.seeds.child("inversion", "limit", source.name)
+        try:
+            released = self._released(source, setting)
+            nonprivate = _nonprivate(released, setting)
+        except NotRunError as error:
+            return error.why, None
+        judged = self._match(nonprivate, seeds.numpy("control"), context)
+        caught = judged.control(OWN_RELEASE, end_to_end=True)
+        silent = silent_trials(unknown, matched.sets, setting.pool, seeds.numpy("silent"), between=matched.between)
+        asked = context.num_tests * (2 if named is not None and named.counts is not None else 1)
+        count = len(matched.sets)
+        runs = InvertedRuns(count, silent, nonprivate, asked, self.permutations, seeds)
+        limit = limit_of(runs, seeds, shifts=SHIFTS, unit="dB PSNR", of="record", planted="inversion", reach=count)
+        return (caught if named is None else named.caught(caught, released, context),), limit
 
     def _match(self, matched: RecordMatch, rng: np.random.Generator, context: AuditContext) -> ImageMatch:
         """Images held against their records, at the level of this run's tests."""

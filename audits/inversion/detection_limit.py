@@ -7,6 +7,7 @@ is put together is the audit's own, the mean of its images beside the means in e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,7 +101,7 @@ def _summed(exchanged: Matrix, trials: Ints) -> Matrix:
 
 
 def silent_trials(
-    negative: ImageMatch, sets: list[Ints], pool: Pool, rng: np.random.Generator, *, between: bool
+    negative: ImageMatch, sets: Sequence[Ints], pool: Pool, rng: np.random.Generator, *, between: bool
 ) -> RecordMatch:
     """Images of records that nobody holds, held against the records of the audited images: of their class, if any.
 

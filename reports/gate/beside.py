@@ -7,7 +7,7 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from fedassay.records.manifest import CELLS
+from fedassay.records.manifest import CELLS, LOCK
 from fedassay.support.text import shown
 
 EVIDENCE = "evidence.html"
@@ -39,7 +39,14 @@ def _files(folder: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not (Path(path) == folder and name == CELLS))
         links = [name for name in folders if stat.S_ISLNK((Path(path) / name).lstat().st_mode)]
         for name in sorted([*files, *links]):
-            yield (Path(path) / name).relative_to(folder).as_posix()
+            if not (Path(path) == folder and name == LOCK and _is_empty(folder / name)):
+                yield (Path(path) / name).relative_to(folder).as_posix()
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether nothing can hide in a file: a lock with a content is not that of a run."""
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
 
 
 def _plain(name: str) -> str:

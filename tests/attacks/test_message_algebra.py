@@ -315,7 +315,11 @@ def test_noised_singletons_are_left_out_where_nothing_is_left_of_them() -> None:
 
 
 def test_a_view_without_statistics_is_not_attacked() -> None:
-    with pytest.raises(NotRunError, match="clients send other, and the rules read features, counts"):
+    words = (
+        "clients send other, and the rules read features; counts beside sums or means; sums beside second "
+        "moments; moments of mixtures"
+    )
+    with pytest.raises(NotRunError, match=words):
         attacked(sent(thing=(np.zeros(3), "other")))
 
 

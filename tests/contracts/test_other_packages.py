@@ -122,11 +122,12 @@ def test_it_runs_and_its_attack_is_judged_by_the_audits_of_its_kind(toy: tuple[C
     assert set(found) == {("message", "toy_alone"), ("toy_small_classes", "toy_alone")}
     judged = found["message", "toy_alone"]
     # The sums are scaled: the vectors are no record's feature, not even where every record is alone in its class.
-    # So the end-to-end control is missed. They name their records all the same, which is a leak.
+    # So the end-to-end control is missed. They are nearest to records of their senders all the same, which is
+    # a leak, but names no record: nobody knows from them which one it is.
     roles = {control["role"]: control["detected"] for control in judged["all_controls"]}
     assert roles == {"end_to_end": False, "attack_only": True, "negative": False}
     assert judged["verdict"] == "leak"
-    assert judged["harm"]["kind"] == "named"
+    assert (judged["harm"]["kind"], judged["harm"]["metric"]) == ("members", "identified")
     assert not judged["controls"]["negative"]["flagged"]
     assert judged["source"] == "toy_alone"
     assert found["toy_small_classes", "toy_alone"]["verdict"] == "leak"

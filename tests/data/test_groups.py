@@ -304,6 +304,8 @@ def test_a_folder_names_persons_by_path_or_column(tmp_path: Path) -> None:
     kept = load(replace(request, limit=8)).train
     assert kept.groups is not None
     assert np.unique(kept.groups, return_counts=True)[1].tolist() == [4, 4]
+    with pytest.raises(DataError, match=r"patient given; .* in it, by itself, or site and person of the folders"):
+        load(replace(request, groups="patient"))
     names = sorted(path.name for path in base.rglob("*.png"))
     rows = "".join(f"{name},{'ill' in name},{number // 6}\n" for number, name in enumerate(names))
     (base / "table.csv").write_text(f"file,label,patient\n{rows}")
@@ -317,8 +319,15 @@ def test_a_folder_names_persons_by_path_or_column(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=words):
             load(request_)
-    with pytest.raises(PlanError, match=r"patient given; allowed for an image_folder: a pattern"):
-        load(replace(request, groups="patient"))
+    # A table beside the folder need not be named.
+    by_column = load(table).train.groups
+    assert np.array_equal(load(replace(request, groups="patient")).train.groups, by_column)  # type: ignore[arg-type]
+    several = load(replace(request, groups=("patient", "label"))).train.groups
+    assert several is not None
+    assert several.tolist() == [1, 1, 1, 1, 3, 3, 0, 0, 2, 2, 2, 2]
+    for groups_ in ("doctor", ("patient", "doctor"), ("patient", "p{person}_*")):
+        with pytest.raises(DataError, match=r"data\.groups: (doctor|p\{person\}_\*) given; "):
+            load(replace(request, groups=groups_))
     (base / "table.csv").write_text(f"file,label,patient\n{rows.replace(',1', ',', 1)}")
     with pytest.raises(DataError, match="has nobody in column patient"):
         load(table)

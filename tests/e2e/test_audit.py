@@ -533,7 +533,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "folder": (lambda f: _edited(f, lambda c: _first(c).update(file=".")), "it is a folder"),
     "no classes": (lambda f: _edited(f, lambda c: c.pop("classes")), "classes: missing; it must be given"),
     "no release": (lambda f: _edited(f, lambda c: _first(c)["fields"]["sums"].pop("release")), "release"),  # type: ignore[attr-defined, index]
-    "no fields": (lambda f: _edited(f, lambda c: _first(c).pop("fields")), "fields: missing; it must be given"),
+    "no fields": (
+        lambda f: _edited(f, lambda c: _first(c).pop("fields")),
+        "messages.0: says of no field what it is; allowed: one or more",
+    ),
     "no json": (lambda f: (f / MANIFEST).write_text("{"), "not valid JSON"),
     "nested": (lambda f: (f / MANIFEST).write_text("[" * 100_000), "not valid JSON"),
     "wrong width": (_fields_replaced(sums=np.zeros((CLASSES, 3))), "of width 48"),

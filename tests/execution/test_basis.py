@@ -14,6 +14,7 @@ from PIL import Image
 import fedassay
 from fedassay.execution.basis import KEY, refuse_unlike
 from fedassay.records.basis import KEYED, Basis, keyed
+from fedassay.records.manifest import LOCK
 from fedassay.records.record import CellRecord, RunRecord, load_record
 from fedassay.records.redacted import redact
 from fedassay.reports.gate.verify import verify
@@ -139,6 +140,9 @@ def test_digests_of_a_redacted_run_confirm_no_guess(
         assert not any(digest.encode() in everything for digest in plain.values())
         assert verify(run.folder).problems == ()
         assert verify(run.folder).open == ()
+    # The lock of a run is empty: what somebody wrote into it is said.
+    (runs[0].folder / LOCK).write_text("words")
+    assert verify(runs[0].folder).open == (".lock: nothing names it, so it is compared with nothing",)
     assert _digests(runs[0].record) != _digests(runs[1].record)
     # Whoever has the key can tell which data a run had.
     assert _digests(runs[2].record)["private"] == keyed(plain["private"], b"0123456789abcdef")

@@ -123,7 +123,7 @@ class PathPattern:
         if PERSON not in self.text or "//" in self.text:
             raise PlanError(
                 f"data.groups: {cut(self.text, 100)} given; allowed for an image_folder: a pattern of the path "
-                f"with {PERSON} in it, such as {PERSON}_* for p12_left.png, or, with data.labels, a column of it"
+                f"with {PERSON} in it, such as {PERSON}_* for p12_left.png, or columns of a table"
             )
 
     def names(self, paths: Sequence[str], where: str) -> list[str]:

@@ -305,7 +305,7 @@ def _files(
             held[name] = [rows[paths[n]].persons[place] for n in kept] if rows else []
         if missing := next((name for name in names if not any(held.get(name, ()))), None):
             raise DataError(
-                f"data.groups: {missing} given; allowed: a pattern of the path with {PERSON} in it"
+                f"data.groups: {missing} given; allowed: a pattern of the path with {PERSON} in it, by itself"
                 + (
                     f", or of {listed(choice.columns, 30)}"
                     if choice

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from fedassay.records import manifest
 from fedassay.records.basis import plan_digest
 from fedassay.records.digests import altered, digests
-from fedassay.records.manifest import CELLS, PLAN, Tables
+from fedassay.records.manifest import CELLS, LOCK, PLAN, Tables
 from fedassay.records.record import FILE, CellRecord, ErrorRecord
 from fedassay.records.redacted import redact_plan
 from fedassay.records.statement import ENVELOPE, STATEMENT
@@ -98,8 +98,8 @@ def claim(
         make_folder(folder)
     except PermissionError as error:
         raise PlanError(f"-o {folder}: it cannot be made ({error.strerror}); allowed: another folder") from None
-    refuse_unusual(folder / ".lock")
-    lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    refuse_unusual(folder / LOCK)
+    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

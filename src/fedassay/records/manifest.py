@@ -25,6 +25,8 @@ from fedassay.support.reading import read_json
 
 CELLS = ".cells"
 """The folder inside a run folder that holds what only fedassay reads."""
+LOCK = ".lock"
+"""The empty file by which a run holds its folder against other processes; it stays."""
 PLAN = "plan.sha256"
 REDACTED = "redacted"
 """Shows the folder of a run with `--redact`, which cannot be resumed."""
