@@ -115,7 +115,8 @@ class FedPFTChain(MixtureParameters):
             mechanisms=mechanisms(worst, messages),
             notes=(*notes, *clipped(messages), *self.shortened(messages, asked)),
             # Every client trains a head on its own features as well, and the chain ends with the last one's.
-            stays=frozenset({"model", *(f"accuracy_{name}" for name in models)}),
+            # Of all clients: whether one has any record for a head is protected.
+            stays=frozenset({"model", *(f"accuracy_{client.name}" for client in task.clients)}),
         )
 
     def _line(self, task: MethodInput) -> tuple[int, ...]:

@@ -98,6 +98,7 @@ class KnowledgeDistillation(LocalHeads):
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_heads(messages),
             mechanisms=update_experiments(steps, 1),
+            stays=frozenset({"model"}),
             notes=tuple(notes),
         )
 

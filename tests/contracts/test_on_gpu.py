@@ -232,7 +232,14 @@ def test_feature_inversion(family: str, backbone: str, make_task: MakeTask, on_b
         return [*(made.images for made in result.reconstructions), *result.scores.values()]
 
     here, there, gpu = on_both(inverted)
-    same(here, there)
+    if (family, backbone) == ("deep_image_prior", "small_cnn"):
+        # Group norm rounds otherwise in the memory layout there, on some processors, and Adam amplifies it.
+        for x, y in zip(here, there, strict=True):
+            np.testing.assert_allclose(
+                np.float64(y), np.float64(x), rtol=0.01, atol=2.0 if x.dtype == np.uint8 else 0
+            )
+    else:
+        same(here, there)
     assert gpu.share() > 0.9
 
 

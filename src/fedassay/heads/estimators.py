@@ -38,7 +38,7 @@ class SoftmaxEstimator:
 
     def fit(self, features: Floats, labels: Ints) -> LinearHead:
         """The head of records; see `fedassay.heads.estimating.Estimator`."""
-        return train_head(features, labels, decay=self.decay, classes=self.classes)
+        return train_head(features, labels, decay=self.decay, classes=self.classes, device="cpu")
 
     def equations(self, head: LinearHead, features: Floats, labels: Ints, weights: Matrix | None) -> Equations:
         """The head's equations; see `fedassay.heads.estimating.Estimator`."""
