@@ -98,8 +98,8 @@ class FedPFTChain(MixtureParameters):
             messages.append(task.spool.keep(message))
         models = self._models(united, task)
         untaught = [own.name for own in united if own.name not in models]
-        # Under a claim a note would say whether a client has any record.
-        if untaught and not task.privacy.private:
+        # Where presence is private, a note would say whether a client has any record.
+        if untaught and not (task.privacy.private and self.counts == "noised"):
             notes.append(f"without a head, for want of any record to train it on: {', '.join(untaught)}")
         if united[-1].name not in models:
             raise DataError(
