@@ -32,7 +32,7 @@ from fedassay.audits.claim.seen_steps import (
     steps_of_rounds,
     trained_on,
 )
-from fedassay.audits.stats.one_run_weighted import one_run_weighted_bound
+from fedassay.audits.stats.one_run_weighted import weighted_bound, weighted_right
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.privacy.accounting import calibrate_noise_multiplier
@@ -68,8 +68,8 @@ def ideal(steps: Steps, canaries: int, seed: int) -> float:
     included = rng.random(canaries) < 0.5
     scores = rng.standard_normal(canaries) + mu_of(steps.epsilon, DELTA) * included
     pairs = pairs_of_guesses(canaries, steps.epsilon, DELTA, 1 - LEVEL)
-    bound = one_run_weighted_bound(scores, included, pairs=pairs, delta=DELTA, confidence=LEVEL)
-    return bound.epsilon or 0.0
+    right = weighted_right(scores, included, pairs)
+    return weighted_bound([2 * pair for pair in pairs], right, canaries, DELTA, 1 - LEVEL)
 
 
 def observed(epsilon: float, steps: int, canaries: int, runs: int, repeats: int) -> dict[str, object]:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from fedassay.audits.claim.canary_scores import ALL, FEW, SHARES, CanaryScores
-from fedassay.audits.stats.one_run import largest_rejected
-from fedassay.audits.stats.one_run_fdp import approximate_inverse, rejects
+from fedassay.audits.stats.one_run_fdp import approximate_inverse, largest_rejected, rejects
 from fedassay.audits.stats.one_run_weighted import weighted_bound, weighted_p_value, weighted_right
 from fedassay.privacy.gaussian import mu_of
 

@@ -194,8 +194,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
 
     def bounds(values: Matrix, included: NDArray[np.bool_]) -> _Bounds:
         shown, alone, corrected = (
-            one_run_fdp_bound(values, included, delta=claim.delta, confidence=c, family="approximate").epsilon
-            or 0.0
+            one_run_fdp_bound(values, included, delta=claim.delta, confidence=c).epsilon or 0.0
             for c in (0.95, 1 - ALONE, 1 - level_of(context.num_tests))
         )
         area = auc(values[~included], values[included]).value if 0 < included.sum() < len(included) else None
@@ -327,7 +326,7 @@ def _limit(own: _Scored, silent: int, against: float, claim: PrivacyClaim, conte
         told = np.where(included, inside[leaking % len(inside)], outside[leaking % len(outside)])
         values = np.where(np.arange(silent) < count, told, values)
         confidence = 1 - level_of(context.num_tests)
-        bound = one_run_fdp_bound(values, included, delta=claim.delta, confidence=confidence, family="approximate")
+        bound = one_run_fdp_bound(values, included, delta=claim.delta, confidence=confidence)
         return (bound.epsilon or 0.0) > against
 
     found = detection_limit(silent, 1, len(own.score), finds, rng)

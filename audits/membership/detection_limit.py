@@ -217,7 +217,7 @@ class _Finder:
         heads = own.random(pairs) < 0.5
         signed = np.where(heads, gains, -gains)
         confidence = 1 - level_of(self.size.tests)
-        bound = one_run_fdp_bound(signed, heads, delta=allowed.delta, confidence=confidence, family="approximate")
+        bound = one_run_fdp_bound(signed, heads, delta=allowed.delta, confidence=confidence)
         return (bound.epsilon or 0.0) > allowed.epsilon
 
 

@@ -197,7 +197,7 @@ def separate_one_release(
     def bound(values: Matrix, confidence: float) -> EpsilonBound:
         if len(values) < 2:
             return EpsilonBound(0.0, confidence, "one run (f-DP)")
-        return one_run_fdp_bound(values, heads, delta=delta, confidence=confidence, family="approximate")
+        return one_run_fdp_bound(values, heads, delta=delta, confidence=confidence)
 
     perfect = bound(np.where(heads, 1.0, -1.0), 1 - level_of(tests)).epsilon or 0.0
     bounds = _at_levels(lambda confidence, _: bound(signed, confidence), rng, tests)

@@ -124,7 +124,6 @@ class Risk:
             guesses.included.ravel(),
             delta=delta,
             confidence=1 - self.share(error),
-            family="approximate",
         )
         return bound.epsilon or 0.0
 

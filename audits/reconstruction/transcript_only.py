@@ -100,7 +100,7 @@ def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: b
     rng = context.seeds.numpy("captured", measure, "shuffled" if shuffled else "as sent")
     gain = difference(mean_of(ours), mean_of(theirs))
     p = paired_test(ours, theirs, rng, tests=context.num_tests, draws=_DRAWS).p
-    return resampled(len(rows), gain, rng, tests=context.num_tests, draws=_DRAWS), p
+    return resampled(len(rows), gain, rng, draws=_DRAWS), p
 
 
 def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:

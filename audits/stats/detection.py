@@ -152,20 +152,6 @@ def _finds_shift(
     return finds(float(shifts[number - 1]), np.random.Generator(np.random.PCG64(seed)))
 
 
-def upper_percentile(values: Floats64, *, share: float = POWER, confidence: float = CONFIDENCE) -> float:
-    """Upper confidence bound of a percentile: an order statistic (David and Nagaraja, Order Statistics, 7.1).
-
-    Args:
-        values: Independent draws, shape (n,); may be infinite.
-        share: Of the distribution that lies at or below the percentile.
-        confidence: Of the bound.
-
-    Raises:
-        ValueError: So few draws that not even the largest is a bound.
-    """
-    return float(np.sort(values)[_rank(len(values), share, confidence) - 1])
-
-
 def _rank(draws: int, share: float = POWER, confidence: float = CONFIDENCE) -> int:
     """Which of so many draws, in rising order from 1, is the bound."""
     rank = int(binom.ppf(confidence, draws, share)) + 1

@@ -1,9 +1,9 @@
 """Epsilon lower bound from one run whose guesses weigh more where the auditor is surer of them.
 
-The game of `one_run` (Steinke, Nasr and Jagielski 2023): m canaries are in by fair coins of their own, and the
-auditor guesses coins from the output. Here a right guess counts its weight, a whole number, and how many guesses
-have which weight is fixed beforehand. Guesses of one weight are the game of `one_run`. A step from no guess to a
-whole one throws away how sure each guess is; weights that grow with it do not.
+The game of `one_run_fdp` (Steinke, Nasr and Jagielski 2023): m canaries are in by fair coins of their own, and
+the auditor guesses coins from the output. Here a right guess counts its weight, a whole number, and how many
+guesses have which weight is fixed beforehand; there all weigh the same. A step from no guess to a whole one throws
+away how sure each guess is; weights that grow with it do not.
 
 The p-value is this project's own derivation. Let c_i say whether guess i is right and T = sum_i w_i c_i. Given
 everything but coin i, (epsilon, delta)-DP says for every event A about the output and the other coins
@@ -35,10 +35,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedassay.audits.stats.epsilon_bound import EpsilonBound, check_levels, checked_scores
-from fedassay.audits.stats.one_run import largest_rejected
+from fedassay.audits.stats.epsilon_bound import checked_scores
+from fedassay.audits.stats.one_run_fdp import largest_rejected
 
-_NAME = "one run, weighted guesses"
 _ROUNDING = 1e-12
 """What the Fourier transform's rounding may take from a tail."""
 _TIMES = 24
@@ -46,34 +45,6 @@ _FINE = 1e-4
 _TRIED = 40
 
 Floats = NDArray[np.float64]
-
-
-def one_run_weighted_bound(
-    scores: ArrayLike,
-    included: ArrayLike,
-    *,
-    pairs: Sequence[int],
-    delta: float,
-    confidence: float = 0.95,
-) -> EpsilonBound:
-    """Epsilon lower bound from one run's canary scores.
-
-    Args:
-        scores: (m,), higher where the canary looks included.
-        included: (m,) of bool; independent, each with probability 1/2.
-        pairs: pairs[k - 1] guesses of weight k at each end of the scores, the largest weights outermost; the
-            highest scores are guessed in, the lowest out. Fixed before the scores are seen.
-        delta: In [0, 1).
-        confidence: One-sided.
-
-    Returns:
-        The bound, at least 0.
-    """
-    check_levels(delta, confidence)
-    right = weighted_right(scores, included, pairs)
-    counts = 2 * np.asarray(pairs)
-    bound = weighted_bound(counts, right, len(np.asarray(scores)), delta, 1 - confidence)
-    return EpsilonBound(bound, confidence, _NAME)
 
 
 def weighted_bound(counts: ArrayLike, right: int, m: int, delta: float, level: float) -> float:

@@ -21,10 +21,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr
+from scipy.stats import bootstrap
 
 from fedassay.audits.stats.betting import betting_interval
 from fedassay.audits.stats.estimate import Estimate, check_level
-from fedassay.audits.stats.intervals import bootstrap_mean, clopper_pearson
+from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.support.seeds import Seeds
 
 Floats = NDArray[np.float64]
@@ -151,5 +152,9 @@ def _of_mean(array: Floats, level: float) -> Estimate:
             "approximate one is given)"
         )
         return Estimate(value, None, None, n, reason=reason)
-    ends = bootstrap_mean(array, Seeds(0).numpy("bootstrap", n), confidence=level)
+    if array.min() == array.max():
+        return Estimate(value, value, value, n, "bootstrap (approximate)")
+    ends = bootstrap(
+        (array,), np.mean, n_resamples=4000, batch=500, confidence_level=level, rng=Seeds(0).numpy("bootstrap", n)
+    ).confidence_interval
     return Estimate(value, float(ends.low), float(ends.high), n, "bootstrap (approximate)")

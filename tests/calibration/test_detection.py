@@ -8,9 +8,7 @@ import pytest
 from fedassay.audits.stats.detection import (
     Floats64,
     detection_limit,
-    fewest_draws,
     smallest_shift,
-    upper_percentile,
 )
 from fedassay.support.types import Ints
 
@@ -57,14 +55,6 @@ def test_a_shift_at_the_limit_is_found() -> None:
     third = np.mean([_beats(rng.normal(shift / 3, 1, _PLACES)) for _ in range(200)])
     assert found >= 0.9
     assert third < 0.5
-
-
-def test_the_bound_of_a_percentile_covers() -> None:
-    rng = np.random.default_rng(3)
-    bounds = [upper_percentile(rng.uniform(size=200)) for _ in range(2000)]
-    assert np.mean(np.array(bounds) >= 0.95) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / 2000)
-    with pytest.raises(ValueError, match=str(fewest_draws())):
-        upper_percentile(np.zeros(fewest_draws() - 1))
 
 
 def test_nothing_to_draw_from_is_refused() -> None:

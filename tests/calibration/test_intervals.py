@@ -1,14 +1,12 @@
 """Intervals: coverage by simulation, exactness where it is promised, and sane ends."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from fedassay.audits.stats.intervals import bootstrap_mean, clopper_pearson, wilson
+from fedassay.audits.stats.intervals import clopper_pearson, wilson
 
 
 def test_clopper_pearson_covers_every_proportion():
@@ -51,52 +49,6 @@ def test_wilson_covers_on_average():
     assert np.mean(coverage) == pytest.approx(0.95, abs=0.01)
 
 
-@pytest.mark.parametrize("method", ["percentile", "bca"])
-@pytest.mark.parametrize(("law", "tolerance"), [("normal", 0.03), ("skewed", 0.05)])
-def test_bootstrap_coverage(method, law, tolerance):
-    """600 data sets of 60 values at once, one a column: each has its own interval for a mean known to be 1."""
-    rng = np.random.default_rng(0)
-    values = rng.standard_normal((60, 600)) + 1 if law == "normal" else rng.exponential(size=(60, 600))
-    low, high = bootstrap_mean(values, rng, resamples=800, method=method)
-    covered = np.mean((low <= 1) & (high >= 1))
-    assert 0.95 - tolerance <= covered <= 0.975
-
-
-def test_bca_follows_the_skewness():
-    rng = np.random.default_rng(1)
-    values = rng.exponential(size=(40, 50))
-    plain = bootstrap_mean(values, np.random.default_rng(2), method="percentile")
-    bca = bootstrap_mean(values, np.random.default_rng(2), method="bca")
-    assert np.mean(bca.high - plain.high) > 0
-    assert np.mean(bca.low - plain.low) > 0
-
-
-def test_paired_difference_uses_the_pairing():
-    rng = np.random.default_rng(3)
-    shared = 10 * rng.standard_normal(200)
-    a, b = shared + rng.standard_normal(200) + 0.5, shared + rng.standard_normal(200)
-    low, high = bootstrap_mean(a - b, rng)
-    assert 0 < low < 0.5 < high < 1
-
-
-def test_the_bootstrap_adds_up_doubles_whatever_it_is_given():
-    values = np.random.default_rng(0).exponential(size=4000).astype(np.float16)
-    one, two = (
-        bootstrap_mean(own, np.random.default_rng(1), resamples=200) for own in (values, values.astype(float))
-    )
-    assert (float(one.low), float(one.high)) == (float(two.low), float(two.high))
-
-
-def test_bootstrap_is_seeded_and_survives_constants():
-    values = np.random.default_rng(4).random(30)
-    first = bootstrap_mean(values, np.random.default_rng(5))
-    second = bootstrap_mean(values, np.random.default_rng(5))
-    assert first == second
-    assert first.low.shape == ()
-    constant = bootstrap_mean(np.full(10, 2.5), np.random.default_rng(0))
-    assert constant.low == constant.high == 2.5
-
-
 @settings(max_examples=50, deadline=None)
 @given(n=st.integers(1, 10**6), share=st.floats(0, 1), confidence=st.floats(0.5, 0.999))
 def test_proportion_intervals_contain_the_estimate(n, share, confidence):
@@ -109,14 +61,12 @@ def test_proportion_intervals_contain_the_estimate(n, share, confidence):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda rng: bootstrap_mean([1.0], rng),
-        lambda rng: bootstrap_mean([1.0, math.nan], rng),
-        lambda rng: bootstrap_mean([1.0, 2.0], rng, confidence=1.0),
-        lambda rng: clopper_pearson(5, 4),
-        lambda rng: clopper_pearson(0, 0),
-        lambda rng: wilson(-1, 4),
+        lambda: clopper_pearson(5, 4),
+        lambda: clopper_pearson(0, 0),
+        lambda: clopper_pearson(1, 4, confidence=1.0),
+        lambda: wilson(-1, 4),
     ],
 )
 def test_nonsense_is_refused(call):
-    with pytest.raises(ValueError, match=r"must|needed"):
-        call(np.random.default_rng(0))
+    with pytest.raises(ValueError, match="must"):
+        call()
