@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedassay.audits.foreseen import few_controls, few_images, joined_words
 from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
-from fedassay.contracts.metrics import FEATURE_COSINE, IDENTIFIED, IMAGES
+from fedassay.contracts.metrics import FEATURE_COSINE, IDENTIFIED, SSIM_GAIN, pair_metrics
 from fedassay.plan import rates as rate
 
 CONTROLS = 8
@@ -13,7 +13,8 @@ CONTROLS = 8
 INVERSION = AuditFacts(
     judges=("inversions",),
     metrics=(
-        *IMAGES,
+        *pair_metrics(),
+        SSIM_GAIN,
         MetricFacts(
             "psnr_gain",
             "PSNR gain",
@@ -41,6 +42,7 @@ INVERSION = AuditFacts(
             "Misfit",
             "What is left of what an image was fitted to, in the median; smaller fits better.",
             worse="lower",
+            likeness=4,
         ),
         FEATURE_COSINE,
         *IDENTIFIED,

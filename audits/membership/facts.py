@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.audits.foreseen import few_controls, few_releases, joined_words
-from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule, Scale
 from fedassay.contracts.metrics import ACCOUNTED, CLAIMED, OBSERVED
 from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.plan import rates as rate
@@ -42,7 +42,11 @@ MEMBERSHIP = AuditFacts(
     needs=("known_members",),
     metrics=(
         MetricFacts(
-            "auc", "AUC", "Area under the ROC curve of the membership test; 0.5 is guessing.", worse="higher"
+            "auc",
+            "AUC",
+            "Area under the ROC curve of the membership test; 0.5 is guessing.",
+            worse="higher",
+            scale=Scale("members told (AUC)", 0.5, 1.0),
         ),
         MetricFacts(
             "tpr_at_1pct",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
-from fedassay.contracts.metrics import HELDOUT_GAP, LPIPS, PSNR, SSIM
+from fedassay.contracts.metrics import HELDOUT_GAP, pair_metrics
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
@@ -56,9 +56,7 @@ MEMORIZATION = AuditFacts(
             worse="higher",
         ),
         HELDOUT_GAP,
-        PSNR,
-        SSIM,
-        LPIPS,
+        *pair_metrics(),
     ),
     place=ReportSection("attacks", "Memorization", order=30, always=True),
     rule=SarifRule(

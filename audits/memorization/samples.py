@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.memorization.facts import MOST_SAMPLES
-from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
+from fedassay.audits.stats.typed_intervals import mean_within
+from fedassay.contracts.metrics import declared
 from fedassay.records.record import Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.ssim_search import most_similar
@@ -87,8 +88,7 @@ def sample_metrics(
 
 
 def _mean(values: NDArray[np.float64], name: str, said: str) -> Metric:
-    kind: DataType = Bounded(-1, 1) if name == "ssim" else Unbounded("mean")
-    mean = interval(values.clip(-1, 1) if name == "ssim" else values, kind)
+    facts = declared(name)
+    mean = mean_within(values, facts.low, facts.high)
     reason = "; ".join(part for part in (said, mean.reason) if part)
-    unit = "dB" if name == "psnr" else ""
-    return Metric(value=mean.value, low=mean.low, high=mean.high, n=mean.n, unit=unit, reason=reason)
+    return Metric(value=mean.value, low=mean.low, high=mean.high, n=mean.n, unit=facts.unit, reason=reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.audits.foreseen import few_controls
-from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
+from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule, Scale
 from fedassay.contracts.metrics import IDENTIFIED, TOTAL_VARIATION
 from fedassay.plan import rates as rate
 
@@ -27,6 +27,7 @@ MESSAGE = AuditFacts(
             "Share recovered",
             "Of the records, how many have features that were computed exactly.",
             worse="higher",
+            scale=Scale("records computed", 0.0, 1.0),
         ),
         MetricFacts(
             "label_accuracy",
@@ -86,7 +87,11 @@ MESSAGE = AuditFacts(
         ),
         MetricFacts("rules_met", "Rules met", "Rules of algebra that gave something away.", worse="higher"),
         MetricFacts(
-            "counts_right", "Counts right", "Of the counts that were read off, how many are right.", worse="higher"
+            "counts_right",
+            "Counts right",
+            "Of the counts that were read off, how many are right.",
+            worse="higher",
+            scale=Scale("counts read", 0.0, 1.0),
         ),
     ),
     place=ReportSection("attacks", "Message algebra", order=50, always=True),

@@ -83,6 +83,13 @@ def interval(values: ArrayLike, kind: DataType, *, level: float = 0.95) -> Estim
     return _of_median(array, level) if kind.of == "median" else _of_mean(array, level)
 
 
+def mean_within(values: Floats, low: float | None, high: float | None) -> Estimate:
+    """Interval of the mean of values of a range known beforehand, or of none; rounding beyond it is cut."""
+    if low is None or high is None:
+        return interval(values, Unbounded("mean"))
+    return interval(values.clip(low, high), Bounded(low, high))
+
+
 def mean_of_top(values: ArrayLike, ranks: ArrayLike, top: int, kind: DataType, *, level: float = 0.95) -> Estimate:
     """Mean (or median) of the values of the `top` highest-ranked records, with its interval.
 

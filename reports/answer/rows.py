@@ -20,7 +20,7 @@ from fedassay.reports.words.claims import (
     refuted,
 )
 from fedassay.reports.words.groups import Group, over_seeds
-from fedassay.reports.words.harms import Leak, leaks
+from fedassay.reports.words.harms import Leak, faint, leaks
 from fedassay.reports.words.metrics import title
 from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.numbers import DASH, beside, interval, short, significant, size
@@ -202,7 +202,7 @@ def _brief(leak: Leak) -> str:
     harm, words = leak.harm, BRIEF_FAULTS.get(leak.harm.mechanism) or NAMED[leak.harm.kind].found
     if harm.of == "worst_neighbours":
         return "worst record could be told"
-    if harm.faint:
+    if faint(harm):
         return "images nearer than look-alikes"
     if harm.metric == "misfit":
         return "images computed"

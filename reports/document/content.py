@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedassay.contracts.metrics import IMAGES
+from fedassay.contracts.metrics import SSIM_GAIN, likeness_metrics
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.audits import image_audit, own_sections, place_of, title_of
 from fedassay.reports.document.coverage import coverage_table
@@ -101,7 +101,7 @@ def contents(record: RunRecord) -> Contents:
     for audit, caption in ((images, title_of(images)), *section_five(record)):
         findings = found(record, [audit])
         if findings:
-            always = [metric.name for metric in IMAGES] if audit == images else ()
+            always = [metric.name for metric in (*likeness_metrics(), SSIM_GAIN)] if audit == images else ()
             tables.append(findings_table(record, slug(audit), caption, findings, always))
     asked = tape_table(record)
     tables += [ledger_table(record, record.cells), *([] if asked is None else [asked])]

@@ -14,11 +14,12 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image, UnidentifiedImageError
 
+from fedassay.contracts import registry
 from fedassay.records.record import CellRecord, Finding, Picture, RunRecord, Verdict
 from fedassay.reports.document.finding_tables import found
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.harms import leaks
-from fedassay.reports.words.metrics import ordered
+from fedassay.reports.words.harms import faint, leaks
+from fedassay.reports.words.metrics import ordered, title
 from fedassay.reports.words.numbers import DASH, significant
 from fedassay.reports.words.sentences import at_epsilon, row_words
 from fedassay.reports.words.summary import about
@@ -31,8 +32,6 @@ _FEW = 4
 
 LEADING = ("private image", "attacker's image", "reconstruction")
 """Rows of that picture."""
-
-_SHORT = {"psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "relative_error": "error", "score": "score"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def headline_picture(run: Path, record: RunRecord) -> Gallery | None:
         record: Its record.
     """
     for leak in leaks(record.cells):
-        if leak.harm.faint:
+        if faint(leak.harm):
             continue
         for picture in leak.finding.pictures:
             shown = gallery(run, picture, f"The worst leak: {_named(leak.cell)}", "leak")
@@ -131,9 +130,14 @@ def _named(cell: CellRecord) -> str:
 
 
 def _nearness(metrics: Mapping[str, float | None]) -> float:
-    """How close a picture came, by the first measure that it has."""
-    known = (metrics.get(name) for name in ("ssim", "psnr", "feature_cosine"))
-    return next((value for value in known if value is not None), 0.0)
+    """How close a picture came, by the first figure of likeness that it has."""
+    declared = registry.metrics()
+    known = [
+        (facts.likeness, value)
+        for name, value in metrics.items()
+        if value is not None and (facts := declared.get(name)) and facts.likeness and facts.worse == "higher"
+    ]
+    return min(known, default=(0, 0.0))[1]
 
 
 def _untitled(picture: Picture, finding: Finding) -> Picture:
@@ -161,10 +165,7 @@ def gallery(run: Path, picture: Picture, about: str, verdict: Verdict) -> Galler
             part = grid.crop((left, top, left + tile_width, top + tile_height))
             words = f"{row}, column {at + 1}" + (f" ({column.caption})" if column.caption else "")
             tiles.append(Tile(data_uri(part), words))
-        figures = tuple(
-            (_SHORT.get(key, key.replace("_", " ")), _printed(column.metrics[key]))
-            for key in ordered(column.metrics)
-        )
+        figures = tuple((title(key), _printed(column.metrics[key])) for key in ordered(column.metrics))
         strips.append(Strip(column.caption, tuple(tiles), figures))
     return Gallery(picture.title, about, verdict, rows, tuple(strips), picture.file, size)
 

@@ -14,7 +14,7 @@ from fedassay.contracts.registry import attack_facts, audit_facts
 from fedassay.records.facts import HARMS, HarmKind
 from fedassay.reports.evidence.lines import NOT_TESTED, Line
 from fedassay.reports.evidence.release import Release
-from fedassay.reports.words.harms import Leak, leaks
+from fedassay.reports.words.harms import Leak, faint, leaks
 from fedassay.reports.words.sentences import harm_clause, sentence
 from fedassay.reports.words.summary import distinct
 from fedassay.support.registry import entries
@@ -86,7 +86,7 @@ def _risks(release: Release) -> Iterator[Risk]:
         level = _HARM[leak.harm.kind]
         if leak.harm.of == "worst_neighbours":
             level = "limited"
-        elif level == "severe" and (leak.harm.faint or _needs_records(leak)):
+        elif level == "severe" and (faint(leak.harm) or _needs_records(leak)):
             level = "serious"
         yield Risk(level, leak.harm.kind, sentence(harm_clause(leak)), who, _takes(leak), places)
 

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from fedassay.contracts.registry import audit_facts
 from fedassay.records.facts import HARMS, NEAREST, Harm, Obstacle, ObstacleKind, Thing
-from fedassay.reports.words.harms import BY_CLAIM, BY_THREAT, FALSE_ALARMS, Leak, kind_sought, of_full_list, worked
+from fedassay.reports.words.harms import (
+    BY_CLAIM,
+    BY_THREAT,
+    FALSE_ALARMS,
+    Leak,
+    faint,
+    kind_sought,
+    of_full_list,
+    worked,
+)
 from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.support.epsilon import Epsilon
@@ -192,11 +201,11 @@ def _pictures(harm: Harm, finding: Finding) -> str:
         unit = " dB" if harm.metric == "psnr" else ""
         beside = ""
         if theirs is not None and theirs.value is not None:
-            whose = "" if harm.faint else " for the attacker's best look-alikes"
+            whose = "" if faint(harm) else " for the attacker's best look-alikes"
             beside = f" against {significant(theirs.value)}{whose}"
         figures.append(f"{harm.metric.upper()} {significant(harm.value)}{unit}{beside}")
     words = f"private images were rebuilt {source}"
-    if harm.faint:
+    if faint(harm):
         words = f"images made {source} come closer to the private ones than the attacker's best look-alikes"
     return f"{words}: {', '.join(figures)}" if figures else words
 

@@ -22,8 +22,9 @@ from fedassay.audits.ladder import LADDER, Rung
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.registry import every_audit
 from fedassay.data.records import Records
-from fedassay.records.facts import HARMS, Obstacle, rank
+from fedassay.records.facts import HARMS, Obstacle
 from fedassay.records.record import Finding, Limit
+from fedassay.reports.words.harms import rank
 
 Change = Callable[[AuditContext], AuditContext]
 Walked = Callable[..., tuple[list[Arms], list[Finding]]]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import OLD
+from planted import HARMFUL
 
 import fedassay
 from fedassay.api.run import Run
@@ -67,7 +67,7 @@ def rendered(record: RunRecord, folder: Path) -> dict[str, str]:
 def test_the_headline_names_the_worse_of_two_leaks_in_every_format(
     build_cell: Any, tmp_path: Path, worse: HarmKind, lesser: HarmKind
 ) -> None:
-    for number, pair in enumerate(itertools.permutations((OLD[worse], OLD[lesser]))):
+    for number, pair in enumerate(itertools.permutations((HARMFUL[worse], HARMFUL[lesser]))):
         record = captured(build_cell, *pair)
         first, second = (harm_clause(leak) for leak in leaks(record.cells))
         assert answer(record).headline == f"No: {first}."
@@ -81,7 +81,7 @@ def test_the_headline_names_the_worse_of_two_leaks_in_every_format(
 
 def test_of_two_releases_the_worse_leak_is_first_wherever_it_stands(build_cell: Any) -> None:
     for worse, lesser in itertools.combinations(HARMS, 2):
-        for order in itertools.permutations((OLD[worse], OLD[lesser])):
+        for order in itertools.permutations((HARMFUL[worse], HARMFUL[lesser])):
             cells = [
                 build_cell(None, "fedcgs", "fedcgs", epsilon, 0).model_copy(update={"findings": (finding,)})
                 for epsilon, finding in zip((2.0, 1.0), order, strict=True)
@@ -92,8 +92,8 @@ def test_of_two_releases_the_worse_leak_is_first_wherever_it_stands(build_cell: 
 
 
 def test_a_system_that_claims_nothing_is_not_headlined_by_an_infinite_epsilon(build_cell: Any) -> None:
-    whole = OLD["exact"].model_copy(update={"metrics": {"fraction_recovered": Metric(value=1.0, n=100)}})
-    record = captured(build_cell, OLD["counts"], whole)
+    whole = HARMFUL["exact"].model_copy(update={"metrics": {"fraction_recovered": Metric(value=1.0, n=100)}})
+    record = captured(build_cell, HARMFUL["counts"], whole)
     said = answer(record)
     assert (
         said.headline
@@ -110,7 +110,7 @@ def refuted_cell(build_cell: Any, *findings: Finding) -> CellRecord:
 
 
 def test_a_refuted_claim_comforts_nobody_in_any_format(build_cell: Any, tmp_path: Path) -> None:
-    silent = OLD["exact"].model_copy(
+    silent = HARMFUL["exact"].model_copy(
         update={"verdict": "no_leak_found", "limit": Limit(metric="share", value=0.01, n=100)}
     )
     record = RunRecord(plan={"name": "x"}, environment={}, cells=(refuted_cell(build_cell, silent),))
@@ -131,9 +131,9 @@ def test_a_refuted_claim_comforts_nobody_in_any_format(build_cell: Any, tmp_path
 
 def test_a_refuted_claim_stands_where_its_harm_stands(build_cell: Any) -> None:
     """First the leak of the other release where it is the worse one, and before every claim without a leak."""
-    leak = build_cell(None, "fedpft", "fedpft", 1.0, 0).model_copy(update={"findings": (OLD["exact"],)})
+    leak = build_cell(None, "fedpft", "fedpft", 1.0, 0).model_copy(update={"findings": (HARMFUL["exact"],)})
     bare = refuted_cell(build_cell)
-    both = refuted_cell(build_cell, OLD["pictures"])
+    both = refuted_cell(build_cell, HARMFUL["pictures"])
     said = answer(RunRecord(plan={}, environment={}, cells=(bare, leak)), LEAKS).sentences
     assert [("features of 60" in words, "no such noise" in words) for words in said[1:]] == [
         (True, False),
@@ -354,7 +354,7 @@ def test_what_broke_off_or_is_not_vouched_for_is_no_yes(build_cell: Any, tmp_pat
 
 
 def test_the_command_that_comes_next_names_the_policy_that_was_given(build_cell: Any, tmp_path: Path) -> None:
-    record = captured(build_cell, OLD["exact"])
+    record = captured(build_cell, HARMFUL["exact"])
     policy = Policy(name="release", forbidden_verdicts=("leak",))
     found = answer(record, policy)
     assert found.next.command == "fedassay check RUN --policy POLICY --verbose"
@@ -364,7 +364,7 @@ def test_the_command_that_comes_next_names_the_policy_that_was_given(build_cell:
 
 
 def test_the_answer_is_in_the_json_and_in_the_data_frame(build_cell: Any, tmp_path: Path) -> None:
-    record = captured(build_cell, OLD["exact"])
+    record = captured(build_cell, HARMFUL["exact"])
     written = write_report(record, tmp_path, "evidence", None) / "answer.json"
     content = json.loads(written.read_text(encoding="utf-8"))
     assert content["answer"] == "no"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
-from planted import OLD
+from planted import HARMFUL
 
 from fedassay.cli import cli
 from fedassay.records.basis import Basis
@@ -39,8 +39,8 @@ def test_what_became_worse_since_a_baseline(build_cell: Any) -> None:
         False,
         "fedcgs: ε went from 5 (one record added or removed) to 2 (one record added or removed).",
     )
-    assert said(run(2.0, OLD["exact"]), run(2.0, OLD["counts"]))[0][0]
-    assert said(run(2.0, OLD["counts"]), run(2.0, OLD["exact"])) == []
+    assert said(run(2.0, HARMFUL["exact"]), run(2.0, HARMFUL["counts"]))[0][0]
+    assert said(run(2.0, HARMFUL["counts"]), run(2.0, HARMFUL["exact"])) == []
     lost, held = ((Coverage(attack="x_y", status=status),) for status in ("inconclusive", "conclusive"))
     assert said(run(2.0, coverage=lost), run(2.0, coverage=held)) == [
         (True, f"fedcgs at ε = 2 {KIND}: x y was conclusive before, and now it was inconclusive.")

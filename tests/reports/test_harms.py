@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import OLD, finding
+from planted import HARMFUL, finding
 
-from fedassay.records.facts import HARMS, MEANS, Harm, HarmKind, Obstacle, rank
+from fedassay.records.facts import HARMS, MEANS, Harm, HarmKind, Obstacle
 from fedassay.records.record import (
     CellPrivacy,
     CellRecord,
@@ -25,7 +25,7 @@ from fedassay.records.record import (
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, fault_of
-from fedassay.reports.words.harms import harm_of, leaks, obstacle_of
+from fedassay.reports.words.harms import harm_of, leaks, obstacle_of, rank
 from fedassay.reports.words.sentences import harm_clause, missed_clause, open_clause, sentence, silent_clause
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,13 +33,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("kind", HARMS)
 def test_the_harm_of_an_old_finding_follows_from_its_audit_and_metrics(kind: HarmKind) -> None:
-    found = harm_of(OLD[kind])
+    found = harm_of(HARMFUL[kind])
     assert found is not None
     assert found.kind == kind
 
 
 def test_counts_and_shares_of_an_old_finding() -> None:
-    exact, named, told = (harm_of(OLD[kind]) for kind in ("exact", "named", "attributes"))
+    exact, named, told = (harm_of(HARMFUL[kind]) for kind in ("exact", "named", "attributes"))
     assert exact is not None
     assert (exact.count, exact.total, exact.share) == (60, 100, 0.6)
     assert named is not None
@@ -50,8 +50,8 @@ def test_counts_and_shares_of_an_old_finding() -> None:
 
 def test_a_stated_harm_stands_and_silence_has_none() -> None:
     stated = Harm(kind="named", of="person", count=2, total=3)
-    assert harm_of(OLD["counts"].model_copy(update={"harm": stated})) == stated
-    assert harm_of(OLD["exact"].model_copy(update={"verdict": "no_leak_found"})) is None
+    assert harm_of(HARMFUL["counts"].model_copy(update={"harm": stated})) == stated
+    assert harm_of(HARMFUL["exact"].model_copy(update={"verdict": "no_leak_found"})) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_only_candidates_are_named(build_cell: Any, total: int | None, words: st
 def test_the_worse_harm_is_first_whatever_the_order_of_the_findings(
     build_cell: Any, worse: HarmKind, lesser: HarmKind
 ) -> None:
-    for pair in itertools.permutations((OLD[worse], OLD[lesser])):
+    for pair in itertools.permutations((HARMFUL[worse], HARMFUL[lesser])):
         found = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=pair)])
         assert [leak.harm.kind for leak in found] == [worse, lesser]
 
@@ -94,10 +94,10 @@ def test_images_that_nobody_would_recognise_are_not_said_to_be_rebuilt(
     build_cell: Any, metric: str, value: float, recognised: bool
 ) -> None:
     """They are nearer than look-alikes, which is less than records that follow exactly, and more than members."""
-    images = OLD["pictures"].model_copy(
+    images = HARMFUL["pictures"].model_copy(
         update={"harm": Harm(kind="pictures", of="record", total=64, metric=metric, value=value)}
     )
-    others = [OLD[kind] for kind in HARMS if kind != "pictures"]
+    others = [HARMFUL[kind] for kind in HARMS if kind != "pictures"]
     found = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(*others, images))])
     kinds = [leak.harm.kind for leak in found]
     if recognised:
@@ -112,7 +112,7 @@ def test_images_that_nobody_would_recognise_are_not_said_to_be_rebuilt(
 def test_harms_in_words(build_cell: Any) -> None:
     said = {
         kind: harm_clause(leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(one,))])[0])
-        for kind, one in OLD.items()
+        for kind, one in HARMFUL.items()
     }
     assert said == {
         "pictures": "private images were rebuilt from raw features: 90 images, SSIM 0.500",
@@ -213,7 +213,7 @@ def test_a_system_that_claims_nothing_has_no_fault_however_much_adds_up(build_ce
 
 def silent(kind: HarmKind, **limit: Any) -> Finding:
     held = Limit(**{"n": 5, **limit}) if limit else None
-    return OLD[kind].model_copy(update={"verdict": "no_leak_found", "limit": held})
+    return HARMFUL[kind].model_copy(update={"verdict": "no_leak_found", "limit": held})
 
 
 def test_the_weakest_audit_is_behind_a_tick_and_not_the_limit_of_another() -> None:
@@ -322,7 +322,7 @@ def test_what_a_mean_is_over_is_said_before_it(
     build_cell: Any, selection: str, among: int | None, said: str
 ) -> None:
     harm = Harm(kind="pictures", of="record", total=20, among=among, metric="ssim", value=0.654, mechanism="raw")
-    images = OLD["pictures"].model_copy(update={"harm": harm, "selection": selection, "metrics": {}})
+    images = HARMFUL["pictures"].model_copy(update={"harm": harm, "selection": selection, "metrics": {}})
     (found,) = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(images,))])
     assert harm_clause(found) == f"private images were rebuilt from raw features: {said}"
 
@@ -341,6 +341,6 @@ def test_what_a_mean_is_over_is_said_before_it(
     ],
 )
 def test_near_copies_are_counted_among_all_that_could_be_rebuilt(build_cell: Any, harm: Harm, said: str) -> None:
-    images = OLD["pictures"].model_copy(update={"harm": harm})
+    images = HARMFUL["pictures"].model_copy(update={"harm": harm})
     (found,) = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(images,))])
     assert harm_clause(found).startswith(f"{said} from ")

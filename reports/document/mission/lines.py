@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedassay.contracts.facts import AuditFacts, MetricFacts
-from fedassay.contracts.metrics import LPIPS, PSNR, SSIM
+from fedassay.contracts.metrics import SSIM
 from fedassay.contracts.registry import audit_facts, every_audit
 from fedassay.records.record import CellRecord, Finding, Metric, RunRecord, Verdict, epsilon_metric
 from fedassay.reports.document.mission.reasons import NO_CLAIM, absent, undecided
@@ -21,9 +21,6 @@ from fedassay.reports.gate.usefulness import majority
 from fedassay.reports.words.groups import Group, groups, over_seeds
 from fedassay.reports.words.verdicts import worst
 from fedassay.support.epsilon import Epsilon, largest
-
-LIKENESS = (SSIM, PSNR, LPIPS)
-"""The figures of images, each beside what look-alikes reach."""
 
 _COPIES, _MEMBERS = "under_threshold", "auc"
 """The metrics by which an audit is known to look for copies, and for members."""

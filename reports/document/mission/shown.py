@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedassay.contracts.facts import MetricFacts
+from fedassay.contracts.metrics import SSIM, likeness_metrics
 from fedassay.records.record import Metric, RunRecord, Verdict
 from fedassay.reports.document.audits import title_of
 from fedassay.reports.document.mission.lines import (
-    LIKENESS,
     Line,
     Strongest,
     copies_of,
@@ -58,7 +58,7 @@ class Entry:
     """One cell of the table.
 
     Attributes:
-        parts: Its numbers, of images one for each of `LIKENESS`; empty where there is none.
+        parts: Its numbers, of images one for each figure of likeness; empty where there is none.
         why: Why nothing is decided, or why there is no number, in two words; empty where something is decided.
         reason: The whole reason, and which attack it was.
         count: Observations behind its numbers, as words; empty where there are none, or the heading says it.
@@ -223,14 +223,14 @@ def _number(metric: Metric, unit: bool = False, beside: Metric | None = None, wh
 def _images(record: RunRecord, found: Strongest, told: bool) -> Entry:
     """The figures of images; `told`: the heading says of how many."""
     if not _measured_any(found):
-        return Entry(why=found.why or unmeasured(record, LIKENESS[0].name), reason=_about(found))
+        return Entry(why=found.why or unmeasured(record, SSIM.name), reason=_about(found))
     parts = tuple(
         _number(
             found.metrics.get(metric.name, _NONE),
             beside=found.baseline.get(metric.name),
             why=unmeasured(record, metric.name),
         )
-        for metric in LIKENESS
+        for metric in likeness_metrics()
     )
     count = "" if told else _count(found)
     # Samples of a generator are no leak for being alike: the verdict on copies stands in its own column.
@@ -279,12 +279,10 @@ def _about(found: Strongest) -> str:
 
 
 def _count(found: Strongest) -> str:
-    counts = {metric.n for name, metric in found.metrics.items() if name in _NAMES and metric.value is not None}
+    names = {metric.name for metric in likeness_metrics()}
+    counts = {metric.n for name, metric in found.metrics.items() if name in names and metric.value is not None}
     held = next(iter(counts)) if len(counts) == 1 else None
     return "" if held is None else f"n = {held:,}"
-
-
-_NAMES = frozenset(metric.name for metric in LIKENESS)
 
 
 def _common(found: Sequence[Strongest]) -> str | None:
@@ -294,7 +292,7 @@ def _common(found: Sequence[Strongest]) -> str | None:
 
 
 def _measured_any(found: Strongest) -> bool:
-    return any(found.metrics.get(metric.name, _NONE).value is not None for metric in LIKENESS)
+    return any(found.metrics.get(metric.name, _NONE).value is not None for metric in likeness_metrics())
 
 
 def _titled(records: Sequence[RunRecord], name: str) -> str:
@@ -304,5 +302,5 @@ def _titled(records: Sequence[RunRecord], name: str) -> str:
 
 def _parts(records: Sequence[RunRecord]) -> tuple[str, ...]:
     """The figures of images with their units."""
-    names = [(_titled(records, metric.name), metric.unit) for metric in LIKENESS]
+    names = [(_titled(records, metric.name), metric.unit) for metric in likeness_metrics()]
     return tuple(f"{name} ({unit})" if unit else name for name, unit in names)

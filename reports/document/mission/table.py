@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fedassay.contracts.metrics import likeness_metrics
 from fedassay.records.record import Metric, RunRecord
 from fedassay.reports.document.audits import title_of
 from fedassay.reports.document.finding_tables import cell_columns, group_values
 from fedassay.reports.document.mission.lines import (
-    LIKENESS,
     Line,
     Strongest,
     copies_of,
@@ -65,7 +65,7 @@ def _columns(record: RunRecord) -> tuple[Column, ...]:
             *_outcome(audit),
             *(
                 Column(f"{audit}_{metric.name}{of}", title_in(record, metric.name), "metric")
-                for metric in LIKENESS
+                for metric in likeness_metrics()
                 for of in ("", "_lookalikes")
             ),
         ]
@@ -94,7 +94,7 @@ def _values(record: RunRecord, line: Line) -> Iterator[Value]:
         finding = found.finding
         yield from (("", "", "") if finding is None else _named(found))
         yield from _came_to(found)
-        for metric in LIKENESS:
+        for metric in likeness_metrics():
             missing = Metric(value=None, reason=found.why or unmeasured(record, metric.name))
             yield found.metrics.get(metric.name, missing)
             yield found.baseline.get(metric.name, missing)

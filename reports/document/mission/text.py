@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedassay.contracts.metrics import likeness_metrics
 from fedassay.reports.document.escaping import escaped, latex_escaped
-from fedassay.reports.document.mission.lines import LIKENESS
 from fedassay.reports.document.mission.shown import LOOKALIKES, Entry, Heading, Part, Shown
 
 
@@ -69,7 +69,7 @@ def mission_latex(data: Shown, name: str) -> str:
                 for column, width in zip(columns, widths, strict=True)
             ]
             body.append(_latex_row(cells))
-    parts = ", ".join(metric.title for metric in LIKENESS)
+    parts = ", ".join(metric.title for metric in likeness_metrics())
     against = f"the largest class for accuracy, {LOOKALIKES} for {parts}"
     caption = latex_escaped(
         f"{name}: methods by epsilon. {data.note} Behind a stroke stands what a number is held against: {against}."

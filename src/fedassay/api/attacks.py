@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedassay.api.frames import Row, frame
+from fedassay.contracts.facts import Scale
+from fedassay.contracts.registry import metrics
 from fedassay.records.record import CellRecord, Finding, Metric, RunRecord
 from fedassay.reports.document.escaping import latex_escaped
 from fedassay.support.errors import PlanError
@@ -26,50 +27,6 @@ COLUMNS = (
     *("without", "taken", "taken_low", "taken_high", "verdict", "caught", "reason"),
 )
 _COLOURS = {"leak": "C3", "no_leak_found": "C0", "inconclusive": "0.5", "not_run": "0.8"}
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How a metric fits on the common axis.
-
-    Attributes:
-        name: Of the metric.
-        title: In the figure.
-        nothing: Its value without an attack; None: what the finding has as its baseline.
-        everything: Its value where all is taken; None: it is a gain over `over`, of which 1 is the most.
-        over: The metric whose baseline a gain is over.
-    """
-
-    name: str
-    title: str
-    nothing: float | None
-    everything: float | None
-    over: str = ""
-
-    def ends(self, finding: Finding) -> tuple[float, float] | None:
-        """The metric's values at 0 and 1; None where the baseline was not measured."""
-        if self.over:
-            base = finding.baseline.get(self.over)
-            return None if base is None or base.value is None else (0.0, 1.0 - base.value)
-        if self.nothing is not None and self.everything is not None:
-            return self.nothing, self.everything
-        base = finding.baseline.get(self.name)
-        return (
-            None
-            if base is None or base.value is None or self.everything is None
-            else (base.value, self.everything)
-        )
-
-
-SCALES = (
-    Scale("fraction_recovered", "records computed", 0.0, 1.0),
-    Scale("auc", "members told (AUC)", 0.5, 1.0),
-    Scale("ssim_gain", "pictures (SSIM gain)", 0.0, None, over="ssim"),
-    Scale("ssim", "pictures (SSIM)", None, 1.0),
-    Scale("total_variation", "label histogram", None, 0.0),
-    Scale("counts_right", "counts read", 0.0, 1.0),
-)
-"""The figure that stands for a finding is the first of these that it has."""
 
 
 def cell_of(record: RunRecord, method: str | None, epsilon: float | None) -> CellRecord:
@@ -111,18 +68,34 @@ def _rows(cell: CellRecord) -> Iterator[Row]:
         }
 
 
+def scales() -> list[tuple[str, Scale]]:
+    """The declared metrics that fit on one axis, gains first: the first that a finding has stands for it."""
+    found = [(name, metric.scale) for name, metric in metrics().items() if metric.scale is not None]
+    return sorted(found, key=lambda pair: not pair[1].over)
+
+
+def ends_of(finding: Finding, name: str, scale: Scale) -> tuple[float, float] | None:
+    """The values of a metric where nothing and where all is taken; None where the baseline was not measured."""
+    metric = finding.baseline.get(scale.over or name)
+    base = None if metric is None else metric.value
+    if scale.over:
+        return None if base is None else (0.0, 1.0 - base)
+    nothing = base if scale.nothing is None else scale.nothing
+    return None if nothing is None or scale.everything is None else (nothing, scale.everything)
+
+
 def _figure(finding: Finding) -> Row:
     """The figure that stands for a finding, as it is and on the common scale; missing where there is none."""
     nan = math.nan
-    for scale in SCALES:
-        metric, ends = finding.metrics.get(scale.name), scale.ends(finding)
+    for name, scale in scales():
+        metric, ends = finding.metrics.get(name), ends_of(finding, name, scale)
         if metric is None or metric.value is None or ends is None or ends[0] == ends[1]:
             continue
         taken = sorted(_on(ends, value) for value in (metric.low, metric.high) if value is not None)
         low, high = taken if len(taken) == 2 else (nan, nan)
         return {
             **{
-                "metric": scale.name,
+                "metric": name,
                 "value": metric.value,
                 "low": _number(metric.low),
                 "high": _number(metric.high),
@@ -146,7 +119,7 @@ def _number(value: float | None) -> float:
 
 def draw(rows: pandas.DataFrame, title: str, ax: Axes) -> Axes:
     """A line an attack: how much it took, with its interval; what was not tried or cannot be told is grey."""
-    titles = {scale.name: scale.title for scale in SCALES}
+    titles = {name: scale.title for name, scale in scales()}
     for place, row in enumerate(rows.to_dict("records")):
         colour = _COLOURS.get(row["verdict"], "0.5")
         if math.isnan(row["taken"]):

@@ -22,7 +22,8 @@ from scipy.optimize import linear_sum_assignment
 
 from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.permutation import gap
-from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
+from fedassay.audits.stats.typed_intervals import mean_within
+from fedassay.contracts.metrics import declared
 from fedassay.data.named_images import NamedImages, alike
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.ssim_search import most_similar, ssim_matrix
@@ -32,17 +33,6 @@ from fedassay.support.seeds import Seeds
 Pairing = Literal["auto", "matched", "assigned"]
 """`auto`: matched by name or number where both sides have the same, else assigned."""
 
-METRICS = ("ssim", "psnr", "lpips")
-_KINDS: Mapping[str, DataType] = {
-    "ssim": Bounded(-1.0, 1.0),
-    "psnr": Unbounded("mean"),
-    "lpips": Unbounded("mean"),
-}
-_GAINS: Mapping[str, DataType] = {
-    "ssim": Bounded(-2.0, 2.0),
-    "psnr": Unbounded("mean"),
-    "lpips": Unbounded("mean"),
-}
 _DRAWS = 9999
 _MOST = 20_000
 """Images a side, whose SSIM with all others fits into memory."""
@@ -149,12 +139,23 @@ def compare_pairs(
         names=names,
         values=values,
         beside=beside,
-        means={name: interval(part, _KINDS[name]) for name, part in values.items()},
-        lookalike_means={name: interval(part, _KINDS[name]) for name, part in beside.items()},
-        gains={name: interval(values[name] - part, _GAINS[name]) for name, part in beside.items()},
+        means={name: _mean(name, part) for name, part in values.items()},
+        lookalike_means={name: _mean(name, part) for name, part in beside.items()},
+        gains={name: _gain(name, values[name] - part) for name, part in beside.items()},
         tests=tuple(tests),
         lpips=similarity.remark,
     )
+
+
+def _mean(name: str, values: NDArray[np.float64]) -> Estimate:
+    facts = declared(name)
+    return mean_within(values, facts.low, facts.high)
+
+
+def _gain(name: str, values: NDArray[np.float64]) -> Estimate:
+    facts = declared(name)
+    reach = None if facts.low is None or facts.high is None else facts.high - facts.low
+    return mean_within(values, None if reach is None else -reach, reach)
 
 
 def _called(

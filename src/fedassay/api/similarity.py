@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from PIL import Image
 
-from fedassay.api.pairs import METRICS, Pairing, PairReport, compare_pairs
+from fedassay.api.pairs import Pairing, PairReport, compare_pairs
 from fedassay.audits.stats.estimate import Estimate
-from fedassay.contracts.metrics import IMAGES, LPIPS
+from fedassay.contracts.metrics import LPIPS, SSIM, declared, likeness_metrics, pair_metrics
 from fedassay.data.named_images import Given, NamedImages, alike, named_images
 from fedassay.records.record import Metric
 from fedassay.reports.document.escaping import latex_escaped
@@ -31,8 +31,6 @@ from fedassay.support.terminal import is_stream
 if TYPE_CHECKING:
     import pandas
 
-_TITLES = {metric.name: f"{metric.title} ({metric.unit})" if metric.unit else metric.title for metric in IMAGES}
-_UNITS = {metric.name: metric.unit for metric in IMAGES}
 _PICTURES = 12
 """Pairs whose pictures are on the page: the closest ones."""
 
@@ -71,7 +69,9 @@ class SimilarityReport:
 
     def latex(self) -> str:
         r"""The means as a table for a paper (`booktabs`), look-alikes and gain below the reconstructions."""
-        names = [name for name in METRICS if name in self.found.means]
+        names = [
+            metric.name for metric in (*likeness_metrics(), *pair_metrics()) if metric.name in self.found.means
+        ]
         body = []
         for title, held in self._summary():
             cells = [
@@ -111,7 +111,9 @@ class SimilarityReport:
 
     def page(self) -> str:
         """One HTML page: means, tests, the closest pairs as pictures, and every pair."""
-        names = [name for name in METRICS if name in self.found.means]
+        names = [
+            metric.name for metric in (*likeness_metrics(), *pair_metrics()) if metric.name in self.found.means
+        ]
         summary = Table(
             "similarity",
             "Means over the pairs",
@@ -169,11 +171,15 @@ class SimilarityReport:
 
     def _head(self, name: str) -> str:
         """The header of a metric: that of LPIPS names the file where its trunk is one of the user's."""
-        return f"{_TITLES[name]} (trunk {self._trunk})" if name == LPIPS.name and self._trunk else _TITLES[name]
+        facts = declared(name)
+        titled = f"{facts.title} ({facts.unit})" if facts.unit else facts.title
+        return f"{titled} (trunk {self._trunk})" if name == LPIPS.name and self._trunk else titled
 
     def _title(self, key: str) -> str:
         name, _, of = key.partition("_")
-        return f"{self._head(name)}{', look-alike' if of else ''}" if name in _TITLES else key.capitalize()
+        return (
+            f"{self._head(name)}{', look-alike' if of else ''}" if name in self.found.means else key.capitalize()
+        )
 
     def _summary(self) -> list[tuple[str, Mapping[str, Estimate]]]:
         rows = [("Reconstructions", self.found.means)]
@@ -200,7 +206,7 @@ class SimilarityReport:
             if others and self.found.lookalikes is not None:
                 tiles.append(_tile(others[0].images[self.found.lookalikes[at]], f"look-alike {names[2]}"))
             tiles.append(_tile(rebuilt.images[self.found.rebuilt[at]], f"reconstruction {names[1]}"))
-            words = f"{_TITLES['ssim']} {significant(float(self.found.values['ssim'][at]))}"
+            words = f"{SSIM.title} {significant(float(self.found.values['ssim'][at]))}"
             if others:
                 words += f", look-alike {significant(float(self.found.beside['ssim'][at]))}"
             rows.append(Row(tuple(tiles), words))
@@ -256,7 +262,8 @@ def _asked(lpips: str | None) -> LpipsSpec | Literal["auto"] | None:
 
 
 def _metrics(found: Mapping[str, Estimate]) -> dict[str, Metric]:
-    return {name: _metric(found, name) for name in METRICS if name in found}
+    names = dict.fromkeys(metric.name for metric in (*likeness_metrics(), *pair_metrics()))
+    return {name: _metric(found, name) for name in names if name in found}
 
 
 def _metric(found: Mapping[str, Estimate], name: str) -> Metric:
@@ -268,7 +275,7 @@ def _metric(found: Mapping[str, Estimate], name: str) -> Metric:
         low=each.low,
         high=each.high,
         n=each.n,
-        unit=_UNITS[name],
+        unit=declared(name).unit,
         reason=each.reason or each.method,
     )
 

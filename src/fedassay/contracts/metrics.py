@@ -1,24 +1,105 @@
-"""Metrics that more than one audit gives, so that they mean the same everywhere."""
+"""Metrics that more than one audit gives, so that they mean the same everywhere.
+
+A metric of pairs of images is one file in `fedassay/similarity`, or in another package by an entry point
+`metric.NAME`: audits measure it, and tables, pages and policies show it, without knowing its name.
+
+    @register("metric", "my_metric")
+    class MyMetric:
+        facts: ClassVar[MetricFacts] = MetricFacts("my_metric", "My metric", "What it says.", worse="higher")
+
+        @staticmethod
+        def measure(truth: Images, images: Images) -> NDArray[np.float64] | None: ...
+"""
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import MetricFacts
+from functools import cache
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.contracts.facts import MetricFacts, Scale
+from fedassay.support.registry import entries, lookup
+from fedassay.support.types import Images
 
 PSNR = MetricFacts(
-    "psnr", "PSNR", "Peak signal-to-noise ratio to the private image, in dB; higher is closer.", "dB", "higher"
+    "psnr",
+    "PSNR",
+    "Peak signal-to-noise ratio to the private image, in dB; higher is closer.",
+    "dB",
+    "higher",
+    likeness=2,
+    recognisable=20.0,
 )
 SSIM = MetricFacts(
-    "ssim", "SSIM", "Structural similarity to the private image, at most 1; higher is closer.", worse="higher"
+    "ssim",
+    "SSIM",
+    "Structural similarity to the private image, at most 1; higher is closer.",
+    worse="higher",
+    low=-1.0,
+    high=1.0,
+    likeness=1,
+    recognisable=0.5,
+    scale=Scale("pictures (SSIM)", everything=1.0),
 )
 LPIPS = MetricFacts(
-    "lpips", "LPIPS", "Learned perceptual distance to the private image; lower is closer.", worse="lower"
+    "lpips",
+    "LPIPS",
+    "Learned perceptual distance to the private image; lower is closer.",
+    worse="lower",
+    likeness=3,
 )
 SSIM_GAIN = MetricFacts(
     "ssim_gain",
     "SSIM gain",
     "How much more rebuilt images look like the private ones (SSIM) than the baseline's do; above 0 is leakage.",
     worse="higher",
+    scale=Scale("pictures (SSIM gain)", nothing=0.0, over="ssim"),
 )
+
+
+class PairMetric(Protocol):
+    """A metric of pairs of images beside PSNR, SSIM and LPIPS."""
+
+    facts: ClassVar[MetricFacts]
+
+    @staticmethod
+    def measure(truth: Images, images: Images) -> NDArray[np.float64] | None:
+        """The metric of each pair.
+
+        Args:
+            truth: Shape (n, H, W, C), uint8.
+            images: The same shape.
+
+        Returns:
+            Shape (n,); None where it is not defined for images of this size.
+        """
+        ...
+
+
+@cache
+def more_metrics() -> tuple[type[PairMetric], ...]:
+    """The registered metrics of pairs of images."""
+    return tuple(lookup("metric", name) for name in entries("metric"))
+
+
+def pair_metrics() -> tuple[MetricFacts, ...]:
+    """Every metric of pairs of images."""
+    return (PSNR, SSIM, LPIPS, *(metric.facts for metric in more_metrics()))
+
+
+def likeness_metrics() -> tuple[MetricFacts, ...]:
+    """The metrics of pairs of images by which reports say how near these came, in their order."""
+    known = [(metric.likeness, metric) for metric in pair_metrics() if metric.likeness is not None]
+    return tuple(metric for _, metric in sorted(known, key=lambda pair: pair[0]))
+
+
+def declared(name: str) -> MetricFacts:
+    """What a metric of pairs of images declares."""
+    return next(metric for metric in pair_metrics() if metric.name == name)
+
+
 IDENTIFIED = (
     MetricFacts(
         "identified",
@@ -35,20 +116,19 @@ IDENTIFIED = (
 )
 """Metrics of recovered vectors and images held against galleries."""
 
-IMAGES = (PSNR, SSIM, LPIPS, SSIM_GAIN)
-"""Metrics of images held against private images."""
-
 FEATURE_COSINE = MetricFacts(
     "feature_cosine",
     "Cosine of features",
     "Of the features of images that were made with those that were sent, where nobody has the records.",
     worse="higher",
+    likeness=5,
 )
 TOTAL_VARIATION = MetricFacts(
     "total_variation",
     "Total variation",
     "Distance of estimated label histograms from the true ones, in the mean; 0 is exact.",
     worse="lower",
+    scale=Scale("label histogram", everything=0.0),
 )
 
 HELDOUT_GAP = MetricFacts(

@@ -181,10 +181,10 @@ def summary(entry: RegistryEntry) -> str:
 def _problem(entry: RegistryEntry) -> str:
     """What is wrong with a component of another package, or nothing."""
     try:
-        if entry.kind == "dataset" or entry.kind == "backbone":  # noqa: PLR1714 - so that types are narrowed
-            registry.lookup(entry.kind, entry.name)
-        else:
+        if entry.kind == "method" or entry.kind == "attack" or entry.kind == "audit":  # noqa: PLR1714 - for mypy
             declared(entry.kind, entry.name)
+        else:
+            registry.lookup(entry.kind, entry.name)
     except PlanError as error:
         return str(error)
     return ""

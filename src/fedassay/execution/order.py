@@ -17,9 +17,8 @@ from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.estimate import estimate
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Cell, Component, Scenario
-from fedassay.records.facts import rank
 from fedassay.records.record import Finding, Verdict
-from fedassay.reports.words.harms import harm_of
+from fedassay.reports.words.harms import harm_of, rank
 from fedassay.reports.words.sentences import harm_words
 
 _DECISIVE: dict[Verdict, str] = {

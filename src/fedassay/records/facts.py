@@ -42,14 +42,6 @@ HARMS: tuple[HarmKind, ...] = get_args(HarmKind)
 """Every harm, the worst first: the one list by which harms are ranked."""
 
 
-RECOGNISABLE = {"ssim": 0.5, "psnr": 20.0}
-"""Mean likeness to the private images, by metric (PSNR in dB), from which images count as rebuilt.
-
-A convention of this project. An attack succeeds where it comes closer than whatever the attacker had (Balle,
-Cherubin and Hayes, "Reconstructing Training Data with Informed Adversaries", 2022), but a picture may do that and
-show nothing that a person would recognise.
-"""
-
 MEANS: frozenset[HarmKind] = frozenset({"pictures", "exact"})
 """Harms whose figure is a mean over those that were counted; that of the others is one over runs or pairs."""
 
@@ -98,28 +90,6 @@ class Harm(Frozen):
     def whole(self) -> int | None:
         """How many could have been harmed, selected or not; None where nobody counted."""
         return self.total if self.among is None else self.among
-
-    @property
-    def faint(self) -> bool:
-        """Whether images come closer than the attacker's own, and are too unlike the private ones to be known."""
-        if self.kind == "pictures" and self.metric == NEAREST:
-            return True
-        if self.kind != "pictures" or self.count is not None or self.value is None:
-            return False
-        return self.value < RECOGNISABLE.get(self.metric, -float("inf"))
-
-
-def rank(harm: Harm) -> tuple[float, float]:
-    """Sorts harms, the worst first: by kind, then by share, the larger first.
-
-    Faint images come after the named, and an artificial worst pair after what was told of records of the run.
-    """
-    share = harm.share
-    if share is None and harm.count is not None and harm.whole:
-        share = harm.count / harm.whole
-    place = HARMS.index("named") + 0.5 if harm.faint else float(HARMS.index(harm.kind))
-    place += 0.5 * (harm.of == "worst_neighbours")
-    return place, -(share or 0.0)
 
 
 class TestFact(Frozen):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.metrics import more_metrics
 from fedassay.similarity.reported import reported_psnr, reported_ssim
 from fedassay.similarity.spec import LpipsSpec, chosen
 from fedassay.support.types import Images
@@ -38,7 +39,7 @@ class Similarity:
     device: str = "cpu"
 
     def measure(self, truth: Images, images: Images) -> dict[str, NDArray[np.float64]]:
-        """PSNR (dB) and SSIM by scikit-image and, where it is available, LPIPS of each pair.
+        """PSNR (dB) and SSIM by scikit-image, LPIPS where it is available, and every registered metric of pairs.
 
         Args:
             truth: Shape (n, H, W, C), uint8.
@@ -53,7 +54,8 @@ class Similarity:
         }
         if self.lpips is not None:
             values["lpips"] = self.lpips.score(truth, images)
-        return values
+        measured = {metric.facts.name: metric.measure(truth, images) for metric in more_metrics()}
+        return values | {name: each for name, each in measured.items() if each is not None}
 
     @property
     def remarks(self) -> dict[str, str]:

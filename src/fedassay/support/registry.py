@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from fedassay.support.errors import PlanError
 
-Kind = Literal["method", "attack", "audit", "dataset", "backbone"]
+Kind = Literal["method", "attack", "audit", "dataset", "backbone", "metric"]
 """What can be registered."""
 
 _PLACES: dict[Kind, str] = {
@@ -35,6 +35,7 @@ _PLACES: dict[Kind, str] = {
     "audit": "audits",
     "dataset": "data",
     "backbone": "backbones",
+    "metric": "similarity",
 }
 
 _GROUP = "fedassay"
@@ -77,7 +78,7 @@ def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T
     """Register the decorated class or function as `name` among the `kind`s.
 
     Args:
-        kind: One of `method`, `attack`, `audit`, `dataset`, `backbone`.
+        kind: One of `method`, `attack`, `audit`, `dataset`, `backbone`, `metric`.
         name: The name that plans use; a string literal, since it is found without importing.
         size: A data set's `DataSize` or a backbone's `BackboneSize`, which dry runs estimate from; of the user's
             own images, the function from a `DataRequest` to the `Outline` that headers tell. None: it is not known
