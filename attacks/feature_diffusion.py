@@ -37,7 +37,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.blocks import OfImages
-from fedassay.exchange.feature_sources import BETWEEN, VECTORS, VectorSource, no_vectors, sources
+from fedassay.exchange.feature_sources import VECTORS, VectorSource, between, no_vectors, sources
 from fedassay.exchange.view import View
 from fedassay.nets.blends import MOST, blends
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
@@ -250,7 +250,7 @@ def _are_features(source: VectorSource, attacker: Records) -> bool:
     A model of blends follows its condition closely: that is right for features, and wrong for vectors with an
     error of their own, which a model of fewer images smooths.
     """
-    if source.name in BETWEEN or len(attacker) < 2:
+    if between(source.name) or len(attacker) < 2:
         return False
     own = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(attacker.features)
     apart, theirs = np.median(own.kneighbors()[0]), np.median(own.kneighbors(source.vectors)[0])

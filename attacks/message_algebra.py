@@ -40,7 +40,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Matrix
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.statistics import (
     Statistics,
     any_protected,

@@ -15,7 +15,7 @@ from fedassay.audits.nonprivate_releases import NonPrivateRelease, nonprivate_re
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import OFFERED, concatenated
+from fedassay.exchange.feature_sources import concatenated, offered
 from fedassay.support.errors import NotRunError
 
 OF_SENDERS = frozenset({"gram_directions"})
@@ -51,7 +51,7 @@ def nonprivate_images(context: AttackedContext, source: str, records: int, *, le
     Raises:
         NotRunError: The control role is too small, or the exposed release offers no such vectors.
     """
-    recovered, single = source not in OFFERED, source in OF_SENDERS
+    recovered, single = not offered(source), source in OF_SENDERS
     key = f"exposed images/{context.release_key}/{context.attack_key}/{records}/{recovered}/{single}/{least}"
 
     def make() -> tuple[tuple[tuple[Reconstruction, ...], tuple[Records, ...]], ...]:

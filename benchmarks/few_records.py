@@ -35,7 +35,8 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.contracts.attack import Knowledge
 from fedassay.data.records import Records
-from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.release import exact
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.mixtures import Family, fit_mixtures

@@ -34,7 +34,8 @@ from fedassay.audits.stats.persons import share_interval
 from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.data.records import Records
-from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.release import Release, exact, public
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.privacy.gaussian import calibrate_sigma

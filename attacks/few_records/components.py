@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.statistics import field_of, noise_of, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.message import FieldKind, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import MessageField
 from fedassay.exchange.models import SentModule
 from fedassay.exchange.transcript import SERVER, Message
 from fedassay.exchange.view import View

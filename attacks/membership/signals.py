@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedassay.attacks.membership.tracing import evidence
 from fedassay.contracts.membership import HeadScores, Shadow
 from fedassay.data.records import Records
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.models import ScoringGenerator, label_logits
 from fedassay.exchange.transcript import AGGREGATE, SERVER
 from fedassay.exchange.view import View

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.message import FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.transcript import Transcript
 from fedassay.mixtures.packed import diagonal_index, pack_lower, side_of_triangle
 from fedassay.support.types import Floats

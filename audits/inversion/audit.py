@@ -59,7 +59,7 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import BETWEEN, VectorSource
+from fedassay.exchange.feature_sources import VectorSource, between
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, Series, unmeasured
 from fedassay.support.errors import NothingToReadError, NotRunError
@@ -124,7 +124,7 @@ class InversionAudit(Parameters):
         sets = candidates(source, context.clients)
         used = np.flatnonzero([len(part) > 0 for part in sets])
         subject = Subject(
-            "inversion", setting.result.attack, source.name, "nearest" if source.name in BETWEEN else "own"
+            "inversion", setting.result.attack, source.name, "nearest" if between(source.name) else "own"
         )
         if len(used) < 2:
             reason = f"{len(used)} of {len(sets)} images can be held against known records; at least 2 are needed"
@@ -237,7 +237,7 @@ class InversionAudit(Parameters):
         records, sets = alike(source, context, rng)
         if len(records) < 2:
             return None
-        matched = RecordMatch(pool.images[records], pool.features[records], sets, pool, source.name in BETWEEN)
+        matched = RecordMatch(pool.images[records], pool.features[records], sets, pool, between(source.name))
         return self._match(matched, rng, context)
 
     def _records(self, context: AuditContext) -> tuple[Pool, Records, Records]:
@@ -374,7 +374,7 @@ def _nonprivate(released: NonPrivateImages, setting: _Setting) -> RecordMatch:
 
 def _record_match(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) -> RecordMatch:
     vectors = made.source.vectors[used].astype(np.float64)
-    return RecordMatch(made.images[used, 0], vectors, sets, pool, made.source.name in BETWEEN)
+    return RecordMatch(made.images[used, 0], vectors, sets, pool, between(made.source.name))
 
 
 def _metric(values: NDArray[np.float64], name: str, remark: str = "") -> Metric:
@@ -444,7 +444,7 @@ def _assumptions(source: VectorSource, others: ImageMatch | None, context: Audit
     return (
         "PSNR and SSIM on the data range 255",
         "an image is held against the closest of the records behind it, in PSNR"
-        if source.name in BETWEEN
+        if between(source.name)
         else "an image is held against the record of the closest feature among those behind it",
         "baseline: fresh (test) records of the same classes, matched alike",
         f"leak: closer in PSNR to the true records than to others of their classes, permutation test at "

@@ -12,7 +12,7 @@ import numpy as np
 from fedassay.audits.inversion.truth import ImageMatch, Pool, candidates
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext
-from fedassay.exchange.feature_sources import BETWEEN
+from fedassay.exchange.feature_sources import between
 from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.types import Images
 
@@ -48,11 +48,11 @@ def figure(
         "private image": pool.images[records],
         "reconstruction": shown.images[chosen],
     }
-    single = made.source.name not in BETWEEN
+    single = not between(made.source.name)
     if made.source.name != "raw" and all(record in known for record in records):
         rows["from its raw feature (control)"] = np.stack([known[record] for record in records])
     for other in everything:
-        images = _first_of(other, records, context) if single and other.source.name in BETWEEN else None
+        images = _first_of(other, records, context) if single and between(other.source.name) else None
         if images is not None:
             rows[f"from {other.source.name}"] = images
     values = context.similarity.measure(rows["private image"], shown.images[chosen])

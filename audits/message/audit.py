@@ -54,8 +54,8 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.kinds import facts_of
 from fedassay.exchange.ridge import square
-from fedassay.exchange.shapes import GRAMS
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
@@ -131,7 +131,7 @@ def _largest_below(context: AttackedContext) -> list[Records]:
         len(square(item.values))
         for message in context.view.from_clients()
         for item in message.fields.values()
-        if item.kind in GRAMS
+        if facts_of(item.kind).square == 2
     ]
     encode = encoder(context)
     if widths and encode is not None and len(context.control):

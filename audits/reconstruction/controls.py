@@ -14,7 +14,7 @@ from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.membership import visible
 from fedassay.data.groups import units_of
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import OFFERED
+from fedassay.exchange.feature_sources import offered
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints
 
@@ -63,7 +63,7 @@ def null_images(name: str, context: AttackedContext) -> Images:
     seeds = context.seeds.child("reconstruction", "simulated")
     seen = visible(context.run_on(clients, seeds), context.view.threat)
     try:
-        again = context.attack(seen) if name in OFFERED else context.attack(seen, rerun_previous_attacks=True)
+        again = context.attack(seen) if offered(name) else context.attack(seen, rerun_previous_attacks=True)
         made = [item for item in again.reconstructions if item.source.name == name]
     except NotRunError:
         made = []

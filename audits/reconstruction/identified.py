@@ -9,7 +9,7 @@ import numpy as np
 
 from fedassay.contracts.attack import Reconstruction
 from fedassay.data.records import Records
-from fedassay.exchange.feature_sources import BETWEEN, VectorSource
+from fedassay.exchange.feature_sources import VectorSource, between
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.support.types import Floats, Ints
 
@@ -31,7 +31,13 @@ def identified(reconstruction: Reconstruction, clients: Sequence[Records], least
         least: Fewer identified vectors than this, or less than half of them, and it stays a set.
     """
     source = reconstruction.source
-    if source.paired or source.name in BETWEEN | {"raw"} or source.vectors.ndim != 2 or not len(source.vectors):
+    if (
+        source.paired
+        or between(source.name)
+        or source.name == "raw"
+        or source.vectors.ndim != 2
+        or not len(source.vectors)
+    ):
         return reconstruction
     owner = np.concatenate([np.full(len(client), i) for i, client in enumerate(clients)])
     row = np.concatenate([np.arange(len(client)) for client in clients])

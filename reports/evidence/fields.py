@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fedassay.exchange.kinds import kinds
 from fedassay.records.record import CellRecord, LedgerRow
 from fedassay.reports.evidence.lines import Line, by_person
 from fedassay.reports.evidence.release import Release
@@ -12,32 +13,6 @@ from fedassay.reports.words.sentences import listed
 
 _MOST = 3
 """Fields of one kind that are named; of more it is said how many there are."""
-
-_KINDS = {
-    "features": "features of single records",
-    "labels": "labels of single records",
-    "class_ids": "lists of classes",
-    "class_counts": "numbers of records of each class",
-    "component_counts": "numbers of records of each cluster",
-    "mixture_weights": "shares of clusters of features",
-    "mixture_means": "means of clusters of features",
-    "mixture_covariances": "spreads of clusters of features",
-    "class_sums": "sums of features over each class",
-    "class_means": "means of features over each class",
-    "second_moment": "second moments of features",
-    "class_covariances": "covariances of features within each class",
-    "class_second_moments": "second moments of features within each class",
-    "regularised_gram": "second moments of features",
-    "inverse_gram": "inverse second moments of features",
-    "ridge_weights": "weights of a linear model",
-    "projection": "a projection of features",
-    "phases": "phases of features",
-    "head": "weights of a classifier",
-    "parameters": "weights of a network",
-    "gradient": "gradients of a network",
-    "magnitude_mean": "mean sizes of features",
-}
-"""Kinds of fields, in plain words."""
 
 _MECHANISMS = {
     "gaussian": "Gaussian noise is",
@@ -56,14 +31,16 @@ _VIEWS = {
 
 def named(rows: Iterable[LedgerRow]) -> str:
     """Fields as a list in words, each kind once with the names of its fields; empty where there are none."""
-    kinds: dict[str, dict[str, None]] = {}
+    said_of: dict[str, dict[str, None]] = {}
+    known = kinds()
     for row in rows:
-        kinds.setdefault(_KINDS.get(row.kind, "other numbers"), {})[row.field.replace("_", " ")] = None
+        words = known.get(row.kind, known["other"]).words
+        said_of.setdefault(words, {})[row.field.replace("_", " ")] = None
     said = (
         f"{words} ({listed(fields, limit=_MOST) if len(fields) <= _MOST else f'{len(fields)} fields'})"
-        for words, fields in kinds.items()
+        for words, fields in said_of.items()
     )
-    return listed(said, limit=len(kinds))
+    return listed(said, limit=len(said_of))
 
 
 def noise(cell: CellRecord) -> str:

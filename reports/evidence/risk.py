@@ -140,8 +140,8 @@ def _takes(leak: Leak) -> str:
 
 def _reads_networks(attack: str) -> bool:
     """Whether an attack reads gradients or weights, which say nothing without the network that they are of."""
-    reads = attack_facts(attack).reads if attack in entries("attack") else ()
-    return any({"gradient", "model"} & set((each,) if isinstance(each, str) else each) for each in reads)
+    reads = attack_facts(attack).alternatives if attack in entries("attack") else ()
+    return any({"gradient", "model"} & each for each in reads)
 
 
 assert set(_HARM) == set(HARMS)

@@ -14,8 +14,9 @@ from fedassay.attacks.label_distribution import LabelDistribution, _on_simplex
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.release import Release, exact
-from fedassay.exchange.transcript import FieldKind, Message, MessageField
+from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
 from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS

@@ -14,8 +14,9 @@ from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.release import Release, exact
-from fedassay.exchange.transcript import FieldKind, Message, MessageField, Transcript
+from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedpft.method import FedPFT

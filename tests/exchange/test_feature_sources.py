@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fedassay.exchange.feature_sources import VectorSource, concatenated, message_mixtures, no_vectors, sources
-from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.release import exact
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.mixtures.packed import pack_lower

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferred
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.mixtures.packed import pack_lower

@@ -10,7 +10,7 @@ from exchange.test_inference import CLASSES, WIDTH, Arrays, _backpropagated, _fo
 
 from fedassay.exchange.inference.infer import infer_kinds, with_inferred
 from fedassay.exchange.inference.layouts import Piece, lower_of_upper
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.release import PrivacyClaim, derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.mixtures.packed import pack_lower

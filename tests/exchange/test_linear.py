@@ -14,8 +14,9 @@ from sklearn.mixture import GaussianMixture
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.blocks import LinearBlock
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.linear import linear_blocks
-from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.spectra import halved, magnitudes
 from fedassay.methods.fedpft.method import FedPFT

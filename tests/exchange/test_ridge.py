@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.ridge import regularised, sums_from_weights
 from fedassay.mixtures.packed import pack_lower

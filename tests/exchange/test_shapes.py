@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.exchange.message import FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.release import exact
 from fedassay.exchange.shapes import shape_problem
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.statistics import (
     Remark,

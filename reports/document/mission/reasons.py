@@ -92,8 +92,7 @@ def unread(attacks: Iterable[str], facts: AuditFacts | None) -> str:
     for name in attacks:
         if name not in entries("attack"):
             continue  # a record may name an attack that is not installed
-        for each in attack_facts(name).reads:
-            kinds |= {each} if isinstance(each, str) else set(each)
+        kinds = kinds.union(*attack_facts(name).alternatives)
     return next((words for words, read in _READ if kinds & set(read)), _WORDS["nothing_to_read"])
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from fedassay.contracts.sizes import Load, Planned, Sizes
+from fedassay.exchange.kinds import vector_kinds
 from fedassay.support.adjacency import Adjacency, Unit
-
-if TYPE_CHECKING:
-    from fedassay.exchange.message import FieldKind
 
 ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "counts", "remarks", "values"]
 """What an attack gives, and what an audit can judge.
@@ -31,8 +29,9 @@ ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "coun
 | `remarks` | facts that follow from the messages by the rules of `fedassay.exchange.statistics` |
 """
 
-Readable: TypeAlias = "FieldKind | Literal['model', 'generator']"
-"""What an attack reads of a view: a kind of fields, or a classifier or generator that the messages carry."""
+Readable = str
+"""What an attack reads of a view: a kind of fields, `vectors` for every kind whose rows are vectors of feature
+space, or a `model` or `generator` that the messages carry."""
 
 AttackNeed = Literal["attacker_records", "backbone_gradients", "membership_game", "attributes", "malicious_server"]
 """What an attack needs beside messages; one that needs nothing runs on any captured transcript."""
@@ -122,7 +121,18 @@ class AttackFacts:
 
     def applies(self, seen: Collection[str]) -> bool:
         """Whether it reads something of a view that shows these kinds of things."""
-        return any(set((each,) if isinstance(each, str) else each) <= set(seen) for each in self.reads)
+        return any(each <= set(seen) for each in self.alternatives)
+
+    @property
+    def alternatives(self) -> tuple[frozenset[str], ...]:
+        """What it reads, each an alternative of which all must be there, with kinds in the place of `vectors`."""
+        found: list[frozenset[str]] = []
+        for each in self.reads:
+            if each == "vectors":
+                found += [frozenset((kind,)) for kind in vector_kinds()]
+            else:
+                found.append(frozenset((each,) if isinstance(each, str) else each))
+        return tuple(found)
 
 
 @dataclass(frozen=True)

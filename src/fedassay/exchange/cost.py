@@ -13,8 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from fedassay.exchange.gram import Gram, least, measure, obstacle, uncounted
+from fedassay.exchange.kinds import facts_of
 from fedassay.exchange.message import Message
-from fedassay.exchange.shapes import GRAMS
 from fedassay.exchange.statistics import gram_of
 from fedassay.exchange.transcript import SERVER, Transcript
 
@@ -67,7 +67,7 @@ def _decomposing(message: Message) -> float:
     """Cost of every decomposition at full width, from the shapes alone."""
     total = 0.0
     for item in message.fields.values():
-        if item.kind in GRAMS:
+        if facts_of(item.kind).square == 2:
             total += _MOMENT * _width(item.shape, packed=len(item.shape) == 1) ** 3
         elif item.kind in _STACKS and len(item.shape) > 1:
             packed = len(item.shape) == 2

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import FailFast, Field
 
-from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.release import Claim, NoClaim, Release
 from fedassay.support import limits
 from fedassay.support.types import Frozen

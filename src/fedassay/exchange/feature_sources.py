@@ -13,26 +13,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.exchange.counts import MAX_DRAWN, thinned, whole
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import facts_of, vector_kinds
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
 from fedassay.support.errors import NothingToReadError, NotRunError, OtherFeaturesError
 from fedassay.support.types import Floats, Ints
 
-VECTORS: tuple[FieldKind | tuple[FieldKind, ...], ...] = (
-    "features",
+VECTORS: tuple[str | tuple[str, ...], ...] = (
+    "vectors",
     ("mixture_means", "mixture_covariances"),
-    "class_means",
     ("class_sums", "class_counts"),
 )
 """Kinds of fields that hold vectors of feature space, or give them together; `sources` reads these."""
 
-OFFERED = frozenset({"raw", "mixture_samples", "class_means", "class_sums", "gram_directions"})
-"""Sources that are read from messages as they are; vectors of others were recovered by an attack."""
+_OF_SEVERAL = frozenset({"mixture_samples", "class_sums", "gram_directions"})
 
-BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples", "strongest_direction"})
-"""Sources whose vectors are no record's own feature, but something between several."""
+
+def offered(source: str) -> bool:
+    """Whether a source is read from messages as it is; vectors of others were recovered by an attack."""
+    return source == "raw" or source in _OF_SEVERAL or source in vector_kinds()
+
+
+def between(source: str) -> bool:
+    """Whether its vectors are no record's own feature, but something between several."""
+    return source == "strongest_direction" or (offered(source) and source != "raw")
 
 
 @dataclass(frozen=True)
@@ -87,14 +92,15 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
     if mixtures is not None:
         vectors, groups = sample_mixtures(mixtures, thinned(mixtures.counts, MAX_DRAWN), rng)
         found.append(_source("mixture_samples", vectors, order[groups], message.sender, None))
-    means = message.of_kind("class_means")
-    counts = message.of_kind("class_counts")
-    sums = message.of_kind("class_sums")
-    if means is None and sums is not None and counts is not None:
+    by_class = [
+        item for item in message.fields.values() if facts_of(item.kind).vectors and item.kind != "features"
+    ]
+    found += [_source(item.kind, item.values, order, message.sender, None) for item in by_class]
+    counts, sums = message.of_kind("class_counts"), message.of_kind("class_sums")
+    if message.of_kind("class_means") is None and sums is not None and counts is not None:
         kept = counts > 0.5  # a noised count below one half says that the class is absent
-        means, order = sums[kept] / counts[kept, None], order[kept]
-    if means is not None:
-        found.append(_source("class_means", means, order, message.sender, None))
+        means = sums[kept] / counts[kept, None]
+        found.append(_source("class_means", means, order[kept], message.sender, None))
     return found
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from fedassay.exchange.blocks import LinearBlock, Of
 from fedassay.exchange.feature_sources import message_mixtures
+from fedassay.exchange.kinds import facts_of
 from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.ridge import regularised, square
 from fedassay.exchange.spectra import halved
@@ -82,7 +83,7 @@ class _Reader:
         return [self._block(found[0], "ones", 1, self._spread(values[:, None]), found[1], 1.0)]
 
     def sums(self) -> list[LinearBlock]:
-        found = field_of(self.message, "class_sums")
+        found = next((pair for pair in self.message.fields.items() if facts_of(pair[1].kind).sums), None)
         if found is not None and len(found[1].shape) == 2 and len(found[1].values) == len(self.order):
             return [self._block(found[0], "features", 1, self._spread(found[1].values), found[1], 1.0)]
         found, known = field_of(self.message, "class_means"), self._known()

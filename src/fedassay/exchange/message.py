@@ -1,34 +1,6 @@
 """Messages: what one party sends another in one round, array by array, and how each was protected.
 
-The kind of a field says what its array means. All blocks are in the order of the message's
-`class_ids` field where it has one, else class 0 to C - 1. d is the feature width, C the number of
-classes, P the number of classes in `class_ids`, S the total number of mixture components.
-
-| kind | shape | meaning |
-|---|---|---|
-| `features` | (n, d) | one feature vector a record, in the sender's record order |
-| `labels` | (n,) | the labels of `features` |
-| `class_ids` | (P,) | the classes that the other fields speak of |
-| `class_counts` | (P,) | records per class |
-| `component_counts` | (P,) | mixture components per class |
-| `mixture_weights` | (S,) | component weights, summing to one in each class |
-| `mixture_means` | (S, d) | component means |
-| `mixture_covariances` | (S, d(d+1)/2), (S, d) or (S,) | packed lower triangles, diagonals or variances |
-| `class_sums` | (P, d) | sum of the features of a class |
-| `class_means` | (P, d) | mean of the features of a class |
-| `second_moment` | (d, d) or (d(d+1)/2,) | sum of f f^T over all the sender's records |
-| `class_covariances` | (P, d, d) or packed | covariance of a class's features |
-| `class_second_moments` | (P, d, d), (P, d(d+1)/2) or (P, d) | sum of f f^T over a class, or its diagonal |
-| `regularised_gram` | (d, d) or (d(d+1)/2,) | sum of f f^T plus gamma on the diagonal |
-| `inverse_gram` | (d, d) or (d(d+1)/2,) | inverse of a `regularised_gram` |
-| `ridge_weights` | (P, d) | class sums times the inverse of the `regularised_gram` beside them |
-| `projection` | (w, d) | public matrix R, of the server: what clients send speaks of R^T f, f of width w |
-| `phases` | (d,) | of the server, beside R: what clients send speaks of sqrt(2 / d) cos(R^T f + phases) |
-| `head` | any | weights of the global classifier head |
-| `parameters` | any | weights of a trained model |
-| `gradient` | any | gradient of the loss by one array of a model, summed or averaged over the sender's records |
-| `magnitude_mean` | (H, W, C) | mean Fourier magnitude of the sender's images |
-| `other` | any | anything else; only ledger and linter look at it |
+The kind of a field says what its array means (`fedassay.exchange.kinds`).
 """
 
 from __future__ import annotations
@@ -36,40 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save as save_tensors
 
+from fedassay.exchange.kinds import FieldKind, facts_of
 from fedassay.exchange.release import Release
 from fedassay.exchange.stored import Stored, StoredArray, array_starts
-
-FieldKind = Literal[
-    "features",
-    "labels",
-    "class_ids",
-    "class_counts",
-    "component_counts",
-    "mixture_weights",
-    "mixture_means",
-    "mixture_covariances",
-    "class_sums",
-    "class_means",
-    "second_moment",
-    "class_covariances",
-    "class_second_moments",
-    "regularised_gram",
-    "inverse_gram",
-    "ridge_weights",
-    "projection",
-    "phases",
-    "head",
-    "parameters",
-    "gradient",
-    "magnitude_mean",
-    "other",
-]
 
 SERVER = "server"
 AGGREGATE = "aggregate"
@@ -97,6 +44,10 @@ class MessageField:
     additive: bool = False
     secure: bool = False
     doubted: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a kind that nobody declared."""
+        facts_of(self.kind)
 
     @property
     def values(self) -> NDArray[Any]:

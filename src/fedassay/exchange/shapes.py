@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.kinds import facts_of
 from fedassay.support import limits
 
 if TYPE_CHECKING:
@@ -23,26 +24,6 @@ MAX_COUNT = 1e9
 
 MAX_BLOCKS = 1 << 27
 """Classes times features: sums of the few classes that a message names are spread over all of them."""
-
-_SIDES = {
-    "features": 2,
-    "labels": 1,
-    "class_ids": 1,
-    "class_counts": 1,
-    "component_counts": 1,
-    "mixture_weights": 1,
-    "mixture_means": 2,
-    "class_sums": 2,
-    "class_means": 2,
-    "ridge_weights": 2,
-    "projection": 2,
-    "phases": 1,
-}
-GRAMS = ("second_moment", "regularised_gram", "inverse_gram")
-"""Kinds that are one symmetric matrix, whole or as its lower triangle."""
-_WIDE = ("class_sums", "class_means", "ridge_weights")
-"""Kinds of one row of features a class."""
-_WHOLE = {"class_ids", "component_counts", "labels"}
 
 
 def shape_problem(message: Message, classes: int) -> str | None:
@@ -61,16 +42,15 @@ def declared_problem(what: str, kind: str, shape: tuple[int, ...], dtype: np.dty
     """
     if dtype.kind not in "fiub":
         return f"{what} has type {dtype}; it must be of floats, integers or booleans"
-    sides = _SIDES.get(kind)
-    if sides is not None and len(shape) != sides:
-        return f"{what} has shape {shape}; it must have {sides} sides"
-    if kind in _WHOLE and dtype.kind not in "iu":
+    facts = facts_of(kind)
+    if facts.sides is not None and len(shape) != facts.sides:
+        return f"{what} has shape {shape}; it must have {facts.sides} sides"
+    if facts.whole and dtype.kind not in "iu":
         return f"{what} must be integers, given {dtype}"
     width = shape[-1] if shape else 0
-    squares = {**dict.fromkeys(GRAMS, 2), "class_covariances": 3, "class_second_moments": 3}
-    if kind in squares and len(shape) < squares[kind]:
+    if len(shape) < facts.square:
         width = math.isqrt(2 * width)  # a packed lower triangle
-    if kind in squares and width > limits.WIDTH:
+    if facts.square and width > limits.WIDTH:
         return f"{what} has shape {shape}, which is of width {width:,}; allowed: {limits.WIDTH:,}"
     return None
 
@@ -125,20 +105,12 @@ def _lengths(message: Message, classes: int) -> Iterator[str]:
     components = None if means is None else len(means)
     components = components if parts is None else int(parts.astype(object).sum())
     expected = {
-        "class_counts": present,
-        "component_counts": present,
-        "class_sums": present,
-        "class_means": present,
-        "class_covariances": present,
-        "class_second_moments": present,
-        "ridge_weights": present,
-        "mixture_weights": components,
-        "mixture_means": components,
-        "mixture_covariances": components,
-        "labels": None if rows is None else int(rows.shape[0]),
+        "classes": present,
+        "components": components,
+        "records": None if rows is None else int(rows.shape[0]),
     }
     for name, item in message.fields.items():
-        wanted, values = expected.get(item.kind), item.values
+        wanted, values = expected.get(facts_of(item.kind).first), item.values
         if wanted is not None and (values.ndim == 0 or values.shape[0] != wanted):
             yield f"field {name!r} ({item.kind}) has shape {values.shape}; its first side must be {wanted}"
     # One component a class is understood where nothing else is said.
@@ -149,10 +121,10 @@ def _lengths(message: Message, classes: int) -> Iterator[str]:
 def _widths(message: Message, classes: int) -> Iterator[str]:
     """The feature width, which all sums, means and moments of a message share."""
     held: dict[str, NDArray[Any]] = {item.kind: item.values for item in message.fields.values()}
-    width = next((held[kind].shape[1] for kind in _WIDE if kind in held), None)
+    wide = [values.shape[1] for kind, values in held.items() if facts_of(kind).wide]
+    width = wide[0] if wide else None
     if width is not None and width * classes > MAX_BLOCKS:
         yield f"class sums or means of width {width} for {classes} classes; at most {MAX_BLOCKS} numbers in all"
-    wide = (held[kind].shape[1] for kind in _WIDE if kind in held)
     if any(other != width for other in wide):
         yield "class sums, means or ridge weights of different widths in one message"
     yield from _moments(held, width)
@@ -164,9 +136,8 @@ def _widths(message: Message, classes: int) -> Iterator[str]:
 
 def _moments(held: Mapping[str, NDArray[Any]], width: int | None) -> Iterator[str]:
     """Second moments, in all and by class, beside sums or means of a width; None: there are none."""
-    for kind in GRAMS:
-        moment = held.get(kind)
-        if moment is None:
+    for kind, moment in held.items():
+        if facts_of(kind).square != 2:
             continue
         square = moment.ndim == 2 and moment.shape[0] == moment.shape[1]
         side = moment.shape[0] if square else _triangular(moment)

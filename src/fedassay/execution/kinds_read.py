@@ -32,17 +32,13 @@ def _marked(finding: Finding, taken: Sequence[Inferred]) -> Finding:
     """A finding with its reading, where its attack reads a kind that was inferred."""
     if finding.attack is None or finding.verdict == "not_run":
         return finding
-    reads = {kind for each in attack_facts(finding.attack).reads for kind in _kinds(each)}
+    reads = frozenset().union(*attack_facts(finding.attack).alternatives)
     fields = [each for each in taken if each.read_as in reads]
     if not fields:
         return finding
     named = ", ".join(f"{each.field} as {each.read_as}" for each in fields[:_MOST])
     words = encodable(f"kinds inferred from the arrays: {named}")
     return finding.model_copy(update={"reading": "inferred", "assumptions": (*finding.assumptions, words)})
-
-
-def _kinds(read: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (read,) if isinstance(read, str) else read
 
 
 def _doubts(inferred: Sequence[Inferred]) -> Iterator[str]:

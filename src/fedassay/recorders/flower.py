@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.release import Claim, NoClaim
-from fedassay.exchange.transcript import SERVER, FieldKind
+from fedassay.exchange.transcript import SERVER
 from fedassay.recorders.plain import Declared, Kept
 
 __all__ = ["Declared", "Recorder", "client_mod"]

@@ -18,19 +18,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.inference.infer import infer_kinds
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.kinds import kinds as every_kind
 from fedassay.exchange.release import Claim, NoClaim, Release, derived, exact
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import (
     AGGREGATE,
     MANIFEST,
     SERVER,
-    FieldKind,
     Message,
     MessageField,
     Transcript,
@@ -267,7 +268,7 @@ def record(
     for name, number in (("classes", classes), ("most_records", 1 if most_records is None else most_records)):
         if number < 1:
             raise PlanError(f"record: {name}: given {number}; allowed: 1 or more")
-    known = get_args(FieldKind)
+    known = every_kind()
     for name, kind in {**(kinds or {}), "": undeclared}.items():
         if kind not in known:
             where = f"kinds.{name}" if name else "undeclared"

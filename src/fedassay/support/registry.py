@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from fedassay.support.errors import PlanError
 
-Kind = Literal["method", "attack", "audit", "dataset", "backbone", "metric"]
+Kind = Literal["method", "attack", "audit", "dataset", "backbone", "metric", "field"]
 """What can be registered."""
 
 _PLACES: dict[Kind, str] = {
@@ -36,6 +36,7 @@ _PLACES: dict[Kind, str] = {
     "dataset": "data",
     "backbone": "backbones",
     "metric": "similarity",
+    "field": "exchange",
 }
 
 _GROUP = "fedassay"
@@ -78,7 +79,7 @@ def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T
     """Register the decorated class or function as `name` among the `kind`s.
 
     Args:
-        kind: One of `method`, `attack`, `audit`, `dataset`, `backbone`, `metric`.
+        kind: One of `method`, `attack`, `audit`, `dataset`, `backbone`, `metric`, `field`.
         name: The name that plans use; a string literal, since it is found without importing.
         size: A data set's `DataSize` or a backbone's `BackboneSize`, which dry runs estimate from; of the user's
             own images, the function from a `DataRequest` to the `Outline` that headers tell. None: it is not known

@@ -16,7 +16,8 @@ from fedassay.attacks.gram.targets import targets
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.exchange.gram import measure
-from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.ridge import regularised
 from fedassay.exchange.statistics import gram_of

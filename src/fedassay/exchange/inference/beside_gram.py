@@ -15,7 +15,7 @@ import numpy as np
 
 from fedassay.exchange.inference.grams import HALF, nonnegative, rounding
 from fedassay.exchange.inference.sheets import Matrix
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 
 _WHOLE = 2e-2
 _GROWS = 0.5

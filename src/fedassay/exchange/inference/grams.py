@@ -15,7 +15,7 @@ import numpy as np
 
 from fedassay.exchange.inference.reading import Reading, sure, unsure
 from fedassay.exchange.inference.sheets import Matrix, Sheet
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 from fedassay.mixtures.packed import side_of_triangle, unpack_lower
 
 WIDEST = 768

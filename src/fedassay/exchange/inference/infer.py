@@ -25,7 +25,8 @@ from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
 from fedassay.exchange.inference.search import best_layout
 from fedassay.exchange.inference.sheets import MESSAGES, Form, Sheet, forms_of, holds
 from fedassay.exchange.inference.statistics import read_statistics
-from fedassay.exchange.message import FieldKind, Message, MessageField
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import SERVER, Transcript, shape_problem
 

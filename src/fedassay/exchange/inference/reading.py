@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from fedassay.exchange.inference.joined import (
 from fedassay.exchange.inference.layouts import Cut, Piece, flattened, one_hot, squares, turned
 from fedassay.exchange.inference.reading import Reading, Readings, unsure
 from fedassay.exchange.inference.sheets import Sheet
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 
 Sheets = dict[str, Sheet]
 Read = Callable[[Sheets, int], Readings]

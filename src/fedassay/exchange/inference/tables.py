@@ -8,7 +8,7 @@ import numpy as np
 
 from fedassay.exchange.inference.reading import Reading, sure, unsure
 from fedassay.exchange.inference.sheets import Matrix
-from fedassay.exchange.message import FieldKind
+from fedassay.exchange.kinds import FieldKind
 
 _MIDDLE = 0.25
 """Between the slopes of log |row| over log n of means (-1/2 to 0) and of sums (1/2 to 1)."""
