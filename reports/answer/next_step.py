@@ -64,11 +64,7 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None, eve
         best = max(passing, key=_accuracy).group.label
         return NextStep(what, f"fedassay answer RUN{asking(record, decision.policy, best, None)}")
     every = check_command(decision.policy)
-    if any(
-        each.rule == BROKE_OFF and each.state != "pass"
-        for option in decision.options
-        for each in option.judgements
-    ):
+    if _broke_off(decision):
         what = "Mend what broke off, and run the same plan again: what was finished is kept."
         return NextStep(what, "fedassay run PLAN -o RUN --resume")
     # Where rules are broken, and none is open, what is open elsewhere changes no answer.
@@ -89,12 +85,23 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None, eve
         closest = decision.closest
         advice = "" if closest is None else _mended(closest) or _too_little(closest, everywhere)
         return NextStep(advice or "See every rule of the policy.", every)
+    return _by_running(record, decision, step, every)
+
+
+def _by_running(record: RunRecord, decision: Decision, step: Step, every: str) -> NextStep:
+    """A step of the decision as a command: another run, or another audit of captured messages."""
     takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
     if is_captured(record):
         return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)
     options = asking(record, decision.policy, decision.only_method, decision.only_epsilon)
     command = f"fedassay next RUN{options} > next.yaml && fedassay run next.yaml" if step.changes else every
     return NextStep(sentence(step.what), command, takes, step.changes)
+
+
+def _broke_off(decision: Decision) -> bool:
+    """Whether a part of a release's cells ended with an error."""
+    judgements = (each for option in decision.options for each in option.judgements)
+    return any(each.rule == BROKE_OFF and each.state != "pass" for each in judgements)
 
 
 def _better(record: RunRecord, everywhere: Decision, subject: Option | None) -> NextStep | None:

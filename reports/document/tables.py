@@ -155,16 +155,10 @@ class Shown:
 
 def show(column: Column, value: Value, count: bool = True) -> Shown:
     """A value of a column as the page prints it; `count` says whether a metric's n goes with it."""
-    if column.kind in {"metric", "bytes"} and value != "":
-        metric = as_metric(value)
-        text = size(metric.value) if column.kind == "bytes" else _estimate(metric)
-        if metric.value is not None and metric.unit and column.kind == "metric":
-            text += f" {metric.unit}"
-        sort = "" if metric.value is None else repr(metric.value)
-        detail = interval(metric, count)
-        if column.kind == "bytes" and metric.low is not None and metric.high is not None:
-            detail = f"[{size(metric.low)}, {size(metric.high)}] n = {metric.n}"
-        return Shown(text, detail, metric.reason, sort)
+    if column.kind == "bytes" and value != "":
+        return _show_bytes(as_metric(value), count)
+    if column.kind == "metric" and value != "":
+        return _show_metric(as_metric(value), count)
     if isinstance(value, Ruling):
         look = LOOKS[value.verdict]
         return Shown(look.word, reason=value.remark, sort=str(-look.rank), verdict=value.verdict)
@@ -176,14 +170,24 @@ def show(column: Column, value: Value, count: bool = True) -> Shown:
         return Shown(short(value.bare), value.kind.words if value.finite else "", sort=repr(value.bare))
     if isinstance(value, str | Metric):
         return Shown(str(value), sort=str(value))
-    words = str(value)
-    if column.kind == "parameter":
-        words = short(value)
-    elif column.kind == "seconds":
-        words = duration(value)
-    elif column.kind == "count":
-        words = f"{value:,.0f}"
+    words = {"parameter": short, "seconds": duration, "count": "{:,.0f}".format}.get(column.kind, str)(value)
     return Shown(words, sort=repr(float(value)))
+
+
+def _show_metric(metric: Metric, count: bool) -> Shown:
+    unit = f" {metric.unit}" if metric.value is not None and metric.unit else ""
+    return Shown(_estimate(metric) + unit, interval(metric, count), metric.reason, _sort_key(metric))
+
+
+def _show_bytes(metric: Metric, count: bool) -> Shown:
+    if metric.low is None or metric.high is None:
+        return Shown(size(metric.value), interval(metric, count), metric.reason, _sort_key(metric))
+    ends = f"[{size(metric.low)}, {size(metric.high)}] n = {metric.n}"
+    return Shown(size(metric.value), ends, metric.reason, _sort_key(metric))
+
+
+def _sort_key(metric: Metric) -> str:
+    return "" if metric.value is None else repr(metric.value)
 
 
 def _plain(value: Value) -> object:

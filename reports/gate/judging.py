@@ -6,7 +6,7 @@ not pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -173,6 +173,17 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
         yield Judgement("cells", "", "undecided", "no cell of the run is in the policy's scope")
     yield from required(record, policy.requires)
     names = {cell.key: cell_name(cell, deltas, seeds) for cell in record.cells if cell.key}
+    yield from _unfinished(record, names)
+    for cell in cells:
+        name = cell_name(cell, deltas, seeds)
+        yield from nothing_concluded(cell, name)
+        yield from _bounds(cell, name, policy)
+        yield from _statements(cell, name, policy, record)
+        yield from _lookings(cell, name, policy)
+
+
+def _unfinished(record: RunRecord, names: Mapping[str, str]) -> Iterator[Judgement]:
+    """What a run lacks: cells of a stopped one, and parts that broke off."""
     if record.unfinished is not None:
         lacks = f"{len(record.unfinished.cells)} cells are missing, because {record.unfinished.why}"
         yield Judgement("finished", "", "undecided", f"the run is not finished: {lacks}")
@@ -180,30 +191,39 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
         part = part_in_words(error.stage)
         where, why = names.get(error.cell, error.cell), f"{part} broke off"
         yield Judgement(BROKE_OFF, where, "undecided", f"{why}: {error.message}", why, "coverage")
-    for cell in cells:
-        name = cell_name(cell, deltas, seeds)
-        yield from nothing_concluded(cell, name)
-        for metric, bound in policy.maximum.items():
-            yield _of_kind(cell, name, metric, policy) or _bounded(cell, name, metric, bound, "maximum")
-        for metric, bound in policy.minimum.items():
-            yield _bounded(cell, name, metric, bound, "minimum")
-        if policy.above_majority:
-            yield above_majority(cell, name)
-        if policy.exact_fields == "forbidden":
-            yield _exact(cell, name)
-        if policy.claims != "any":
-            yield _claim(cell, name, policy.claims)
-        if policy.delta != "any":
-            yield one_in_n(cell, name, record)
-        for audit in policy.must_conclude:
-            yield _concluded(cell, name, audit.removeprefix("other:"))
-        if policy.forbidden_verdicts:
-            yield _verdicts(cell, name, policy.forbidden_verdicts)
-        if policy.coverage == "complete":
-            yield from complete(cell, name)
-        if policy.coverage == "attacked":
-            yield from attacked(cell, name)
-        yield from seen_small(cell, name, policy.limit_of_detection)
+
+
+def _bounds(cell: CellRecord, name: str, policy: Policy) -> Iterator[Judgement]:
+    """The rules that bound a figure."""
+    for metric, bound in policy.maximum.items():
+        yield _of_kind(cell, name, metric, policy) or _bounded(cell, name, metric, bound, "maximum")
+    for metric, bound in policy.minimum.items():
+        yield _bounded(cell, name, metric, bound, "minimum")
+    if policy.above_majority:
+        yield above_majority(cell, name)
+
+
+def _statements(cell: CellRecord, name: str, policy: Policy, record: RunRecord) -> Iterator[Judgement]:
+    """The rules on what is sent and claimed."""
+    if policy.exact_fields == "forbidden":
+        yield _exact(cell, name)
+    if policy.claims != "any":
+        yield _claim(cell, name, policy.claims)
+    if policy.delta != "any":
+        yield one_in_n(cell, name, record)
+
+
+def _lookings(cell: CellRecord, name: str, policy: Policy) -> Iterator[Judgement]:
+    """The rules on what was looked for and found."""
+    for audit in policy.must_conclude:
+        yield _concluded(cell, name, audit.removeprefix("other:"))
+    if policy.forbidden_verdicts:
+        yield _verdicts(cell, name, policy.forbidden_verdicts)
+    if policy.coverage == "complete":
+        yield from complete(cell, name)
+    if policy.coverage == "attacked":
+        yield from attacked(cell, name)
+    yield from seen_small(cell, name, policy.limit_of_detection)
 
 
 def _in_scope(cell: CellRecord, scope: Scope) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -125,22 +125,7 @@ def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | No
         for result in results:
             if result["ruleId"] != "answer":
                 result["level"] = "note" if result["kind"] == "fail" else result["level"]
-    for judgement in outcome.judgements if outcome is not None else ():
-        kind, level = _OF_MARK[judgement.mark]
-        identity = f"{judgement.rule}/{judgement.cell}"
-        results.append(
-            _result(
-                "policy",
-                kind,
-                level,
-                f"{judgement.mark.capitalize()}: {judgement.sentence}",
-                cells.get(judgement.cell, whole),
-                identity,
-            )
-        )
-    for number, each in enumerate((outcome.changed or ()) if outcome is not None else ()):
-        kind, level = ("fail", "error") if each.worse else ("informational", "none")
-        results.append(_result("baseline", kind, level, each.words, whole, str(number)))
+        results += _of_policy(outcome, cells, whole)
     used = list(dict.fromkeys(result["ruleId"] for result in results))
     for result in results:
         result["ruleIndex"] = used.index(result["ruleId"])
@@ -165,6 +150,18 @@ def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | No
     }
     # A viewer may print what the escapes of JSON stand for.
     return json.dumps(plain_tree(log), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _of_policy(outcome: Outcome, cells: Mapping[str, Place], whole: Place) -> Iterator[dict[str, Any]]:
+    """The judgements of a policy, and what changed since a baseline."""
+    for judgement in outcome.judgements:
+        kind, level = _OF_MARK[judgement.mark]
+        text = f"{judgement.mark.capitalize()}: {judgement.sentence}"
+        identity = f"{judgement.rule}/{judgement.cell}"
+        yield _result("policy", kind, level, text, cells.get(judgement.cell, whole), identity)
+    for number, each in enumerate(outcome.changed or ()):
+        kind, level = ("fail", "error") if each.worse else ("informational", "none")
+        yield _result("baseline", kind, level, each.words, whole, str(number))
 
 
 def _answer(record: RunRecord, policy: Policy | None, outcome: Outcome | None) -> dict[str, Any]:

@@ -158,15 +158,7 @@ def fault_clause(fault: ClaimFault) -> str:
     shown = "" if fault.shown is None else beside(fault.shown, fault.claimed)
     named = f" in {listed(name.replace('_', ' ') for name in fault.fields)}" if fault.fields else ""
     if fault.kind == "noise":
-        sized = "" if fault.scale is None else f" with noise of scale {short(fault.scale)}"
-        if not fault.refuted:
-            return f"{claim}{sized}, but whether the noise{named} was added could not be checked"
-        if fault.share is not None and fault.share > 0.1:
-            declared = "the noise that they declare" if fault.scale is None else "that noise"
-            return f"{claim}{sized}, but the messages hold only {short(100 * fault.share)} % of {declared}"
-        if not sized and not named:
-            return f"{claim}, but the messages do not hold the noise that they declare"
-        return f"{claim}{sized}, but the messages hold no such noise{named}"
+        return f"{claim}{_noise_clause(fault, named)}"
     if fault.kind == "sensitivity":
         why = "one record moves the statistics farther than the noise was sized for"
         return f"{claim}, but {why}{named}" if fault.refuted else f"{claim}, but how far one moves was not checked"
@@ -182,6 +174,19 @@ def fault_clause(fault: ClaimFault) -> str:
             return f"{claim}, but no finite ε holds for what is sent"
         return f"{claim}, but what is sent adds up to {shown}"
     return f"{claim}, but that is {'disproved' if fault.refuted else 'not supported'}"
+
+
+def _noise_clause(fault: ClaimFault, named: str) -> str:
+    """What follows a claim of which noise is missing."""
+    sized = "" if fault.scale is None else f" with noise of scale {short(fault.scale)}"
+    if not fault.refuted:
+        return f"{sized}, but whether the noise{named} was added could not be checked"
+    if fault.share is not None and fault.share > 0.1:
+        declared = "the noise that they declare" if fault.scale is None else "that noise"
+        return f"{sized}, but the messages hold only {short(100 * fault.share)} % of {declared}"
+    if not sized and not named:
+        return ", but the messages do not hold the noise that they declare"
+    return f"{sized}, but the messages hold no such noise{named}"
 
 
 def above_claim(cell: CellRecord) -> bool:

@@ -92,25 +92,35 @@ def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Tot
     for event in events:
         if (reason := no_guarantee(event)) is not None:
             return Total(math.inf, None, reason)
-    mus, pure, sampled = [0.0], [], []
-    for event in events:
-        if isinstance(event, GaussianEvent):
-            mus.append(event.mu)
-        elif isinstance(event, PureEvent):
-            pure.append(event.epsilon)
-        elif isinstance(event, SubsampledGaussianEvent) and (
-            event.sampling_rate == 1 or event.sampling == "shuffled"
-        ):
-            mus.append(_mu_of_steps(event))
-        elif isinstance(event, SubsampledGaussianEvent) and event.steps and event.sampling_rate:
-            sampled.append(replace(event, sampling_rate=max(event.sampling_rate, SMALLEST_RATE)))
-    mu = compose_mu(mus)
-    pure = _fewer_pure([epsilon for epsilon in pure if epsilon > 0])
-    sampled = _fewer_sampled(sampled)
+    plain = [event for event in events if isinstance(event, SubsampledGaussianEvent) and _takes_all(event)]
+    mu = compose_mu(
+        [0.0, *(event.mu for event in events if isinstance(event, GaussianEvent)), *map(_mu_of_steps, plain)]
+    )
+    pure = _fewer_pure([event.epsilon for event in events if isinstance(event, PureEvent) and event.epsilon > 0])
+    sampled = _fewer_sampled(
+        [
+            replace(event, sampling_rate=max(event.sampling_rate, SMALLEST_RATE))
+            for event in events
+            if isinstance(event, SubsampledGaussianEvent) and not _takes_all(event)
+            if event.steps and event.sampling_rate
+        ]
+    )
     if not sampled and not pure:
         return Total(epsilon_of(mu, delta), mu, "exact (Gaussian composition)")
     if not sampled:
         return _with_pure(mu, tuple(sorted(pure)), delta, grids)
+    return _with_sampled(mu, pure, sampled, delta, grids)
+
+
+def _takes_all(event: SubsampledGaussianEvent) -> bool:
+    """Whether its steps are Gaussian mechanisms on all records, to which sampling adds nothing."""
+    return event.sampling_rate == 1 or event.sampling == "shuffled"
+
+
+def _with_sampled(
+    mu: float, pure: list[float], sampled: list[SubsampledGaussianEvent], delta: float, grids: int
+) -> Total:
+    """Of steps of DP-SGD, beside a Gaussian mechanism and pure ones."""
     unsampled = compose_mu([mu, *(_mu_of_steps(event) for event in sampled)])
     bound = sum(pure) + epsilon_of(unsampled, delta)
     fixed = any(event.sampling == "fixed_size" for event in sampled)
@@ -207,17 +217,30 @@ def _calibrated(
         return roughly(noise_multiplier) <= epsilon or total(noise_multiplier) <= epsilon
 
     high = _start(epsilon, delta, sampling_rate, steps)
-    while not fits(high):
+    while high <= _MOST_NOISE and not fits(high):
         high *= 2
-        if high > _MOST_NOISE:
-            raise PlanError(f"epsilon: no noise reaches {epsilon:g}; the other releases come to {spent:.4g}")
+    if high > _MOST_NOISE:
+        raise PlanError(f"epsilon: no noise reaches {epsilon:g}; the other releases come to {spent:.4g}")
     low = high / 2
     while low > 1e-3 and fits(low):
         low, high = low / 2, low
-    # An accountant takes a tenth of a second and more, so the place where bisection in logarithms would end is
-    # foretold, and only the two ends that it would stop at are looked at, or those beside them; in most cases the
-    # rough bounds foretell it.
-    for foreteller, tries in ((roughly, 2), (total, 3)):
+    return _narrowed(fits, ((roughly, 2), (total, 3)), epsilon, (low, high), tolerance)
+
+
+def _narrowed(
+    fits: Callable[[float], bool],
+    foretellers: Iterable[tuple[Callable[[float], float], int]],
+    epsilon: float,
+    ends: tuple[float, float],
+    tolerance: float,
+) -> float:
+    """The upper end at which bisection in logarithms between two ends would stop, the upper of which fits.
+
+    An accountant takes a tenth of a second and more, so the place is foretold, and only the two ends that
+    bisection would stop at are looked at, or those beside them; in most cases the rough bounds foretell it.
+    """
+    low, high = ends
+    for foreteller, tries in foretellers:
         root = _foretold(foreteller, epsilon, low, high, tolerance)
         for _ in range(tries):
             below, above = _halved(partial(operator.le, root), low, high, tolerance)

@@ -57,12 +57,21 @@ def load_state(path: Path) -> dict[str, Tensor]:
         raise DataError(f"weights {path.name}: holds {len(content):,} entries; allowed: {limits.ARRAYS:,}")
     if not isinstance(content, Mapping) or not content:
         raise DataError(f"weights {path.name}: holds a {type(content).__name__}, not a state dict")
+    return {key.removeprefix("module."): value for key, value in _tensors(content, path)}
+
+
+def _tensors(content: Mapping[object, object], path: Path) -> Iterator[tuple[str, Tensor]]:
+    """The entries of a state dict.
+
+    Raises:
+        DataError: One of them is no plain tensor.
+    """
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
             raise DataError(f"weights {path.name}: entry {shown(key)} is a {type(value).__name__}, not a tensor")
         if value.layout != torch.strided or value.is_quantized or value.is_meta or value.is_complex():
             raise DataError(f"weights {path.name}: entry {shown(key)} is no plain tensor of real numbers")
-    return {key.removeprefix("module."): value for key, value in content.items()}
+        yield key, value
 
 
 def _read(path: Path) -> object:
