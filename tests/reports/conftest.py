@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedassay.records.facts import Harm
 from fedassay.records.record import (
     CellPrivacy,
     CellRecord,
@@ -98,6 +99,9 @@ def reconstruction(
         ),
         verdict=verdict,
         reason=reason,
+        harm=Harm(kind="pictures", of="record", total=300, metric="ssim", value=ssim, mechanism=source)
+        if verdict == "leak"
+        else None,
         assumptions=("The adversary holds 540 images of the same distribution.",),
         pictures=(picture(run, name, blur=1 - ssim),) if run else (),
         series={

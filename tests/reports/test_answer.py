@@ -92,7 +92,10 @@ def test_of_two_releases_the_worse_leak_is_first_wherever_it_stands(build_cell: 
 
 
 def test_a_system_that_claims_nothing_is_not_headlined_by_an_infinite_epsilon(build_cell: Any) -> None:
-    whole = HARMFUL["exact"].model_copy(update={"metrics": {"fraction_recovered": Metric(value=1.0, n=100)}})
+    harm = HARMFUL["exact"].harm
+    assert harm is not None
+    every = harm.model_copy(update={"count": 100, "share": 1.0, "value": 1.0})
+    whole = HARMFUL["exact"].model_copy(update={"harm": every})
     record = captured(build_cell, HARMFUL["counts"], whole)
     said = answer(record)
     assert (

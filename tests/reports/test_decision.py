@@ -19,7 +19,6 @@ from fedassay.records.record import (
     Coverage,
     Finding,
     Limit,
-    Metric,
     NegativeControl,
     PositiveControl,
     RunRecord,
@@ -209,9 +208,10 @@ def test_what_was_not_tested_and_what_would_decide_it_are_said() -> None:
 
 def test_the_largest_leak_of_the_same_method_without_privacy_is_said() -> None:
     def leak(share: float) -> Finding:
-        metrics = {"fraction_recovered": Metric(value=share, n=400)}
+        count = round(400 * share)
+        harm = Harm(kind="exact", of="record", count=count, total=400, share=share, mechanism=f"s{share}")
         return Finding(
-            audit="message", verdict="leak", source=f"s{share}", reason=f"{share:.0%} recovered", metrics=metrics
+            audit="message", verdict="leak", source=f"s{share}", reason=f"{share:.0%} recovered", harm=harm
         )
 
     free = cell("fedcgs", math.inf, accuracy=0.9, findings=(leak(0.01), leak(0.0), leak(0.93)))

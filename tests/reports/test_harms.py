@@ -32,20 +32,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("kind", HARMS)
-def test_the_harm_of_an_old_finding_follows_from_its_audit_and_metrics(kind: HarmKind) -> None:
-    found = harm_of(HARMFUL[kind])
+def test_a_finding_that_states_no_harm_has_the_kind_that_it_looked_for(kind: HarmKind) -> None:
+    found = harm_of(HARMFUL[kind].model_copy(update={"harm": None}))
     assert found is not None
-    assert found.kind == kind
-
-
-def test_counts_and_shares_of_an_old_finding() -> None:
-    exact, named, told = (harm_of(HARMFUL[kind]) for kind in ("exact", "named", "attributes"))
-    assert exact is not None
-    assert (exact.count, exact.total, exact.share) == (60, 100, 0.6)
-    assert named is not None
-    assert (named.count, named.total, named.of) == (3, 12, "person")
-    assert told is not None
-    assert (told.count, told.total, told.of) == (4, 5, "client")
+    assert found.kind == ("members" if kind == "named" else kind)
 
 
 def test_a_stated_harm_stands_and_silence_has_none() -> None:
@@ -80,7 +70,9 @@ def test_the_worse_harm_is_first_whatever_the_order_of_the_findings(
 
 
 def test_of_one_kind_the_larger_share_is_first(build_cell: Any) -> None:
-    few, many = (finding("message", metrics={"fraction_recovered": (share, 100)}) for share in (0.04, 1.0))
+    few, many = (
+        finding("message", harm=Harm(kind="exact", of="record", count=count, total=100)) for count in (4, 100)
+    )
     found = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(few, many))])
     assert [leak.harm.count for leak in found] == [100, 4]
     assert rank(found[0].harm) < rank(found[1].harm)
@@ -333,11 +325,6 @@ def test_what_a_mean_is_over_is_said_before_it(
         (Harm(kind="pictures", of="record", count=42, total=48), "42 of 48 private images were rebuilt"),
         (Harm(kind="pictures", of="record", count=3, total=20, among=181), "3 of 181 private images were rebuilt"),
         (Harm(kind="pictures", of="record", count=48, total=48), "all 48 private images were rebuilt"),
-        # As records before the set was one: its total is of the images that the attack made.
-        (
-            Harm(kind="pictures", of="record", count=40, total=40, metric="psnr", value=98.9),
-            "40 private images were rebuilt",
-        ),
     ],
 )
 def test_near_copies_are_counted_among_all_that_could_be_rebuilt(build_cell: Any, harm: Harm, said: str) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from planted import finding
 
-from fedassay.records.facts import Harm, rank
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Metric, RunRecord, TapeAnswer, load_record
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.document.privacy_tables import claims_table
 from fedassay.reports.gate.judging import judge
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.words.claims import ledger_stands
-from fedassay.reports.words.harms import leaks
+from fedassay.reports.words.harms import leaks, rank
 from fedassay.reports.words.sentences import harm_clause
 from fedassay.support.epsilon import Epsilon
 
