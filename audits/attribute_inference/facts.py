@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
+from fedassay.contracts.facts import AuditFacts, ReportSection, SarifRule
 from fedassay.plan import rates as rate
+from fedassay.support.metrics import MetricFacts
 
 ADVANTAGE = MetricFacts(
     "attribute_advantage",

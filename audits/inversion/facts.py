@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fedassay.audits.foreseen import few_controls, few_images, joined_words
-from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
+from fedassay.contracts.facts import AuditFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import FEATURE_COSINE, IDENTIFIED, SSIM_GAIN, pair_metrics
 from fedassay.plan import rates as rate
+from fedassay.support.metrics import MetricFacts
 
 CONTROLS = 8
 """Fewest control records that a control of inverted images is made of."""

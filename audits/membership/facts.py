@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fedassay.audits.foreseen import few_controls, few_releases, joined_words
-from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule, Scale
+from fedassay.contracts.facts import AuditFacts, Given, ReportSection, SarifRule
 from fedassay.contracts.metrics import ACCOUNTED, CLAIMED, OBSERVED
 from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.plan import rates as rate
+from fedassay.support.metrics import MetricFacts, Scale
 
 _CONTROL = 5.0
 """Seconds of the end-to-end control: nine runs of the method or more, on a few records."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, ReportSection, SarifRule
 from fedassay.contracts.metrics import HELDOUT_GAP, pair_metrics
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
+from fedassay.support.metrics import MetricFacts
 
 MOST_SAMPLES = 1000
 """Samples of a generator that are held against its records by SSIM: each meets every record of its client."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fedassay.audits.foreseen import few_controls
-from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule, Scale
+from fedassay.contracts.facts import AuditFacts, ReportSection, SarifRule
 from fedassay.contracts.metrics import IDENTIFIED, TOTAL_VARIATION
 from fedassay.plan import rates as rate
+from fedassay.support.metrics import MetricFacts, Scale
 
 MESSAGE = AuditFacts(
     judges=("vectors", "remarks", "counts"),

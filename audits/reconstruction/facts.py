@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fedassay.audits.foreseen import few_controls, few_images, joined_words
-from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, ReportSection, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, ReportSection, SarifRule
 from fedassay.contracts.metrics import FEATURE_COSINE, HELDOUT_GAP, IDENTIFIED, SSIM_GAIN, pair_metrics
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
+from fedassay.support.metrics import MetricFacts
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:

@@ -227,7 +227,8 @@ BROKEN = {
 }
 HEAD = """
 from typing import ClassVar
-from fedassay.contracts.facts import AttackFacts, AuditFacts, MetricFacts
+from fedassay.contracts.facts import AttackFacts, AuditFacts
+from fedassay.support.metrics import MetricFacts
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 """

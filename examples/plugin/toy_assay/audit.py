@@ -10,13 +10,14 @@ from fedassay.audits.evidence import ControlResult, Figures, Result, Subject, by
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
-from fedassay.contracts.facts import AuditFacts, MetricFacts, ReportSection, SarifRule
+from fedassay.contracts.facts import AuditFacts, ReportSection, SarifRule
 from fedassay.contracts.registry import register
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
+from fedassay.support.metrics import MetricFacts
 from fedassay.support.types import Parameters
 
 

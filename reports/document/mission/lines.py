@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedassay.contracts.facts import AuditFacts, MetricFacts
+from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.metrics import SSIM
 from fedassay.contracts.registry import audit_facts, every_audit
 from fedassay.records.record import CellRecord, Finding, Metric, RunRecord, Verdict, epsilon_metric
@@ -21,6 +21,7 @@ from fedassay.reports.gate.usefulness import majority
 from fedassay.reports.words.groups import Group, groups, over_seeds
 from fedassay.reports.words.verdicts import worst
 from fedassay.support.epsilon import Epsilon, largest
+from fedassay.support.metrics import MetricFacts
 
 _COPIES, _MEMBERS = "under_threshold", "auc"
 """The metrics by which an audit is known to look for copies, and for members."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedassay.contracts.facts import MetricFacts
 from fedassay.contracts.metrics import SSIM, likeness_metrics
 from fedassay.records.record import Metric, RunRecord, Verdict
 from fedassay.reports.document.audits import title_of
@@ -27,6 +26,7 @@ from fedassay.reports.words.metrics import title_in
 from fedassay.reports.words.numbers import DASH, interval, short, significant
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.epsilon import Epsilon
+from fedassay.support.metrics import MetricFacts
 
 _IMAGES = 2
 """Kinds of attacks on images that eight columns have room for; the CSV has all."""

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedassay.api.frames import Row, frame
-from fedassay.contracts.facts import Scale
 from fedassay.contracts.registry import metrics
 from fedassay.records.record import CellRecord, Finding, Metric, RunRecord
 from fedassay.reports.document.escaping import latex_escaped
 from fedassay.support.errors import PlanError
+from fedassay.support.metrics import Scale
 
 if TYPE_CHECKING:
     import pandas

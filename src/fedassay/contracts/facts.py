@@ -14,6 +14,7 @@ from typing import Any, Literal
 from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.exchange.kinds import vector_kinds
 from fedassay.support.adjacency import Adjacency, Unit
+from fedassay.support.metrics import MetricFacts
 
 ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "counts", "remarks", "values"]
 """What an attack gives, and what an audit can judge.
@@ -133,56 +134,6 @@ class AttackFacts:
             else:
                 found.append(frozenset((each,) if isinstance(each, str) else each))
         return tuple(found)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How a metric fits on the axis that all attacks share: 0 without an attack, 1 where all is taken.
-
-    Attributes:
-        title: In the figure.
-        nothing: Its value without an attack; None: what the finding has as its baseline.
-        everything: Its value where all is taken; None: it is a gain over `over`, of which 1 is the most.
-        over: The metric whose baseline a gain is over.
-    """
-
-    title: str
-    nothing: float | None = None
-    everything: float | None = None
-    over: str = ""
-
-
-@dataclass(frozen=True)
-class MetricFacts:
-    """What the name of a metric stands for, wherever a report or a policy uses it.
-
-    Attributes:
-        name: As findings hold it.
-        title: Column header.
-        about: One sentence of explanation.
-        unit: Such as `dB`; empty for plain numbers.
-        worse: Which way gives more away; None where neither does.
-        low: The least value that there can be, known before any is seen; None: unknown.
-        high: The largest, likewise.
-        likeness: Of images, its place among the figures by which reports say how near they came, 1 the first;
-            None: it stands in tables alone.
-        recognisable: Of images, the mean from which they count as rebuilt. A convention of this project: an attack
-            succeeds where it comes closer than whatever the attacker had (Balle, Cherubin and Hayes,
-            "Reconstructing Training Data with Informed Adversaries", 2022), but a picture may do that and show
-            nothing that a person would recognise.
-        scale: How it is drawn beside other attacks; None: it is not.
-    """
-
-    name: str
-    title: str
-    about: str
-    unit: str = ""
-    worse: Literal["higher", "lower"] | None = None
-    low: float | None = None
-    high: float | None = None
-    likeness: int | None = None
-    recognisable: float | None = None
-    scale: Scale | None = None
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,8 @@
-"""Metrics that more than one audit gives, so that they mean the same everywhere.
-
-A metric of pairs of images is one file in `fedassay/similarity`, or in another package by an entry point
-`metric.NAME`: audits measure it, and tables, pages and policies show it, without knowing its name.
-
-    @register("metric", "my_metric")
-    class MyMetric:
-        facts: ClassVar[MetricFacts] = MetricFacts("my_metric", "My metric", "What it says.", worse="higher")
-
-        @staticmethod
-        def measure(truth: Images, images: Images) -> NDArray[np.float64] | None: ...
-"""
+"""Metrics that more than one audit gives, so that they mean the same everywhere."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import ClassVar, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
-
-from fedassay.contracts.facts import MetricFacts, Scale
-from fedassay.support.registry import entries, lookup
-from fedassay.support.types import Images
+from fedassay.support.metrics import MetricFacts, Scale, more_metrics
 
 PSNR = MetricFacts(
     "psnr",
@@ -57,31 +38,6 @@ SSIM_GAIN = MetricFacts(
     worse="higher",
     scale=Scale("pictures (SSIM gain)", nothing=0.0, over="ssim"),
 )
-
-
-class PairMetric(Protocol):
-    """A metric of pairs of images beside PSNR, SSIM and LPIPS."""
-
-    facts: ClassVar[MetricFacts]
-
-    @staticmethod
-    def measure(truth: Images, images: Images) -> NDArray[np.float64] | None:
-        """The metric of each pair.
-
-        Args:
-            truth: Shape (n, H, W, C), uint8.
-            images: The same shape.
-
-        Returns:
-            Shape (n,); None where it is not defined for images of this size.
-        """
-        ...
-
-
-@cache
-def more_metrics() -> tuple[type[PairMetric], ...]:
-    """The registered metrics of pairs of images."""
-    return tuple(lookup("metric", name) for name in entries("metric"))
 
 
 def pair_metrics() -> tuple[MetricFacts, ...]:

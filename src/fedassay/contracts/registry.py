@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
 
-from fedassay.contracts.facts import AttackFacts, AuditFacts, Facts, MethodFacts, MetricFacts
+from fedassay.contracts.facts import AttackFacts, AuditFacts, Facts, MethodFacts
 from fedassay.support import registry
 from fedassay.support.errors import PlanError
+from fedassay.support.metrics import MetricFacts
 from fedassay.support.registry import Kind, RegistryEntry, entries
 from fedassay.support.types import Parameters
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.metrics import more_metrics
 from fedassay.similarity.reported import reported_psnr, reported_ssim
 from fedassay.similarity.spec import LpipsSpec, chosen
+from fedassay.support.metrics import more_metrics
 from fedassay.support.types import Images
 
 if TYPE_CHECKING:

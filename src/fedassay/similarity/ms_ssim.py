@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.facts import MetricFacts
+from fedassay.support.metrics import MetricFacts
 from fedassay.support.registry import register
 from fedassay.support.types import Images
 
