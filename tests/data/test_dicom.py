@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydicom
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, JPEGLSLossless, RLELossless
 
 from fedassay.data import DataRequest, load
 from fedassay.data.dicom import BURNED_IN, PERSON, SITE, header_of_dicom, is_dicom
 from fedassay.data.image_folder import outline_of_image_folder
 from fedassay.support.errors import DataError, MissingExtraError
-
-pydicom = pytest.importorskip("pydicom", reason="needs the extra dicom")
-
-from pydicom.dataset import FileDataset, FileMetaDataset  # noqa: E402
-from pydicom.uid import ExplicitVRLittleEndian, JPEGLSLossless, RLELossless  # noqa: E402
 
 _RNG = np.random.default_rng(0)
 _EIGHT = _RNG.integers(60, 256, size=(12, 10), dtype=np.uint8)

@@ -24,7 +24,9 @@ SUFFIXES = frozenset({".dcm", ".dicom", ".ima"})
 """Endings of DICOM files; those without one tell themselves by their first bytes."""
 
 PERSON, SITE, BURNED_IN = "PatientID", "InstitutionName", "BurnedInAnnotation"
-"""Keywords of whose a picture is, of where it was taken, and of whether text is burnt into its pixels."""
+"""Keywords of whose a picture is, of where it was taken, and of whether text is burnt into its pixels.
+
+`data.groups` and `data.sites` may name the first two."""
 
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _SHAPE = ("Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated", "BitsStored")

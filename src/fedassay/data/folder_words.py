@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from typing import Literal
 
 from fedassay.data.groups import OBVIOUS
 from fedassay.data.spellings import are_dates
-from fedassay.data.table_words import WORDS, part_of
+from fedassay.data.table_words import WORDS, are_parts, part_of
 
 Level = Literal["split", "site", "person", "class", "skipped", "visit", "numbered", "nothing", "unknown"]
 """`visit` is a folder of one person's study; `numbered` may be persons or classes; `nothing` is no record's."""
@@ -37,7 +38,7 @@ def level_of(names: Collection[str]) -> Level:
     stems = [re.sub(r"[^a-zà-ÿ]+", " ", found[1]).split() for found in numbered]
     words = {word for stem in stems for word in stem[-1:]}
     all_numbered = len(numbered) == len(whole)
-    if all(part_of(name) for name in names):
+    if are_parts(names):
         return "split"
     if all(re.fullmatch(r"\d+x", name) for name in whole) or are_dates(whole):
         return "visit"
@@ -66,7 +67,8 @@ def level_of(names: Collection[str]) -> Level:
             if grades and len(numbers) <= _GRADES and whole == [n.lstrip("0") or "0" for n in whole]
             else "numbered"
         )
-    if len(numbered) > 0.8 * len(whole) and len(whole) > 1 and not _letters(whole) & _CLASSES:
+    series = Counter(re.sub(r"\d+", "", found[1]) for found in numbered)
+    if max(series.values(), default=0) > 0.8 * len(whole) and len(whole) > 1 and not _letters(whole) & _CLASSES:
         return "person" if words & set(OBVIOUS) else "numbered"
     if any(_letters([name]) & _NOTHING for name in whole):
         return "nothing"

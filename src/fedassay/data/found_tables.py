@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pandas
 
 from fedassay.data.account import LeftOut
 from fedassay.data.label_table import Columns, Labelled, LabelTable
+from fedassay.data.layout import read_folders
 from fedassay.data.named_files import NamedFiles
 from fedassay.data.scanned import Scanned
 from fedassay.data.spellings import listed
@@ -61,14 +63,21 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
     files = NamedFiles(paths)
     if named is not None:
         table = LabelTable(read_table(named, _below(named, scan.root)), files, columns.file)
-        return _used(table, columns, [], named.name)
+        return _used(table, columns, [], named.name, lambda: _listed_only(scan, files, named))
     found: list[tuple[str, LabelTable]] = []
     passed: list[LeftOut] = []
+    only: set[str] = set()
     for path in scan.tables[:_MOST]:
         try:
-            found.append((path, _related(scan.root / path, path, files, columns)))
+            table = _related(scan.root / path, path, files, columns)
         except UnrelatedTableError as error:
             passed.append(LeftOut("table", 1, str(error).partition(";")[0], (path,)))
+            continue
+        if table.is_list:
+            only |= table.matches.named
+            passed.append(LeftOut("table", 1, f"{path}, which names images and says nothing of them", (path,)))
+        else:
+            found.append((path, table))
     if not found:
         found = _beside(scan.root, files, columns)
     if not found:
@@ -76,6 +85,11 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
     whole = _together(found)
     if len(whole) > 1:
         whole = _largest(whole, len(paths), passed)
+    told = [(path, table) for path, table in whole if _answers(table, columns)]
+    if len(whole) > 1 and len(told) == 1:
+        why = "which has none of the labels"
+        passed += [LeftOut("table", 1, f"{path}, {why}", (path,)) for path, _ in whole if path != told[0][0]]
+        whole = told
     if len(whole) > 1:
         each = listed(f"{path} ({table.matches.hits:,} images)" for path, table in whole)
         raise DataError(
@@ -83,11 +97,37 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
             "folders alone"
         )
     path, table = whole[0]
-    return _used(table, columns, passed, path)
+    return _used(table, columns, passed, path, lambda: only)
 
 
-def _used(table: LabelTable, columns: Columns, passed: list[LeftOut], path: str) -> TableChoice:
-    labelled = table.labels(columns)
+def _answers(table: LabelTable, columns: Columns) -> bool:
+    """Whether it has the labels that the plan asks for, or any where it asks for none."""
+    asked = columns.label if isinstance(columns.label, str) else columns.presence and columns.presence.label
+    return table.may_tell_labels if asked is None else asked in table.table.columns
+
+
+def _listed_only(scan: Scanned, files: NamedFiles, but: Path) -> set[str]:
+    """Files that lists of the folder name."""
+    found: set[str] = set()
+    for path in scan.tables[:_MOST]:
+        try:
+            table = LabelTable(read_table(scan.root / path), files)
+        except DataError:
+            continue
+        if table.is_list and scan.root / path != but:
+            found |= table.matches.named
+    return found
+
+
+def _used(
+    table: LabelTable, columns: Columns, passed: list[LeftOut], path: str, only: Callable[[], Collection[str]]
+) -> TableChoice:
+    if columns.label is None and columns.presence is None and not table.may_tell_labels:
+        # Such a table has no labels, so that folders are the classes, where they can be.
+        with suppress(DataError):
+            read_folders(table.files.files, table.where)
+            columns = replace(columns, folders_are_classes=True)
+    labelled = table.labels(columns, only)
     proposals = {"labels": path, **labelled.proposals} if "," not in path else dict(labelled.proposals)
     return TableChoice(
         table.where,
@@ -147,7 +187,7 @@ def _together(found: Sequence[tuple[str, LabelTable]]) -> list[tuple[str, LabelT
         alike[tuple(table.table.columns)].append((path, table))
     whole = []
     for group in alike.values():
-        named = [{file for file in table.matches.files if file} for _, table in group]
+        named = [table.matches.named for _, table in group]
         if len(group) == 1 or len(set().union(*named)) < sum(map(len, named)):
             whole += group
             continue

@@ -201,6 +201,18 @@ def one_image(place: Place, root: Path, reading: Reading) -> NDArray[np.uint8]:
     return np.atleast_3d(np.asarray(image, np.uint8))
 
 
+def facts_of(files: Sequence[Path], root: Path, reading: Reading) -> dict[str, list[str]]:
+    """What headers of DICOM files say of person and site of each file, by keyword; empty where no file is DICOM.
+
+    Raises:
+        DataError: As `headers_of`.
+    """
+    if not any(map(dicom.is_dicom, files)):
+        return {}
+    facts = [dict(header.facts) for header in headers_of(_places(files), root, reading)]
+    return {keyword: [each.get(keyword, "") for each in facts] for keyword in (dicom.PERSON, dicom.SITE)}
+
+
 def in_words(files: Sequence[Path] | Sequence[Place], root: Path, reading: Reading) -> list[str]:
     """How files are read that could be read otherwise, one sentence each without its full stop.
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedassay.data import dicom
 from fedassay.data.account import Account, LeftOut
 from fedassay.data.groups import PERSON, PathPattern, numbered
-from fedassay.data.image_files import Reading, endings, in_words, places_in, read_images, shared_shape
+from fedassay.data.image_files import Reading, endings, facts_of, in_words, places_in, read_images, shared_shape
 from fedassay.data.image_header import Place as Picture
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.layout import LAYOUTS, Layout, Place, folder_places, levels_of, read_folders, without_masks
@@ -158,7 +159,7 @@ def _folder(request: DataRequest) -> _Folder:
     paths, beside = without_masks(scan.images)
     choice = _table(scan, paths, request)
     places, layout = _places(scan, paths, request, choice)
-    files, notes = _files(root, paths, places, (choice, layout), request)
+    files, notes, found = _files(root, paths, places, (choice, layout), request)
     files = _with_frames(files, root, request)
     classes = sorted({file.label for file in files})
     if len(classes) < 2:
@@ -175,7 +176,7 @@ def _folder(request: DataRequest) -> _Folder:
         read=_read(files, layout, choice, parts),
         notes=(*(choice.labelled.notes if choice else ()), *notes, *_copies(root, paths)),
     )
-    proposals = {} if choice is None else choice.proposals
+    proposals = {**found, **({} if choice is None else choice.proposals)}
     return _Folder(root, _limited(train, request), _limited(test, request), classes, account, proposals)
 
 
@@ -225,6 +226,8 @@ def _table(scan: Scanned, paths: Sequence[str], request: DataRequest) -> TableCh
         if not columns.folders_are_classes or named is not None or asked_of_it:
             raise
         return None
+    if asked_of_it.get("sites") == dicom.SITE:
+        del asked_of_it["sites"]
     if found is None and asked_of_it:
         key, value = next(iter(asked_of_it.items()))
         raise PlanError(
@@ -241,10 +244,13 @@ def _places(
     if request.layout is not None:
         layout = Layout(request.layout)
         return layout.places(paths, scan.root.name), layout
-    if choice is not None:
-        if choice.labels and not (request.labels or request.label_column or request.label):
+    if choice is not None and choice.labels:
+        if not (request.labels or request.label_column or request.label):
             _check_agree(scan.root.name, paths, choice)
-        return folder_places(paths, {row.label for row in choice.labelled.rows.values()}), None
+        rows = choice.labelled.rows
+        kept = [path for path in paths if path in rows]
+        found = dict(zip(kept, folder_places(kept, {row.label for row in rows.values()}), strict=True))
+        return [found.get(path, Place()) for path in paths], None
     layout = read_folders(paths, scan.root.name)
     return layout.places(paths, scan.root.name), layout
 
@@ -278,8 +284,8 @@ def _files(
     places: Sequence[Place],
     by: tuple[TableChoice | None, Layout | None],
     request: DataRequest,
-) -> tuple[list[_File], list[str]]:
-    """Every image with all that is known of it, and what is to be said of spellings."""
+) -> tuple[list[_File], list[str], dict[str, str]]:
+    """Every image with all that is known of it, what is to be said of spellings, and what headers propose."""
     choice, layout = by
     rows = choice.labelled.rows if choice is not None and choice.asked else None
     kept = [number for number, path in enumerate(paths) if rows is None or path in rows]
@@ -292,14 +298,27 @@ def _files(
 
     labels = spelled([places[n].label or (rows[paths[n]].label if rows else "") for n in kept], "class")
     persons = spelled([places[n].person for n in kept], "person")
-    sites = spelled([(rows[paths[n]].site if rows else "") or places[n].site for n in kept], "site")
+    facts = facts_of([root / paths[n] for n in kept], root, _reading(request))
+    in_headers = request.sites in facts and (choice is None or request.sites not in choice.columns)
+    sites = (
+        _of_headers("sites", facts[dicom.SITE], [paths[n] for n in kept])
+        if in_headers
+        else [(rows[paths[n]].site if rows else "") or places[n].site for n in kept]
+    )
+    sites = spelled(sites, "site")
+    if request.sites is not None and not any(sites):
+        raise DataError(
+            f"data.sites: {request.sites} given, which neither a table nor headers of {root.name} have"
+        )
     parts = [(rows[paths[n]].part if rows else "") or places[n].part for n in kept]
     groups = request.groups
     if isinstance(groups, str) and PERSON in groups:
         persons = PathPattern(groups).names([paths[n] for n in kept], root.name)
     elif groups is not None:
         names = [groups] if isinstance(groups, str) else groups
-        held = {_SITE: sites, _PERSON: persons}
+        asked = [name for name in names if name in facts]
+        held = {name: _of_headers("groups", facts[name], [paths[n] for n in kept]) for name in asked}
+        held |= {_SITE: sites, _PERSON: persons}
         columns = () if choice is None else [name for name in names if name in choice.columns]
         for place, name in enumerate(columns):
             held[name] = [rows[paths[n]].persons[place] for n in kept] if rows else []
@@ -319,10 +338,43 @@ def _files(
         and (again := recurring(persons, sites) or _in_classes(persons, labels, layout))
     ):
         raise DataError(again)
-    return [
-        _File(root / paths[n], site, label, person, part)
-        for n, site, label, person, part in zip(kept, sites, labels, persons, parts, strict=True)
-    ], notes
+    return (
+        [
+            _File(root / paths[n], site, label, person, part)
+            for n, site, label, person, part in zip(kept, sites, labels, persons, parts, strict=True)
+        ],
+        notes,
+        _proposed(facts, {"groups": persons, "sites": sites}, notes),
+    )
+
+
+def _of_headers(key: str, values: Sequence[str], paths: Sequence[str]) -> list[str]:
+    """What all headers say.
+
+    Raises:
+        DataError: One does not say it.
+    """
+    if (missed := next((path for path, value in zip(paths, values, strict=True) if not value), None)) is not None:
+        raise DataError(f"data.{key}: {missed} does not say it in its header; allowed: leave it away")
+    return list(values)
+
+
+def _proposed(
+    facts: Mapping[str, Sequence[str]], known: Mapping[str, Sequence[str]], notes: list[str]
+) -> dict[str, str]:
+    """Keys that headers of DICOM files give values for, where nothing else does; notes say where some do not."""
+    found = {}
+    for key, keyword in (("groups", dicom.PERSON), ("sites", dicom.SITE)):
+        values = facts.get(keyword, ())
+        if any(known[key]) or len(set(values) - {""}) < 2:
+            continue
+        if not all(values):
+            notes.append(
+                f"{sum(map(bool, values)):,} of {len(values):,} headers have {keyword}, which is not used"
+            )
+        elif key == "sites" or len(set(values)) < len(values):
+            found[key] = keyword
+    return found
 
 
 def _in_classes(persons: Sequence[str], labels: Sequence[str], layout: Layout | None) -> str | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from fedassay.data import dicom
 from fedassay.data.account import LeftOut
 from fedassay.data.named_files import Matches, NamedFiles
 from fedassay.data.presence import Presence, joined_labels, of_one_column, of_several
@@ -18,6 +20,7 @@ from fedassay.data.table_words import (
     FILES,
     PARTS_COLUMNS,
     PERSONS_ELSE,
+    WORDS,
     is_about,
     is_person,
     is_site,
@@ -34,7 +37,8 @@ _NAMED = 12
 """Columns that have a line of their own where they are not used."""
 _SEARCHED = 200
 """Rows and files that are searched for a pattern of names."""
-_OF_FOLDERS = ("site", "person")
+_ELSEWHERE = frozenset({"site", "person", dicom.PERSON, dicom.SITE})
+"""What folders and headers of images may be asked for, where no column has the name."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +105,37 @@ class LabelTable:
 
     def __init__(self, table: Table, files: NamedFiles, asked: str | None = None) -> None:
         self.files = files
+        if len(table.columns) > 2 * _NAMED and len({re.sub(r"\d+", "", name) for name in table.columns}) <= 2:
+            raise UnrelatedTableError(f"{table.name}, which holds values ({table.columns[0]} and more)")
         self.table, self.file, self.matches = _file_column(table, files, asked)
         self.where = self.table.name
+        if len(self.table.columns) < 2 and 2 * self.matches.hits < len(self.table.frame):
+            raise DataError(
+                f"{self.where}: its first line names the columns {self.table.columns[0]}; allowed: two columns or "
+                "more, each of its own name, for files and labels"
+            )
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it names files and says nothing of them: a list, or a form to be filled in."""
+        return len(self.table.columns) < 2 or bool(
+            WORDS["forms"] & set(re.findall("[a-z]+", self.where.casefold()))
+        )
 
     def with_rows(self, table: Table, matches: Matches) -> LabelTable:
         """The same columns with the rows of several tables."""
         made = copy.copy(self)
         made.table, made.matches, made.where = table, matches, table.name
+        for known in ("_named_labels", "candidates", "_may_be", "_marks"):
+            vars(made).pop(known, None)
         return made
 
-    def labels(self, columns: Columns) -> Labelled:
+    def labels(self, columns: Columns, listed_only: Callable[[], Collection[str]] = tuple) -> Labelled:
         """What the rows say of the files.
+
+        Args:
+            columns: What the plan says of the table.
+            listed_only: Gives files that are named where nothing is said of them, as of a test set without labels.
 
         Raises:
             DataError: A column is not there or not to be told, two rows disagree, or, unless they are to be left
@@ -119,11 +143,11 @@ class LabelTable:
         """
         frame = self.table.frame
         label, values, notes = self._labels(columns)
-        used = {self.file, *label, *columns.persons, *([columns.sites] if columns.sites else [])}
-        # `site` and `person` of the folders may be named beside columns.
-        held = tuple(name for name in columns.persons if name in self.table.columns or name not in _OF_FOLDERS)
+        columns = self._without_elsewhere(columns)
+        held = columns.persons
         persons = [self._column(name, "data.groups") for name in held]
         site = [] if columns.sites is None else self._column(columns.sites, "data.sites")
+        used = {self.file, *label, *held, *([columns.sites] if columns.sites else [])}
         part_column = next((name for name in self.table.columns if self._tells_parts(name, used)), None)
         parts = [] if part_column is None else [str(part_of(value)) for value in frame[part_column]]
         persons, more = _each_as_one(persons, "person")
@@ -176,7 +200,8 @@ class LabelTable:
                     ("image of nobody", f"{at}: {path} has nobody in column {which}, which data.groups names")
                 )
         unlisted = [path for path in self.files.files if path not in rows]
-        if unlisted:
+        unlabelled = _unlabelled(unlisted, rows, listed_only, whole=not lost) if unlisted else []
+        if unlisted := sorted(set(unlisted).difference(unlabelled)):
             lost.append(
                 (
                     "image without a row",
@@ -185,7 +210,7 @@ class LabelTable:
             )
         if not columns.asks:
             # Of such a table only the names of its columns matter, which may give persons and sites away.
-            lost, unlisted = [], []
+            lost, unlisted, unlabelled = [], [], []
         if lost and not columns.leave_out:
             raise self._incomplete(lost)
         kept = {
@@ -195,6 +220,8 @@ class LabelTable:
             and path not in clashing
             and not any(map(is_missing, (*row.persons, *([row.site] if columns.sites is not None else []))))
         }
+        why = "of a test set, of which no table says the labels"
+        of_test = [LeftOut("image", len(unlabelled), why, tuple(unlabelled))] if unlabelled else []
         if again:
             notes += (f"{self.where}: {again:,} rows say of a file what another row says",)
         if part_column is not None:
@@ -205,8 +232,16 @@ class LabelTable:
         return Labelled(
             kept,
             (*self.table.notes, *self.matches.notes, *notes, *more, *said),
-            (*self._left_out(lost, unlisted, dropped, kept), *self._unused(used)),
+            (*self._left_out(lost, unlisted, dropped, {*kept, *unlabelled}), *of_test, *self._unused(used)),
             self._proposals(used, kept),
+        )
+
+    def _without_elsewhere(self, columns: Columns) -> Columns:
+        elsewhere = _ELSEWHERE.difference(self.table.columns)
+        return replace(
+            columns,
+            persons=tuple(name for name in columns.persons if name not in elsewhere),
+            sites=None if columns.sites in elsewhere else columns.sites,
         )
 
     def _given(self) -> list[str]:
@@ -277,28 +312,60 @@ class LabelTable:
         Raises:
             DataError: Several could be it, or none.
         """
-        frame = self.table.frame
-        others = [name for name in self.table.columns if name != self.file]
-        ranked = {name: rank for name in others if (rank := label_rank(name)) is not None}
-        best = [name for name in ranked if ranked[name] == min(ranked.values())]
-        if best and len({_partition(frame[name]) for name in best}) == 1:
-            return best[0]
-        if not best:
-            marks = [name for name in others if set(map(one_form, frame[name].unique())) <= {"0", "1"}]
-            if len(marks) > 1 and all(
-                sum(one_form(value) == "1" for value in row) == 1
-                for row in zip(*(frame[name] for name in marks), strict=True)
-            ):
-                return tuple(marks)
-            left = [name for name in others if self._may_be_labels(name)]
-            if len(left) == 1:
-                return left[0]
-            if len(others) == 1:
-                return others[0]
+        named = self._named_labels
+        if named and (len(named) == 1 or len({_partition(self.table.frame[name]) for name in named}) == 1):
+            return named[0]
+        if not named and self._marks:
+            return self._marks
+        # Beside one that says the age or the sex in a few values, that one may be meant as well.
+        if not named and len(self.candidates) == len(self._may_be) == 1:
+            return self.candidates[0]
+        if not self._others:
+            raise DataError(
+                f"{self.where}: has one column, {self.file}; allowed: two columns or more, of files and labels"
+            )
         raise DataError(f"{self.where}: which column holds the labels is not to be told; {self._choices()}")
 
+    @cached_property
+    def _named_labels(self) -> list[str]:
+        """Columns with a name as those of labels have."""
+        ranked = {name: rank for name in self._others if (rank := label_rank(name)) is not None}
+        if "x" in self._others:
+            # A y beside an x is where something lies in the image.
+            ranked.pop("y", None)
+        return [name for name in ranked if ranked[name] == min(ranked.values())]
+
+    @property
+    def _others(self) -> list[str]:
+        return [name for name in self.table.columns if name != self.file]
+
+    @cached_property
+    def _marks(self) -> tuple[str, ...]:
+        """Columns of one label each, of which every row has one; empty where they are no such."""
+        frame = self.table.frame
+        marks = [name for name in self._others if set(map(one_form, frame[name].unique())) <= {"0", "1"}]
+        one = len(marks) > 1 and all(
+            sum(one_form(value) == "1" for value in row) == 1
+            for row in zip(*(frame[name] for name in marks), strict=True)
+        )
+        return tuple(marks) if one else ()
+
+    @cached_property
+    def candidates(self) -> list[str]:
+        """Columns that may hold labels and are not called so; one of ages or sexes may not, unless it is alone."""
+        return self._may_be if len(self._others) == 1 else [n for n in self._may_be if not is_about(n)]
+
+    @cached_property
+    def _may_be(self) -> list[str]:
+        return [name for name in self._others if self._may_be_labels(name)]
+
+    @property
+    def may_tell_labels(self) -> bool:
+        """Whether any column may hold labels."""
+        return bool(self._named_labels or self._marks or self.candidates)
+
     def _choices(self) -> str:
-        names = [name for name in self.table.columns if name != self.file]
+        names = self._others
         counts = {name: len(set(map(one_form, self.table.frame[name]))) for name in names}
         marks = [
             name for name in names if {one_form(v) for v in set(self.table.frame[name])} <= {"0", "1", "-1", ""}
@@ -312,7 +379,7 @@ class LabelTable:
         values = [value for value in self.table.frame[name] if not is_missing(value)]
         known = is_person(name) or is_site(name) or plain_name(name) in PERSONS_ELSE | PARTS_COLUMNS
         counts = len(set(map(one_form, values)))
-        return not (known or is_about(name) or counts < 2 or _no_class(values) is not None)
+        return not (known or counts < 2 or _no_class(values) is not None)
 
     def _tells_parts(self, name: str, used: set[str]) -> bool:
         values = set(self.table.frame[name])
@@ -343,7 +410,7 @@ class LabelTable:
         lost: Sequence[tuple[str, str]],
         unlisted: Sequence[str],
         dropped: Sequence[str],
-        kept: Mapping[str, Row],
+        accounted: Collection[str],
     ) -> Iterator[LeftOut]:
         rows = sum(kind.startswith("row without") for kind, _ in lost)
         if rows:
@@ -354,7 +421,7 @@ class LabelTable:
             yield LeftOut(
                 "image", len(dropped), f"{self.where} does not say whether they have data.label", tuple(dropped)
             )
-        known = {*kept, *unlisted, *dropped}
+        known = {*accounted, *unlisted, *dropped}
         rest = [path for path in self.files.files if path not in known]
         if rest:
             yield LeftOut(
@@ -406,6 +473,32 @@ class LabelTable:
 def _each_as_one(columns: Sequence[Sequence[str]], what: str) -> tuple[list[list[str]], tuple[str, ...]]:
     done = [as_one(column, what) for column in columns]
     return [values for values, _ in done], tuple(note for _, notes in done for note in notes)
+
+
+def _unlabelled(
+    unlisted: Sequence[str], rows: Collection[str], listed_only: Callable[[], Collection[str]], *, whole: bool
+) -> list[str]:
+    """Images of a test set that nothing says the labels of.
+
+    Args:
+        unlisted: Images without a row.
+        rows: Images with one.
+        listed_only: As `LabelTable.labels`.
+        whole: Whether every row has its image: else a test set may lack labels by mistake.
+    """
+    named = set(listed_only())
+    known = {above for path in rows for above in _folders(path)} if whole else set()
+    return [
+        path
+        for path in unlisted
+        if path in named
+        or (whole and any(part_of(f.rpartition("/")[2]) == "test" and f not in known for f in _folders(path)))
+    ]
+
+
+def _folders(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:number]) for number in range(1, len(parts))]
 
 
 def _no_class(values: Sequence[str]) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fedassay.data.account import LeftOut
 from fedassay.data.folder_words import IMAGES, MASKS, Level, level_of, odd_names
 from fedassay.data.spellings import as_one, listed, one_form
-from fedassay.data.table_words import part_of
+from fedassay.data.table_words import part_in, part_of, plain_name
 from fedassay.support.errors import DataError, PlanError
 
 LAYOUTS = (
@@ -19,6 +19,7 @@ LAYOUTS = (
     "them; or data.layout, which says what each level of folders is"
 )
 _WORDS = ("class", "person", "site", "split", "*")
+_MASK = re.compile(r"(.+?)[-_ .]?(?:mask|segmentation|seg|gt|annotation|overlay|heatmap)[-_ .]?\d*", re.IGNORECASE)
 _STRAY = 0.05
 """Share of images that may lie beside the folders of all others and are left out with a word."""
 
@@ -71,7 +72,7 @@ class Layout:
             named.get("class", ""),
             named.get("person", ""),
             named.get("site", ""),
-            (part_of(split) or "") if split else "",
+            part_in(split) or "",
         )
 
     def places(self, paths: Sequence[str], where: str) -> list[Place]:
@@ -90,28 +91,27 @@ class Layout:
 
 def without_masks(paths: Sequence[str]) -> tuple[list[str], list[LeftOut]]:
     """The images without masks of them, and without the few that lie beside the folders of all others."""
-    names = {(folder, stem.casefold()) for folder, stem in map(_split, paths)}
-    folders: dict[str, set[str]] = defaultdict(set)
-    for path in paths:
-        parts = path.split("/")[:-1]
-        for number, part in enumerate(parts):
-            folders["/".join(parts[:number])].add(part)
-    beside: list[str] = []
-    for path in paths:
-        folder, stem = _split(path)
-        base = re.fullmatch(
-            r"(.+?)[-_ .]?(?:mask|segmentation|seg|gt|annotation|overlay|heatmap)[-_ .]?\d*", stem, re.IGNORECASE
+    places = {path: _split(path) for path in paths}
+    names = {(folder, stem.casefold()) for folder, stem in places.values()}
+    folders = {folder for folder, _ in places.values()}
+    below: dict[str, set[str]] = defaultdict(set)
+    for folder in folders:
+        for above, name in _ways(folder):
+            below[above].add(name)
+    of_masks = {
+        folder
+        for folder in folders
+        if any(
+            plain_name(name) in MASKS
+            and any(plain_name(other) in IMAGES or part_of(other) for other in below[above])
+            for above, name in _ways(folder)
         )
-        inside = any(
-            re.sub(r"[^a-z]", "", part.casefold()) in MASKS
-            and any(
-                re.sub(r"[^a-z]", "", other.casefold()) in IMAGES for other in folders["/".join(parts[:number])]
-            )
-            for parts in [folder.split("/")]
-            for number, part in enumerate(parts)
-        )
-        if inside or (base and (folder, base[1].casefold()) in names):
-            beside.append(path)
+    }
+    beside = [
+        path
+        for path, (folder, stem) in places.items()
+        if folder in of_masks or ((base := _MASK.fullmatch(stem)) and (folder, base[1].casefold()) in names)
+    ]
     kept = sorted(set(paths) - set(beside))
     left = (
         [LeftOut("image", len(beside), "masks beside the images that they are of", tuple(beside))]
@@ -124,6 +124,12 @@ def without_masks(paths: Sequence[str]) -> tuple[list[str], list[LeftOut]]:
         kept = [path for path in kept if "/" in path]
         left.append(LeftOut("image", len(stray), "beside the folders that are read", tuple(stray)))
     return kept, left
+
+
+def _ways(folder: str) -> Iterator[tuple[str, str]]:
+    """Every folder on the way to one, as what it lies in and its name."""
+    parts = folder.split("/")
+    return (("/".join(parts[:number]), part) for number, part in enumerate(parts))
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -143,7 +149,8 @@ def levels_of(paths: Sequence[str]) -> list[Level]:
             next(path for path in paths if path.count("/") == number) for number in (min(depth), max(depth))
         )
         raise DataError(
-            f"{_above(flat)} holds images, but {_above(deep)} holds folders of images; allowed: {LAYOUTS}"
+            f"{_above(flat)} holds images, but {_above(deep)} holds folders of images; allowed: data.path: one of "
+            f"them alone; {LAYOUTS}"
         )
     return [
         "skipped" if len(set(names)) == 1 else level_of(set(names))
@@ -175,22 +182,22 @@ def read_folders(paths: Sequence[str], where: str) -> Layout:
         only = paths[0].split("/")[-2]
         raise DataError(f"{where}: has one class folder, {only}; allowed: two or more ({LAYOUTS})")
     columns = list(zip(*(path.split("/")[:-1] for path in paths), strict=True))
-    for names, kind in zip(columns, kinds, strict=True):
+    for number, (names, kind) in enumerate(zip(columns, kinds, strict=True)):
         odd = odd_names(set(names))
-        if kind != "split" and odd and len(odd) < len(set(names)):
+        if kind in {"unknown", "nothing", "class"} and odd and len(odd) < len(set(names)):
             rest = [name for name in sorted(set(names)) if name not in odd]
-            if kind in {"unknown", "nothing", "class"}:
-                _check_odd(odd, rest, kinds, where)
+            _check_odd(odd, rest, kinds, number, where)
     found = list(dict.fromkeys(_possible(columns, kinds)))
     likely = [layout for layout in found if "class" in layout.levels]
-    doubtful = [layout for layout in likely if _is_doubtful(layout, kinds)]
-    if len(likely) == 1 and not doubtful:
+    if len(likely) == 1 and not _is_doubtful(likely[0], kinds, columns):
         return likely[0]
     if not likely:
+        ways = [f"{layout.text} ({_counts(layout, paths)})" for layout in _any(kinds) if "class" in layout.levels]
         raise DataError(
             f"{where}: its folders ({', '.join(_shown(names) for names in columns)}) are named like parts, sites, "
-            f"persons or visits, and none like classes; allowed: data.labels, a table of labels, or data.layout: "
-            f"{listed((layout.text for layout in _any(kinds)), 3)}"
+            f"persons or visits, and none like classes{_in_names(paths)}; allowed: data.labels, a table with a "
+            "row for each image"
+            + (f"; or, where these are the classes, data.layout: {'; or '.join(ways)}" if ways else "")
         )
     raise DataError(
         f"{where}: its folders can be read in more than one way; data.layout says which is right: "
@@ -220,26 +227,29 @@ def folder_places(paths: Sequence[str], labels: Collection[str]) -> list[Place]:
     return [
         Place(
             site="" if site is None else each[site],
-            part="" if split is None else (part_of(each[split]) or ""),
+            part="" if split is None else (part_in(each[split]) or ""),
         )
         for each in folders
     ]
 
 
-def _check_odd(odd: Sequence[str], rest: Sequence[str], kinds: Sequence[Level], where: str) -> None:
+def _check_odd(odd: Sequence[str], rest: Sequence[str], kinds: Sequence[Level], number: int, where: str) -> None:
+    is_no, it = ("is no class", "it") if len(odd) == 1 else ("are no classes", "them")
+    said = f"{where}: {listed(odd)} {is_no} by name beside {listed(rest, 8)}; allowed: "
+    if set(kinds[number + 1 :]) - {"skipped", "split", "visit"}:
+        raise DataError(f"{said}data.path: one of these folders alone, such as {where}/{rest[0]}")
     raise DataError(
-        f"{where}: {listed(odd)} {'is' if len(odd) == 1 else 'are'} no class by name beside {listed(rest, 8)}; "
-        f"allowed: data.classes: [{', '.join(rest[:8])}] with data.layout: {_any(kinds)[0].text}, which leaves "
-        f"{'it' if len(odd) == 1 else 'them'} out, or data.layout alone, which takes all for classes"
+        f"{said}data.classes: [{', '.join(rest[:8])}] with data.layout: {_any(kinds)[0].text}, which leaves {it} "
+        "out, or data.layout alone, which takes all for classes"
     )
 
 
 def _any(kinds: Sequence[Level]) -> list[Layout]:
-    """Layouts in which one level or the other is the class, whatever its names are."""
-    open_ = [number for number, kind in enumerate(kinds) if kind not in {"skipped", "split"}] or [len(kinds) - 1]
+    """Layouts in which one level or the other is the class, whatever its names are; none where all are parts."""
     return [
         Layout("/".join(["class" if at == number else _word(kind) for at, kind in enumerate(kinds)] + ["image"]))
-        for number in reversed(open_)
+        for number, open_ in reversed([*enumerate(kinds)])
+        if open_ not in {"skipped", "split", "visit"}
     ]
 
 
@@ -280,19 +290,31 @@ def _choices(columns: Sequence[Sequence[str]], kinds: Sequence[Level], number: i
     if kind == "class":
         return ["*"]
     pairs, names = set(zip(columns[number], columns[place], strict=True)), set(columns[number])
+    if number < place and len(pairs) == len(set(columns[place])) > len(names):
+        # Each class lies in one folder alone, as kinds of what is ill do.
+        return ["site", "*"] if "site" not in kinds else ["*"]
     if number < place:
         return ["site"] if len(pairs) > len(names) and "site" not in kinds else ["*"]
     return ["site", "*"] if len(pairs) > len(names) else ["person", "*"]
 
 
-def _is_doubtful(layout: Layout, kinds: Sequence[Level]) -> bool:
-    """Whether the only layout has a class that looks like something else."""
-    return kinds[layout.levels.index("class")] in {"numbered"}
+def _is_doubtful(layout: Layout, kinds: Sequence[Level], columns: Sequence[Sequence[str]]) -> bool:
+    """Whether the only layout has a class that looks like something else, or a site that looks like a part."""
+    names = set(columns[layout.levels.index("site")]) if "site" in layout.levels else set()
+    return kinds[layout.levels.index("class")] == "numbered" or any(map(part_in, names))
 
 
 def _others(layout: Layout) -> list[Layout]:
-    """The layout in which what would be the class are persons, for a table of labels to say the classes."""
+    """What the only layout could be as well: its classes persons, of which a table says the classes."""
+    if "site" in layout.levels:
+        return [Layout(layout.text.replace("site", "*"))]
     return [Layout(layout.text.replace("class", "person"))] if "person" not in layout.levels else []
+
+
+def _in_names(paths: Sequence[str]) -> str:
+    """A clause on names of files that begin with one of a few words, as `cat.1.jpg` and `dog.1.jpg` do."""
+    first = {re.split(r"[^a-zà-ÿ]", _split(path)[1].casefold(), maxsplit=1)[0] for path in paths} - {""}
+    return f"; names of files begin with {listed(sorted(first))}, and are not read" if 1 < len(first) <= 20 else ""
 
 
 def _counts(layout: Layout, paths: Sequence[str]) -> str:

@@ -6,7 +6,8 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from fedassay.data.spellings import one_form
 
@@ -24,10 +25,16 @@ class Matches:
 
     files: list[str | None]
     notes: tuple[str, ...] = ()
-    hits: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "hits", len({file for file in self.files if file is not None}))
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """The files that are named."""
+        return frozenset(file for file in self.files if file is not None)
+
+    @property
+    def hits(self) -> int:
+        """How many files are named."""
+        return len(self.named)
 
 
 class NamedFiles:

@@ -49,6 +49,9 @@ def of_one_column(values: Sequence[str], asked: Presence, where: str) -> list[st
             f"data.label: {asked.label} given; its column in {where} holds {odd[0]!r}; allowed: 0, 1, -1 and "
             f"blanks, or data.label_column: {asked.label}, where each value is a class"
         )
+    if set(forms.values()) == {"1", "-1"}:
+        # Where no 0 stands beside it, -1 is the opposite of 1.
+        forms = {value: form.replace("-1", "0") for value, form in forms.items()}
     open_ = Counter(value for value in values if forms[value] not in _YES | _NO)
     if open_ and asked.uncertain is None:
         many = ", ".join(f"{count:,} of {value!r}" for value, count in sorted(open_.items()))

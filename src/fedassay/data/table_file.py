@@ -27,6 +27,7 @@ from fedassay.support.text import cut
 _BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _SAMPLE = 200
 _HEAD = 4096
+_EMPTY = " ,;\t"
 _FOREIGN = re.compile(r"[^\W\d_]*[^\x00-\x7f\W\d_][^\W\d_]*")
 
 
@@ -97,11 +98,8 @@ def _headed(name: str, raw: pandas.DataFrame, notes: list[str], folder: str) -> 
         names[number] = value or f"column {number + 1}"
         if value and value in first[:number]:
             names[number] = f"{value} (column {number + 1})"
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise DataError(
-            f"{name}: its first line names the columns {', '.join(names) or '(none)'}; allowed: two columns or "
-            "more, each of its own name, for files and labels"
-        )
+    if not names:
+        raise DataError(f"{name}: has no rows")
     if len(names) > limits.TABLE_COLUMNS:
         raise DataError(f"{name}: has {len(names):,} columns; allowed: {limits.TABLE_COLUMNS:,}")
     frame = raw.iloc[1:]
@@ -114,10 +112,12 @@ def _separated(name: str, content: bytes) -> tuple[pandas.DataFrame, list[str]]:
     """The rows of a text with a separator, which the line with names and most others agree on."""
     text, encoding = _decoded(name, content)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    # Spreadsheets leave rows of separators alone, of any number.
+    lines = [line if line.strip(_EMPTY) else "" for line in lines]
     if any(len(line) >= limits.TABLE_LINE for line in lines):
         raise DataError(f"{name}: is no CSV (a line of {limits.TABLE_LINE:,} characters or more)")
     notes = [f"{name} is read as {encoding}"] if encoding != "UTF-8" else []
-    sample = [line for line in lines[:_SAMPLE] if line.strip(" ,;\t")]
+    sample = [line for line in lines[:_SAMPLE] if line]
     best, width = ",", 0
     score = (0, 0)
     for separator in ",;\t|":
@@ -127,14 +127,14 @@ def _separated(name: str, content: bytes) -> tuple[pandas.DataFrame, list[str]]:
             best, width, score = separator, common, (count, common)
     heads = [number for number, line in enumerate(lines) if _width(line, best) == width > 1]
     # A title stands above the names where the first line is narrower than the table, never where it is wider.
-    first = next((number for number, line in enumerate(lines) if line.strip(" ,;\t")), 0)
+    first = next((number for number, line in enumerate(lines) if line), 0)
     start = heads[0] if heads and 1 <= _width(lines[first], best) < width else first
     if start > first:
         above = "line above its names is" if start == first + 1 else "lines above its names are"
         notes.append(f"{name}: the {above} taken for a title")
     for number, line in enumerate(lines[start:], start + 1):
         # pandas fills a row that is too short, in which every value may stand in another's column.
-        if '"' not in line and (held := line.count(best) + 1) < width and line.strip(" ,;\t"):
+        if '"' not in line and (held := line.count(best) + 1) < width and line:
             raise DataError(f"{name}, line {number}: has {held} columns; allowed: {width}")
     try:
         frame = pandas.read_csv(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import resources
 from typing import Literal
 
@@ -40,7 +40,7 @@ FILES = re.compile(r"file|image|img|path|name|scan|picture|photo|bild|datei", re
 _ABOUT = re.compile(
     r"(^|[^a-z])(age|sex|gender|race|ethnicity|date|time|year|view|laterality|eye|side|body|location|locali[sz]ation|"
     r"width|height|size|bbox|spacing|url|index|id|ids|no|number|comment|note|notes|report|dx_type|follow|alter|"
-    r"geschlecht|datum|weight|manufacturer|scanner|device|model|source|modality|x|y|w|h)([^a-z]|$)",
+    r"anatom|anatomic|anatomical|geschlecht|datum|weight|manufacturer|scanner|device|model|source|modality|x|y|w|h)([^a-z]|$)",
     re.IGNORECASE,
 )
 _PARTS: dict[str, Part] = {
@@ -48,23 +48,7 @@ _PARTS: dict[str, Part] = {
     **dict.fromkeys(("val", "valid", "validation", "dev", "valset"), "validation"),
     **dict.fromkeys(("test", "testing", "testset", "te", "eval", "evaluation", "holdout"), "test"),
 }
-_BESIDE_A_PART = frozenset(
-    (
-        "images",
-        "image",
-        "img",
-        "imgs",
-        "set",
-        "data",
-        "dataset",
-        "input",
-        "inputs",
-        "folder",
-        "split",
-        "seg",
-        "isic",
-    )
-)
+_BESIDE_A_PART = WORDS["beside_parts"]
 
 
 def plain_name(name: str) -> str:
@@ -74,10 +58,28 @@ def plain_name(name: str) -> str:
 
 def part_of(name: str) -> Part | None:
     """The official part that a folder, file or value of this name is: `train`, `Testing`, `val_images`."""
-    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).casefold())
-    parts = {_PARTS[word] for word in words if word in _PARTS}
-    beside = [word for word in words if word not in _PARTS and word not in _BESIDE_A_PART]
-    return parts.pop() if len(parts) == 1 and not beside else None
+    return part_in(name) if _beside_part(name) <= _BESIDE_A_PART else None
+
+
+def part_in(name: str) -> Part | None:
+    """The one official part that is among the words of a name: `stage_2_test_images`, `CRC-VAL-HE`."""
+    parts = {_PARTS[word] for word in _words(name) if word in _PARTS}
+    return parts.pop() if len(parts) == 1 else None
+
+
+def are_parts(names: Collection[str]) -> bool:
+    """Whether names are those of official parts, with or without words that all of them share."""
+    beside = {_beside_part(name) for name in names}
+    return all(map(part_in, names)) and (len(beside) == 1 < len(names) or all(map(part_of, names)))
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name; a single letter, as of a list, is none."""
+    return re.findall(r"[a-z]{2,}", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).casefold())
+
+
+def _beside_part(name: str) -> frozenset[str]:
+    return frozenset(_words(name)).difference(_PARTS)
 
 
 def is_person(name: str) -> bool:

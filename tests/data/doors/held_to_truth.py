@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import archives  # noqa: F401 - adds its layouts
 import numpy as np
 import yaml
 from faults import FAULTS, Effect
@@ -45,6 +46,9 @@ def made(layout: str, faults: tuple[str, ...], seed: int, base: Path) -> tuple[W
         whole.answers |= effect.answers
     world.table = [row for row in world.table if row] if world.table else []
     world.write()
+    if "labels" in whole.answers:
+        # It may have been saved in another format since.
+        whole.answers["labels"] = world.table_at.name
     return world, whole
 
 
