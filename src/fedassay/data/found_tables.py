@@ -15,10 +15,10 @@ from fedassay.data.account import LeftOut
 from fedassay.data.label_table import Columns, Labelled, LabelTable
 from fedassay.data.layout import read_folders
 from fedassay.data.named_files import NamedFiles
-from fedassay.data.scanned import Scanned
+from fedassay.data.scanned import Scanned, tables_beside
 from fedassay.data.spellings import listed
 from fedassay.data.table_file import Table, read_table
-from fedassay.data.table_words import ENDINGS, TEXT, UNREAD
+from fedassay.data.table_words import ENDINGS, UNREAD
 from fedassay.support.errors import DataError, UnrelatedTableError
 
 _MOST = 200
@@ -167,10 +167,7 @@ def _related(file: Path, path: str, files: NamedFiles, columns: Columns) -> Labe
 def _beside(root: Path, files: NamedFiles, columns: Columns) -> list[tuple[str, LabelTable]]:
     """Tables beside the folder that name most of its images."""
     found = []
-    entries = sorted(
-        path for path in root.resolve().parent.iterdir() if path.suffix.lower() in TEXT | {".xlsx", ".jsonl"}
-    )
-    for file in entries[:_MOST]:
+    for file in tables_beside(root)[:_MOST]:
         try:
             table = LabelTable(read_table(file), files, columns.file)
         except DataError:

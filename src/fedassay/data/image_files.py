@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,8 +36,8 @@ _T = TypeVar("_T")
 
 _DARK = 0.25
 """Where no value of deep images reaches this share of what their depth allows, another depth is likelier."""
-_DECODED_FIRST = 32 * limits.MIB
-"""Pixels that are decoded when only headers are asked for, which takes about a second."""
+_DECODED_FIRST, _MOST_DECODED = 32 * limits.MIB, 10_000
+"""Pixels and pictures that are decoded when only headers are asked for, which takes about a second."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,26 @@ def headers_of(places: Sequence[Place], root: Path, reading: Reading) -> list[He
             meant, one that is too small or too deep.
         MissingExtraError: Reading one needs a package that is not installed.
     """
+    return list(_headers(tuple(places), root, reading, _states(places)))
+
+
+def _states(places: Sequence[Place]) -> tuple[tuple[int, int], ...]:
+    """Size and time of each file, by which two looks tell whether it has changed; a file that is gone has none."""
+    found = []
+    for place in places:
+        try:
+            known = os.stat(place.path)
+        except OSError:
+            found.append((0, 0))
+            continue
+        found.append((known.st_size, known.st_mtime_ns))
+    return tuple(found)
+
+
+@lru_cache(maxsize=2)
+def _headers(places: tuple[Place, ...], root: Path, reading: Reading, states: object) -> tuple[Header, ...]:
+    """As `headers_of`; `init` and a dry run ask for the same several times."""
+    del states
     found = []
     for place in places:
         header = _header(place, root)
@@ -110,7 +131,7 @@ def headers_of(places: Sequence[Place], root: Path, reading: Reading) -> list[He
                 "(the window of SSIM)"
             )
         found.append(header)
-    return found
+    return tuple(found)
 
 
 def shared_shape(files: Sequence[Path] | Sequence[Place], root: Path, reading: Reading) -> tuple[int, int, int]:
@@ -129,10 +150,16 @@ def shared_shape(files: Sequence[Path] | Sequence[Place], root: Path, reading: R
         MissingExtraError: As `headers_of`.
     """
     places = _places(files)
+    return _looked_over(tuple(places), root, reading, _states(places))
+
+
+@lru_cache(maxsize=4)
+def _looked_over(places: tuple[Place, ...], root: Path, reading: Reading, states: object) -> tuple[int, int, int]:
+    del states
     headers = headers_of(places, root, reading)
     shape = _shape(places, headers, root, reading.size)
     left, peaks = _DECODED_FIRST, _Peaks(root)
-    for number in np.random.default_rng(0).permutation(len(places)).tolist():
+    for number in np.random.default_rng(0).permutation(len(places))[:_MOST_DECODED].tolist():
         place, header = places[number], headers[number]
         left -= header.size[0] * header.size[1]
         if left < 0:

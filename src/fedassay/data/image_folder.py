@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,10 @@ from fedassay.data.image_header import Place as Picture
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.layout import LAYOUTS, Layout, Place, folder_places, levels_of, read_folders, without_masks
 from fedassay.data.loading import DataRequest, allow_only
-from fedassay.data.other_files import lies_there, other_files
 from fedassay.data.outline import Outline, without_pixels
 from fedassay.data.presence import Presence
 from fedassay.data.sampling import stratified_sample, whole_persons
-from fedassay.data.scanned import Scanned, copies, scanned
+from fedassay.data.scanned import Scanned, scanned, states_of, tables_beside
 from fedassay.data.spellings import as_one, listed, one_form
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
@@ -36,7 +36,7 @@ _SITE, _PERSON = "site", "person"
 """Words for the site and the person of the folders in `data.groups`, where no column has these names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _File:
     path: Path
     domain: str
@@ -148,7 +148,7 @@ def _folder(request: DataRequest) -> _Folder:
         raise DataError(f"data.path: {root.name} is a file; allowed: a folder ({LAYOUTS})")
     scan = scanned(root)
     if not scan.images:
-        lies = lies_there(root)
+        lies = scan.lies_there()
         if not any(root.iterdir()):
             raise DataError(f"{root.name}: has no folders in it; allowed: {LAYOUTS}")
         leaf = " (pixels in JSON, as LEAF has them: make an .npz of x, y and persons)" if ".json" in lies else ""
@@ -156,6 +156,34 @@ def _folder(request: DataRequest) -> _Folder:
             f"{root.name}: no images in its folders; {lies}{leaf}; allowed: {LAYOUTS}, of images ({endings()})"
         )
     _check_unread(scan, request)
+    groups = request.groups if request.groups is None or isinstance(request.groups, str) else tuple(request.groups)
+    asked = replace(request, limit=None, seed=None, size=None, features=None, groups=groups)
+    whole = _read_folder(scan, asked, states_of(_tables_outside(root, request)))
+    return replace(whole, train=_limited(whole.train, request), test=_limited(whole.test, request))
+
+
+def _tables_outside(root: Path, request: DataRequest) -> list[Path]:
+    """Tables outside the folder that may be read: those beside it, and the one that the plan names."""
+    return [*tables_beside(root), *([] if request.labels is None else [_named(root, request)])]
+
+
+def _named(root: Path, request: DataRequest) -> Path:
+    assert request.labels is not None
+    inside = root / request.labels
+    return inside if inside.exists() else find(request.labels, request.base, "data.labels")
+
+
+@lru_cache(maxsize=2)
+def _read_folder(scan: Scanned, request: DataRequest, outside: object) -> _Folder:
+    """All files with what is known of each; a plan's checks ask for it several times.
+
+    Args:
+        scan: Of the folder.
+        request: Of the plan, without what decides nothing here.
+        outside: States of tables that the scan has not.
+    """
+    del outside
+    root = scan.root
     paths, beside = without_masks(scan.images)
     choice = _table(scan, paths, request)
     places, layout = _places(scan, paths, request, choice)
@@ -169,15 +197,14 @@ def _folder(request: DataRequest) -> _Folder:
     train, test, parts = _parted(files)
     said = [*beside, *(_tables_passed(scan) if choice is None else choice.left_out)]
     said += [] if choice is None else choice.labelled.left_out
-    named = {*scan.images, *scan.tables}
     account = Account(root=root).adding(
         *said,
-        *other_files(root, named),
+        *scan.left_out(),
         read=_read(files, layout, choice, parts),
-        notes=(*(choice.labelled.notes if choice else ()), *notes, *_copies(root, paths)),
+        notes=(*(choice.labelled.notes if choice else ()), *notes, *_copies(scan, paths)),
     )
     proposals = {**found, **({} if choice is None else choice.proposals)}
-    return _Folder(root, _limited(train, request), _limited(test, request), classes, account, proposals)
+    return _Folder(root, train, test, classes, account, proposals)
 
 
 def _check_unread(scan: Scanned, request: DataRequest) -> None:
@@ -215,10 +242,7 @@ def _table(scan: Scanned, paths: Sequence[str], request: DataRequest) -> TableCh
         request.incomplete == "leave_out",
         request.layout is not None and "class" in Layout(request.layout).levels,
     )
-    named = None
-    if request.labels is not None:
-        beside = scan.root / request.labels
-        named = beside if beside.exists() else find(request.labels, request.base, "data.labels")
+    named = None if request.labels is None else _named(scan.root, request)
     try:
         found = chosen_table(scan, paths, columns, named)
     except DataError:
@@ -437,8 +461,8 @@ def _tables_passed(scan: Scanned) -> list[LeftOut]:
     return [LeftOut("table", 1, f"{path}, which is not used", (path,)) for path in scan.tables]
 
 
-def _copies(root: Path, paths: Sequence[str]) -> list[str]:
-    many = copies(root, paths)
+def _copies(scan: Scanned, paths: Sequence[str]) -> list[str]:
+    many = scan.copies(paths)
     return [f"{many:,} images are equal to another to the byte"] if many else []
 
 

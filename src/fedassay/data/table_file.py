@@ -112,10 +112,10 @@ def _separated(name: str, content: bytes) -> tuple[pandas.DataFrame, list[str]]:
     """The rows of a text with a separator, which the line with names and most others agree on."""
     text, encoding = _decoded(name, content)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    # Spreadsheets leave rows of separators alone, of any number.
-    lines = [line if line.strip(_EMPTY) else "" for line in lines]
     if any(len(line) >= limits.TABLE_LINE for line in lines):
         raise DataError(f"{name}: is no CSV (a line of {limits.TABLE_LINE:,} characters or more)")
+    # Spreadsheets leave rows of separators alone, of any number.
+    lines = [line if line.strip(_EMPTY) else "" for line in lines]
     notes = [f"{name} is read as {encoding}"] if encoding != "UTF-8" else []
     sample = [line for line in lines[:_SAMPLE] if line]
     best, width = ",", 0

@@ -30,8 +30,8 @@ PERSONS_ELSE = frozenset(
 )
 """Columns that say what belongs together where none says whose it is."""
 PARTS_COLUMNS = WORDS["part_columns"]
-TEXT = frozenset({".csv", ".tsv", ".tab"})
-ENDINGS = TEXT | {".xlsx", ".jsonl"}
+_TEXT = frozenset({".csv", ".tsv", ".tab"})
+ENDINGS = _TEXT | {".xlsx", ".jsonl"}
 """Files that are read as tables; of others with a table's ending it is said that they are not."""
 UNREAD = frozenset({".xls", ".ods", ".parquet", ".feather", ".sav", ".dta", ".rds"})
 """Tables in formats that are not read."""
