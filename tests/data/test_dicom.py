@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pydicom
 import pytest
+import yaml
 from numpy.typing import NDArray
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
@@ -17,9 +19,11 @@ from pydicom.uid import ExplicitVRLittleEndian, JPEGLSLossless, RLELossless
 from fedassay.data import DataRequest, load
 from fedassay.data.dicom import BURNED_IN, PERSON, SITE, header_of_dicom, is_dicom
 from fedassay.data.image_folder import outline_of_image_folder
+from fedassay.plan.fitted import fitted_plan
 from fedassay.support.errors import DataError, MissingExtraError
 
 _RNG = np.random.default_rng(0)
+_STARTER = (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8")
 _EIGHT = _RNG.integers(60, 256, size=(12, 10), dtype=np.uint8)
 _TWELVE = _EIGHT.astype(np.uint16) * 16 + 15
 
@@ -180,3 +184,34 @@ def test_the_extra_is_named_where_it_is_missing(folder: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(MissingExtraError, match=r"x\.dcm: needs pydicom, .*pip install 'fedassay\[dicom\]'"):
         outline_of_image_folder(_request(folder))
+
+
+def test_headers_are_proposed_as_persons_and_sites(tmp_path: Path) -> None:
+    for number in range(24):
+        (tmp_path / "set" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        facts = {PERSON: f"P{number // 2}", SITE: f"Hospital {number // 12}"}
+        _write(tmp_path / "set" / "ab"[number % 2] / f"{number}.dcm", _TWELVE, **facts)
+    plan = yaml.safe_load(fitted_plan(tmp_path / "set", tmp_path / "plan.yaml", _STARTER))["data"]
+    assert (plan["groups"], plan["sites"]) == (PERSON, SITE)
+    train = load(_request(tmp_path / "set", groups=PERSON, sites=SITE)).train
+    assert train.groups is not None
+    assert train.domain_names == ("Hospital 0", "Hospital 1")
+    assert len(set(train.groups.tolist())) == 12
+
+
+def test_headers_without_a_person_propose_none_and_are_refused_where_asked(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / "set" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        facts = {PERSON: f"P{number // 2}"} if number else {}
+        _write(tmp_path / "set" / "ab"[number % 2] / f"{number}.dcm", _TWELVE, **facts)
+    found = outline_of_image_folder(_request(tmp_path / "set"))
+    assert not found.proposals
+    assert "7 of 8 headers have PatientID, which is not used" in found.data.account.notes
+    with pytest.raises(DataError, match=r"data\.groups: a/0\.dcm does not say it in its header"):
+        outline_of_image_folder(_request(tmp_path / "set", groups=PERSON))
+
+
+def test_a_key_of_headers_needs_headers(folder: Path) -> None:
+    Image.fromarray(_EIGHT).save(folder / "b" / "1.png")
+    with pytest.raises(DataError, match=r"data\.sites: InstitutionName given, which neither a table nor headers"):
+        outline_of_image_folder(_request(folder, sites=SITE))

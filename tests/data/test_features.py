@@ -197,6 +197,7 @@ def test_sizes_are_known_without_reading_features(tmp_path: Path) -> None:
         _check(_plan(size=32), tmp_path)
 
 
+@pytest.mark.long
 def test_features_in_place_of_a_backbone_give_what_the_backbone_gives(tmp_path: Path) -> None:
     """Pixels as features, computed here and read from a file: the same messages and the same accuracy."""
     digits = load(DataRequest("digits", None, None, None, 0, tmp_path)).train

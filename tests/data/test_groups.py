@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -40,7 +40,7 @@ def _set(labels: list[int], groups: list[int], domains: list[int], first: int = 
     )
 
 
-PEOPLE = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(0, 2)), min_size=2, max_size=120)
+PEOPLE = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(0, 2)), min_size=2, max_size=60)
 
 
 def _columns(rows: list[tuple[int, int, int]]) -> ImageSet:
@@ -53,6 +53,7 @@ def _disjoint(*sets: Any) -> bool:
     return sum(map(len, held)) == len(set().union(*held))
 
 
+@settings(max_examples=25, deadline=None)
 @given(
     rows=PEOPLE,
     kind=st.sampled_from(KINDS),
@@ -89,6 +90,7 @@ def test_no_partition_splits_a_person(
             assert len(held) == len(people)
 
 
+@settings(max_examples=25, deadline=None)
 @given(rows=PEOPLE, count=st.integers(1, 4), seed=st.integers(0, 2**32), kind=st.sampled_from(KINDS))
 def test_one_record_a_person_is_what_no_groups_are(
     rows: list[tuple[int, int, int]], count: int, seed: int, kind: Partition
@@ -105,6 +107,7 @@ def test_one_record_a_person_is_what_no_groups_are(
     assert all(np.array_equal(one, two) for one, two in zip(*parts, strict=True))
 
 
+@settings(max_examples=25, deadline=None)
 @given(
     rows=PEOPLE,
     tested=PEOPLE,
@@ -138,6 +141,7 @@ def test_no_role_shares_a_person_with_another(
         assert len(roles.test) == left.sum()
 
 
+@settings(max_examples=25, deadline=None)
 @given(rows=PEOPLE, limit=st.integers(1, 100), seed=st.integers(0, 2**32))
 def test_a_limit_takes_persons_whole(rows: list[tuple[int, int, int]], limit: int, seed: int) -> None:
     people = _columns(rows)
@@ -333,6 +337,7 @@ def test_a_folder_names_persons_by_path_or_column(tmp_path: Path) -> None:
         load(table)
 
 
+@pytest.mark.long
 def test_data_sets_that_know_persons_are_asked_by_name() -> None:
     request = DataRequest("photographs", None, None, None, 0, Path(), groups="region")
     with pytest.raises(PlanError, match="person given; data set photographs knows region"):

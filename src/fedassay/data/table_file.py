@@ -93,6 +93,8 @@ def _headed(name: str, raw: pandas.DataFrame, notes: list[str], folder: str) -> 
     raw = raw.fillna("").map(str.strip)
     raw = raw[(raw != "").any(axis=1)]
     names = [] if raw.empty else [str(value) for value in raw.iloc[0]]
+    if len(names) > limits.TABLE_COLUMNS:
+        raise DataError(f"{name}: has {len(names):,} columns; allowed: {limits.TABLE_COLUMNS:,}")
     first = tuple(names)
     for number, value in enumerate(first):
         names[number] = value or f"column {number + 1}"
@@ -100,8 +102,6 @@ def _headed(name: str, raw: pandas.DataFrame, notes: list[str], folder: str) -> 
             names[number] = f"{value} (column {number + 1})"
     if not names:
         raise DataError(f"{name}: has no rows")
-    if len(names) > limits.TABLE_COLUMNS:
-        raise DataError(f"{name}: has {len(names):,} columns; allowed: {limits.TABLE_COLUMNS:,}")
     frame = raw.iloc[1:]
     if frame.empty:
         raise DataError(f"{name}: has no rows")

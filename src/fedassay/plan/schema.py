@@ -142,10 +142,12 @@ class ImageSource(Parameters):
     """Images without a row or a label, rows without an image, and pictures that cannot be read: `refuse`, or
     `leave_out`, which the account of the data then counts."""
     sites: str | None = None
-    """Column of that table that says where each record is from; `null`: folders with names of sites."""
+    """Column of that table that says where each record is from, or `InstitutionName` of DICOM headers; `null`:
+    folders with names of sites."""
     groups: Name | Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     """Whose each record is: an array of an `npz`, a column of that table or several together (`[site, patient]`),
-    a pattern on the end of the paths of an `image_folder` (`{person}_*`), or a name that the data set knows.
+    a pattern on the end of the paths of an `image_folder` (`{person}_*`), `PatientID` of DICOM headers, or a name
+    that the data set knows.
     Roles and clients then never share a person, and audits count persons. `null`: each record is taken to be of a
     person of its own, or of that of its folder."""
 
