@@ -103,7 +103,7 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
 def _answers(table: LabelTable, columns: Columns) -> bool:
     """Whether it has the labels that the plan asks for, or any where it asks for none."""
     asked = columns.label if isinstance(columns.label, str) else columns.presence and columns.presence.label
-    return table.may_tell_labels if asked is None else asked in table.table.columns
+    return table.others.may_be_labels if asked is None else asked in table.table.columns
 
 
 def _listed_only(scan: Scanned, files: NamedFiles, but: Path) -> set[str]:
@@ -122,7 +122,7 @@ def _listed_only(scan: Scanned, files: NamedFiles, but: Path) -> set[str]:
 def _used(
     table: LabelTable, columns: Columns, passed: list[LeftOut], path: str, only: Callable[[], Collection[str]]
 ) -> TableChoice:
-    if columns.label is None and columns.presence is None and not table.may_tell_labels:
+    if columns.label is None and columns.presence is None and not table.others.may_be_labels:
         # Such a table has no labels, so that folders are the classes, where they can be.
         with suppress(DataError):
             read_folders(table.files.files, table.where)

@@ -14,27 +14,14 @@ from fedassay.data import dicom
 from fedassay.data.account import LeftOut
 from fedassay.data.named_files import Matches, NamedFiles
 from fedassay.data.presence import Presence, joined_labels, of_one_column, of_several
-from fedassay.data.spellings import are_dates, are_numbers, as_one, is_missing, listed, one_form
+from fedassay.data.spellings import are_numbers, as_one, is_missing, listed, one_form
+from fedassay.data.table_columns import Column, OtherColumns
 from fedassay.data.table_file import Table
-from fedassay.data.table_words import (
-    FILES,
-    PARTS_COLUMNS,
-    PERSONS_ELSE,
-    WORDS,
-    is_about,
-    is_person,
-    is_site,
-    label_rank,
-    part_of,
-    plain_name,
-)
+from fedassay.data.table_words import FILES, WORDS, is_person, label_rank, part_of
 from fedassay.support.errors import DataError, UnrelatedTableError
 
-_MOST_CLASSES = 20
-"""Of numbers with more values than this it is asked whether they are classes."""
-_FEWEST_PERSONS = 10
-_NAMED = 12
-"""Columns that have a line of their own where they are not used."""
+_MANY = 24
+"""More columns than this that differ in a number alone hold values, such as pixels, and name no files."""
 _SEARCHED = 200
 """Rows and files that are searched for a pattern of names."""
 _ELSEWHERE = frozenset({"site", "person", dicom.PERSON, dicom.SITE})
@@ -105,7 +92,7 @@ class LabelTable:
 
     def __init__(self, table: Table, files: NamedFiles, asked: str | None = None) -> None:
         self.files = files
-        if len(table.columns) > 2 * _NAMED and len({re.sub(r"\d+", "", name) for name in table.columns}) <= 2:
+        if len(table.columns) > _MANY and len({re.sub(r"\d+", "", name) for name in table.columns}) <= 2:
             raise UnrelatedTableError(f"{table.name}, which holds values ({table.columns[0]} and more)")
         self.table, self.file, self.matches = _file_column(table, files, asked)
         self.where = self.table.name
@@ -122,12 +109,17 @@ class LabelTable:
             WORDS["forms"] & set(re.findall("[a-z]+", self.where.casefold()))
         )
 
+    @cached_property
+    def others(self) -> OtherColumns:
+        """All columns but that of the files."""
+        frame = self.table.frame
+        return OtherColumns([Column(str(name), frame[name]) for name in frame.columns if name != self.file])
+
     def with_rows(self, table: Table, matches: Matches) -> LabelTable:
         """The same columns with the rows of several tables."""
         made = copy.copy(self)
         made.table, made.matches, made.where = table, matches, table.name
-        for known in ("_named_labels", "candidates", "_may_be", "_marks"):
-            vars(made).pop(known, None)
+        vars(made).pop("others", None)
         return made
 
     def labels(self, columns: Columns, listed_only: Callable[[], Collection[str]] = tuple) -> Labelled:
@@ -148,7 +140,8 @@ class LabelTable:
         persons = [self._column(name, "data.groups") for name in held]
         site = [] if columns.sites is None else self._column(columns.sites, "data.sites")
         used = {self.file, *label, *held, *([columns.sites] if columns.sites else [])}
-        part_column = next((name for name in self.table.columns if self._tells_parts(name, used)), None)
+        parts_in = (each.name for each in self.others.columns if each.name not in used and each.tells_parts())
+        part_column = next(parts_in, None)
         parts = [] if part_column is None else [str(part_of(value)) for value in frame[part_column]]
         persons, more = _each_as_one(persons, "person")
         (sites,), said = _each_as_one([site], "site")
@@ -232,8 +225,12 @@ class LabelTable:
         return Labelled(
             kept,
             (*self.table.notes, *self.matches.notes, *notes, *more, *said),
-            (*self._left_out(lost, unlisted, dropped, {*kept, *unlabelled}), *of_test, *self._unused(used)),
-            self._proposals(used, kept),
+            (
+                *self._left_out(lost, unlisted, dropped, {*kept, *unlabelled}),
+                *of_test,
+                *self.others.unused(used, self.where),
+            ),
+            self.others.proposals(used),
         )
 
     def _without_elsewhere(self, columns: Columns) -> Columns:
@@ -275,14 +272,12 @@ class LabelTable:
                 for row in marks
             ]
             return columns.label, labels, ()
-        found = self._label_column() if columns.label is None else str(columns.label)
+        found = self.others.labels(self.where) if columns.label is None else str(columns.label)
         if isinstance(found, tuple):
             return self._labels(replace(columns, label=found))
         name = found
         written = self._column(name, "data.label_column")
         full = [value for value in written if not is_missing(value)]
-        if columns.label is None and (why := _no_class(full)) is not None:
-            raise DataError(f"{self.where}: column {name} {why}; {self._choices()}")
         if parts := joined_labels(full):
             raise DataError(
                 f"{self.where}: column {name} joins several labels in one cell; allowed: data.label, one of "
@@ -305,90 +300,6 @@ class LabelTable:
                 "them, of 0, 1, -1 and blanks, or a label of data.label_column, in which labels are joined by |"
             )
         return names[0]
-
-    def _label_column(self) -> str | tuple[str, ...]:
-        """The column of labels, or those of one label each of which every row has one.
-
-        Raises:
-            DataError: Several could be it, or none.
-        """
-        named = self._named_labels
-        if named and (len(named) == 1 or len({_partition(self.table.frame[name]) for name in named}) == 1):
-            return named[0]
-        if not named and self._marks:
-            return self._marks
-        # Beside one that says the age or the sex in a few values, that one may be meant as well.
-        if not named and len(self.candidates) == len(self._may_be) == 1:
-            return self.candidates[0]
-        if not self._others:
-            raise DataError(
-                f"{self.where}: has one column, {self.file}; allowed: two columns or more, of files and labels"
-            )
-        raise DataError(f"{self.where}: which column holds the labels is not to be told; {self._choices()}")
-
-    @cached_property
-    def _named_labels(self) -> list[str]:
-        """Columns with a name as those of labels have."""
-        ranked = {name: rank for name in self._others if (rank := label_rank(name)) is not None}
-        if "x" in self._others:
-            # A y beside an x is where something lies in the image.
-            ranked.pop("y", None)
-        return [name for name in ranked if ranked[name] == min(ranked.values())]
-
-    @property
-    def _others(self) -> list[str]:
-        return [name for name in self.table.columns if name != self.file]
-
-    @cached_property
-    def _marks(self) -> tuple[str, ...]:
-        """Columns of one label each, of which every row has one; empty where they are no such."""
-        frame = self.table.frame
-        marks = [name for name in self._others if set(map(one_form, frame[name].unique())) <= {"0", "1"}]
-        one = len(marks) > 1 and all(
-            sum(one_form(value) == "1" for value in row) == 1
-            for row in zip(*(frame[name] for name in marks), strict=True)
-        )
-        return tuple(marks) if one else ()
-
-    @cached_property
-    def candidates(self) -> list[str]:
-        """Columns that may hold labels and are not called so; one of ages or sexes may not, unless it is alone."""
-        return self._may_be if len(self._others) == 1 else [n for n in self._may_be if not is_about(n)]
-
-    @cached_property
-    def _may_be(self) -> list[str]:
-        return [name for name in self._others if self._may_be_labels(name)]
-
-    @property
-    def may_tell_labels(self) -> bool:
-        """Whether any column may hold labels."""
-        return bool(self._named_labels or self._marks or self.candidates)
-
-    def _choices(self) -> str:
-        names = self._others
-        counts = {name: len(set(map(one_form, self.table.frame[name]))) for name in names}
-        marks = [
-            name for name in names if {one_form(v) for v in set(self.table.frame[name])} <= {"0", "1", "-1", ""}
-        ]
-        words = f"data.label_column allows {listed((f'{name} ({counts[name]:,} values)' for name in names), 30)}"
-        if len(marks) > 1:
-            words += f"; or data.label, where a record may have several of {listed(marks, 30)}"
-        return f"{words}; or data.layout, where folders are the classes"
-
-    def _may_be_labels(self, name: str) -> bool:
-        values = [value for value in self.table.frame[name] if not is_missing(value)]
-        known = is_person(name) or is_site(name) or plain_name(name) in PERSONS_ELSE | PARTS_COLUMNS
-        counts = len(set(map(one_form, values)))
-        return not (known or counts < 2 or _no_class(values) is not None)
-
-    def _tells_parts(self, name: str, used: set[str]) -> bool:
-        values = set(self.table.frame[name])
-        return (
-            name not in used
-            and plain_name(name) in PARTS_COLUMNS
-            and len(values) > 1
-            and all(part_of(value) for value in values)
-        )
 
     def _incomplete(self, lost: Sequence[tuple[str, str]]) -> DataError:
         """One error for all rows and images that do not belong together, with the first of them."""
@@ -428,47 +339,6 @@ class LabelTable:
                 "image", len(rest), f"{self.where} gives no label, no site, nobody or two rows", tuple(rest)
             )
 
-    def _unused(self, used: set[str]) -> Iterator[LeftOut]:
-        """Every column that was not used, with what it may be."""
-        unused = [name for name in self.table.columns if name not in used]
-        for name in unused[:_NAMED]:
-            yield LeftOut("column", 1, f"{name} of {self.where}, {self._guess(name)}")
-        if more := unused[_NAMED:]:
-            yield LeftOut("column", len(more), f"{listed(more, _NAMED)} of {self.where}")
-
-    def _guess(self, name: str) -> str:
-        values = [value for value in self.table.frame[name] if not is_missing(value)]
-        count = len(set(map(one_form, values)))
-        many = f"{count:,} value{'' if count == 1 else 's'}"
-        if is_site(name) and count > 1:
-            return f"{many}; use it as clients with data.sites: {name}"
-        if (is_person(name) or plain_name(name) in PERSONS_ELSE) and count > 1:
-            return f"{many}; use it as persons with data.groups: {name}"
-        if are_dates(values):
-            return f"{many}, dates"
-        if count > _MOST_CLASSES and are_numbers(values):
-            return f"{many}, numbers"
-        return (
-            many if count in {0, 1} or count > len(values) / 2 else f"{many}; as labels: data.label_column: {name}"
-        )
-
-    def _proposals(self, used: set[str], rows: Mapping[str, Row]) -> dict[str, Any]:
-        free = [name for name in self.table.columns if name not in used]
-        found: dict[str, Any] = {}
-        if site := next((name for name in free if is_site(name) and self._several(name, 2)), None):
-            found["sites"] = site
-        ranked = [name for name in free if is_person(name) and self._several(name, 2)]
-        ranked += [
-            name for name in free if plain_name(name) in PERSONS_ELSE and self._several(name, _FEWEST_PERSONS)
-        ]
-        if ranked:
-            found["groups"] = ranked[0]
-        return found
-
-    def _several(self, name: str, fewest: int) -> bool:
-        values = [one_form(value) for value in self.table.frame[name] if not is_missing(value)]
-        return fewest <= len(set(values)) < len(self.table.frame)
-
 
 def _each_as_one(columns: Sequence[Sequence[str]], what: str) -> tuple[list[list[str]], tuple[str, ...]]:
     done = [as_one(column, what) for column in columns]
@@ -499,22 +369,6 @@ def _unlabelled(
 def _folders(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:number]) for number in range(1, len(parts))]
-
-
-def _no_class(values: Sequence[str]) -> str | None:
-    """Why values are no classes, as a clause; None: they may be."""
-    count = len(set(map(one_form, values)))
-    if are_dates(values):
-        return "holds dates"
-    if count > _MOST_CLASSES and (are_numbers(values) or 2 * count > len(values)):
-        return f"holds {count:,} values in {len(values):,} rows, which are no classes"
-    return None
-
-
-def _partition(values: Sequence[str]) -> tuple[int, ...]:
-    """Which rows have equal values, by numbers that do not depend on the values."""
-    numbers: dict[str, int] = {}
-    return tuple(numbers.setdefault(one_form(value), len(numbers)) for value in values)
 
 
 def _file_column(table: Table, files: NamedFiles, asked: str | None) -> tuple[Table, str, Matches]:

@@ -85,7 +85,9 @@ def test_every_fault_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_data_sets(tmp_path: Path) -> None:
-    assert _wrong(_drawn(1_000, seed=2026), tmp_path) == []
+    # A fault applies to about half of the layouts that it is drawn with.
+    cases = _drawn(2_300, seed=2026)
+    assert _wrong(cases, tmp_path) == []
 
 
 def test_a_misreading_is_seen(tmp_path: Path) -> None:
