@@ -2,7 +2,7 @@
 
 An assay has five arms: the audited release; known leaks that went its whole way; known leaks that meet the attack
 alone; a release that cannot leak; and other data of the same clients, which may show as much without any release.
-Each arm is a set of trials that the audit's own test judges, a `Judged`. No verdict stands here and none can be
+Each arm is a set of trials that the audit's own test judges. No verdict stands here and none can be
 written with these types; `fedassay.audits.verdict` makes it from them.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.records.facts import Harm, Obstacle
@@ -139,23 +139,6 @@ def by_p_value(p: float, tests: int, statistic: str = "") -> LeakTest:
 def by_arithmetic(leaks: bool, statistic: str = "") -> LeakTest:
     """A leak that is read off, or is not: nothing in it is left to chance, and no level corrects it."""
     return LeakTest(leaks, leaks, statistic=statistic)
-
-
-class Judged(Protocol):
-    """A set of trials of one release, judged by an audit's own test.
-
-    `Closeness`, `ImageMatch`, `Memory`, `Recovery`, `Gain`, `Separation`, `Guesses` and the bounds of canaries are
-    of this type: the same judgement is a result in one arm of an assay and a control in another.
-    """
-
-    @property
-    def test(self) -> LeakTest:
-        """The test of "no more than the baseline shows"."""
-        ...
-
-    def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
-        """The judgement of a release that is known to leak, or known not to; `release` says what it is."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -29,17 +29,17 @@ def few_controls(planned: Planned, least: int) -> str:
     return f"its control takes {least} records or more, and data.split.control holds {held}"
 
 
-def few_images(planned: Planned, key: str) -> str:
-    """Whether so few images are asked about, by a parameter of an attack, that no test can show a gain."""
+def few_images(planned: Planned) -> str:
+    """Whether so few images are asked about, by `max_vectors` of an attack, that no test can show a gain."""
     from fedassay.audits.stats.paired import smallest_pairs
     from fedassay.audits.stats.resampling import level_of
 
     needed = smallest_pairs(level_of(planned.tests))
     return joined_words(
-        f"{name}.{key} is {given[key]}, and {needed} images are the fewest that can show a gain in a run of "
-        f"{planned.tests} tests"
+        f"{name}.max_vectors is {given['max_vectors']}, and {needed} images are the fewest that can show a gain "
+        f"in a run of {planned.tests} tests"
         for name, given in planned.attacks
-        if given.get(key) is not None and given[key] < needed
+        if given.get("max_vectors") is not None and given["max_vectors"] < needed
     )
 
 

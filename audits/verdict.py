@@ -93,9 +93,8 @@ def conclude(
     *,
     positive: ControlResult,
     negative: ControlResult,
-    also: Sequence[ControlResult] = (),
 ) -> Finding:
-    """The finding of an audit with two controls at hand, or a few: those in `end_to_end` are end-to-end.
+    """The finding of an audit with two controls at hand.
 
     Args:
         subject: What it speaks of.
@@ -103,16 +102,15 @@ def conclude(
         figures: What is shown beside the verdict.
         positive: A release that must be caught; the end-to-end one, where there is one.
         negative: A release that must not be flagged.
-        also: Further releases that should be caught, such as raw features for the attack alone.
 
     Raises:
         MissingControlsError: A control is missing (an audit without types).
     """
     if not (isinstance(positive, ControlResult) and isinstance(negative, ControlResult)):
         raise MissingControlsError(_missing(subject.audit, "a verdict"))
-    own = tuple(control for control in (positive, *also) if control.end_to_end)
-    attack_only = tuple(control for control in (positive, *also) if not control.end_to_end)
-    return assay(subject, Arms(result, own or "the audit made none", negative, attack_only), figures)
+    if positive.end_to_end:
+        return assay(subject, Arms(result, (positive,), negative), figures)
+    return assay(subject, Arms(result, "the audit made none", negative, (positive,)), figures)
 
 
 def _of_one_set(subject: Subject, harm: Harm | None, figures: Figures) -> None:
@@ -170,12 +168,10 @@ def inconclusive(
     reason: str,
     figures: Figures | None = None,
     *,
-    positive: ControlResult | None = None,
-    negative: ControlResult | None = None,
     obstacle: Obstacle | None = None,
 ) -> Finding:
     """A finding that says nothing because something that a verdict needs could not be had; `obstacle`: what."""
-    finding = _make(subject, "inconclusive", reason, figures or Figures(), positive, negative)
+    finding = _make(subject, "inconclusive", reason, figures or Figures(), None, None)
     return finding.model_copy(update={"obstacle": obstacle or missing(reason)})
 
 

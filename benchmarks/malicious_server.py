@@ -55,7 +55,7 @@ from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedsgd.method import FedSGD
 from fedassay.methods.shared.local_networks import to_inputs
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.nets.cells import Cells, cells_for, mean_image
+from fedassay.nets.cells import Cells, cells_for
 from fedassay.nets.traps import set_trap
 from fedassay.similarity.ssim import ssim
 from fedassay.support.errors import NotRunError
@@ -287,7 +287,11 @@ def _as_images(
     truth = np.stack([held[s].images[row] for s, (row, _) in zip(found.senders[some], nearest[some], strict=True)])
     mine = pool.images[own]
     height, width, channels = truth.shape[1:]
-    made = cells.images(found.vectors[some], mean_image(mine), (int(height), int(width), int(channels)))
+    made = cells.images(
+        found.vectors[some],
+        np.asarray(mine.transpose(0, 3, 1, 2).reshape(len(mine), -1) / 255).mean(axis=0),
+        (int(height), int(width), int(channels)),
+    )
     flat, rows = mine.reshape(len(mine), -1).astype(float), made.reshape(len(made), -1).astype(float)
     closest = ((flat[None] - rows[:, None]) ** 2).sum(axis=2).argmin(axis=1)
     return {"ssim": float(ssim(truth, made).mean()), "ssim_of_nearest": float(ssim(truth, mine[closest]).mean())}

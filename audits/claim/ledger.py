@@ -32,14 +32,4 @@ class LedgerAudit(Parameters):
         pure = isinstance(claim, PrivacyClaim) and claim.delta == 0
         accounted = context.accounted if isinstance(claim, NoClaim) or pure else accounted_for(claim, context)
         asked = TapeAnswers(()) if isinstance(claim, NoClaim) or pure else ask(claim, accounted, context)
-        return [
-            ledger_finding(
-                "ledger",
-                claim,
-                accounted,
-                context,
-                why="the ledger adds up, dp_claim attacks",
-                rests_on="on exact sensitivities and the noise that the method declares",
-                asked=asked,
-            )
-        ]
+        return [ledger_finding("ledger", claim, accounted, context, asked)]

@@ -17,16 +17,12 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.records.record import Finding, Metric, epsilon_metric, unmeasured
 from fedassay.support.adjacency import UNIT_WORDS
 
+_WHY = "the ledger adds up, dp_claim attacks"
+"""Why nothing is observed."""
+
 
 def ledger_finding(
-    audit: str,
-    claim: PrivacyClaim | NoClaim,
-    accounted: Accounted,
-    context: AuditContext,
-    *,
-    why: str,
-    rests_on: str,
-    asked: TapeAnswers,
+    audit: str, claim: PrivacyClaim | NoClaim, accounted: Accounted, context: AuditContext, asked: TapeAnswers
 ) -> Finding:
     """One finding: claimed and accounted epsilon, and the verdict that the ledger supports.
 
@@ -35,20 +31,19 @@ def ledger_finding(
         claim: What is claimed.
         accounted: The ledger's total at the delta and under the adjacency of the claim.
         context: Its transcript names the fields.
-        why: Why nothing is observed.
-        rests_on: What the ledger takes for granted.
         asked: The answers to the questions about what left.
     """
-    figures = ledger_figures(claim, accounted, why)
+    figures = ledger_figures(claim, accounted, _WHY)
     if refused := not_audited(audit, claim, figures):
         return refused
     assert isinstance(claim, PrivacyClaim)
     assumptions = (
         claim_words(claim),
-        f"accounted: everything that leaves, {worst_of(claim)}, {rests_on}",
+        f"accounted: everything that leaves, {worst_of(claim)}, on exact sensitivities and the noise that the "
+        "method declares",
         *whose(context.outcome.transcript),
     )
-    ground = ground_of(claim, accounted, None, why, asked, context)
+    ground = ground_of(claim, accounted, None, _WHY, asked, context)
     shown = replace(figures, assumptions=assumptions, tape=asked.rows)
     return conclude_claim(Subject(audit), ground, shown, lambda: claim_limit(claim, None, context))
 

@@ -51,12 +51,13 @@ from fedassay.audits.named_images import NamedImages, named_images
 from fedassay.audits.nonprivate_images import NonPrivateImages, nonprivate_images
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
-from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
+from fedassay.audits.stats.typed_intervals import mean_within
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import visible
+from fedassay.contracts.metrics import declared
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource, between
@@ -66,7 +67,6 @@ from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Ints, Parameters
 
 _HELD, _FRESH = "control/held", "control/fresh"
-_UNITS = {"psnr": "dB"}
 _CLIENTS = 4
 """Control clients at least, as far as the control role goes, of an attack that reads no features."""
 
@@ -378,16 +378,16 @@ def _record_match(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: 
 
 
 def _metric(values: NDArray[np.float64], name: str, remark: str = "") -> Metric:
-    """The mean, with the interval of its type: SSIM has a range, PSNR and LPIPS have none that is of use."""
-    kind: DataType = Bounded(-1, 1) if name == "ssim" else Unbounded("mean")
-    found = interval(values.clip(-1, 1) if name == "ssim" else values, kind)
+    """The mean, with the interval of its range."""
+    facts = declared(name)
+    found = mean_within(values, facts.low, facts.high)
     approximate = found.method if "approximate" in found.method else ""
     return Metric(
         value=found.value,
         low=found.low,
         high=found.high,
         n=found.n,
-        unit=_UNITS.get(name, ""),
+        unit=facts.unit,
         reason="; ".join(part for part in (remark, found.reason or approximate) if part),
     )
 

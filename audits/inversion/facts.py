@@ -57,7 +57,5 @@ INVERSION = AuditFacts(
     threats=("model_inversion",),
     tests_per_cell=6,
     cost=lambda given, sizes, load: 2 * rate.AUDIT * load.cells,
-    foresee=lambda given, planned: joined_words(
-        (few_images(planned, "max_vectors"), few_controls(planned, CONTROLS))
-    ),
+    foresee=lambda given, planned: joined_words((few_images(planned), few_controls(planned, CONTROLS))),
 )

@@ -244,7 +244,7 @@ def _controls(name: str, context: AttackedContext, plainly: bool) -> _Beside:
         known = _known(name, context, plainly)
     except NotRunError as error:
         return [], error.why, (by_hand,)
-    own = nonprivate.control_of(known, "the method's own messages without privacy, of control records")
+    own = nonprivate.control_of(known)
     return known, (own,), (by_hand,)
 
 

@@ -26,16 +26,18 @@ SENDER = "control"
 CONTROL_RECORDS = 4
 
 
-def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Records:
+def control_records(context: AuditContext) -> Records:
     """A few private records with distinct features, the same ones for every cell of a seed.
 
     Where the clients' records are not known, of those that no client holds: arithmetic is the same on any.
     """
     held = [client for client in context.clients if len(client)]
     everything = joined("clients", held) if held else context.fresh
-    chosen = control_seeds(context, "message", "records").numpy().permutation(len(everything))[: 4 * size]
+    chosen = (
+        control_seeds(context, "message", "records").numpy().permutation(len(everything))[: 4 * CONTROL_RECORDS]
+    )
     _, first = np.unique(everything.features[chosen], axis=0, return_index=True)
-    return everything.take(np.sort(chosen[np.sort(first)[:size]]), SENDER)
+    return everything.take(np.sort(chosen[np.sort(first)[:CONTROL_RECORDS]]), SENDER)
 
 
 def view_of(messages: list[Message], context: AuditContext) -> View:

@@ -39,7 +39,5 @@ RECONSTRUCTION = AuditFacts(
     threats=("data_reconstruction",),
     tests_per_cell=6,
     cost=_seconds,
-    foresee=lambda given, planned: joined_words(
-        (few_images(planned, "max_vectors"), few_controls(planned, given["at_least"]))
-    ),
+    foresee=lambda given, planned: joined_words((few_images(planned), few_controls(planned, given["at_least"]))),
 )

@@ -15,15 +15,15 @@ from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.paired import paired_test, smallest_pairs
 from fedassay.audits.stats.permutation import Gap, PermutationTest, gap
 from fedassay.audits.stats.resampling import ALONE, level_of
-from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval, mean_of_top
+from fedassay.audits.stats.typed_intervals import Bounded, Unbounded, interval, mean_of_top
+from fedassay.contracts.metrics import declared
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
 
 Floats = NDArray[np.float64]
 
-_UNITS = {"psnr": "dB"}
-_SSIM, _DIFFERENCE = Bounded(-1, 1), Bounded(-2, 2)
+_DIFFERENCE = Bounded(-2, 2)
 _HALVED = 0.975
 """Coverage of each of two intervals whose ends make one of 95 %."""
 
@@ -248,9 +248,11 @@ def _harm(closeness: Closeness, source: str) -> Harm:
 
 
 def _mean(values: Floats, name: str, rank: Floats, top: int, level: float = 0.95) -> Estimate:
-    """Mean of a metric over the selected targets. SSIM has a range; PSNR and LPIPS have none that is of use."""
-    kind: DataType = _SSIM if name == "ssim" else Unbounded("mean")
-    return mean_of_top(values.clip(-1, 1) if name == "ssim" else values, rank, top, kind, level=level)
+    """Mean of a metric over the selected targets, with the interval of its range."""
+    facts = declared(name)
+    if facts.low is None or facts.high is None:
+        return mean_of_top(values, rank, top, Unbounded("mean"), level=level)
+    return mean_of_top(values.clip(facts.low, facts.high), rank, top, Bounded(facts.low, facts.high), level=level)
 
 
 def _gain(scored: Scored) -> Estimate:
@@ -316,7 +318,7 @@ def _metric(estimate: Estimate, name: str) -> Metric:
         low=estimate.low,
         high=estimate.high,
         n=estimate.n,
-        unit=_UNITS.get(name, ""),
+        unit=declared(name).unit,
         reason=estimate.reason or (estimate.method if approximate else ""),
     )
 

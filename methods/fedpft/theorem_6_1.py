@@ -47,13 +47,11 @@ class ClassGap:
     Attributes:
         divergence: KL(p || q) of dequantized features p and mixture q, in nats, at least 0.
         error: Standard error of the estimate.
-        negative_entropy: H = E[log p] in nats.
         log_likelihood: L = E[log q] in nats, per record.
     """
 
     divergence: float
     error: float
-    negative_entropy: float
     log_likelihood: float
 
 
@@ -118,7 +116,6 @@ def class_gap(
     return ClassGap(
         max(0.0, float(gaps.mean())),
         float(gaps.std(ddof=1) / math.sqrt(draws)),
-        float(known.mean()),
         float(fitted.mean()),
     )
 

@@ -80,9 +80,9 @@ class HeadTraining(Frozen):
         )
 
 
-def by_server(estimator: Estimator | None, number: int = 0) -> dict[tuple[str, int], Estimator]:
-    """What the server's head of a round solves, as an `Outcome` has it."""
-    return {} if estimator is None else {(SERVER, number): estimator}
+def by_server(estimator: Estimator | None) -> dict[tuple[str, int], Estimator]:
+    """What the server's only head solves, as an `Outcome` has it."""
+    return {} if estimator is None else {(SERVER, 0): estimator}
 
 
 def broadcast(head: LinearHead, receivers: Sequence[Records], number: int = 0) -> list[Message]:

@@ -36,7 +36,7 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
             ForestRow(cell_name(cell, deltas), about(finding) or source_words(None), finding)
             for cell, finding in findings
         ]
-        out.append(forest("reconstruction_ssim", entries))
+        out.append(forest(entries))
     curves = [
         Named(_about(cell, finding, deltas), finding.series[ROC])
         for cell, finding in findings
@@ -53,11 +53,11 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
     return tuple(figure for figure in out if figure is not None)
 
 
-def folded_of(record: RunRecord, audit: str, most: int = 200) -> tuple[Table, ...]:
-    """The series that are no figure, as tables of at most `most` rows; their CSV is whole."""
+def folded_of(record: RunRecord, audit: str) -> tuple[Table, ...]:
+    """The series that are no figure, as tables of a few hundred rows; their CSV is whole."""
     names, deltas = series_files(record), several_deltas(record)
     return tuple(
-        _table(names[id(finding), name], f"{series.title}: {_about(cell, finding, deltas)}", series, most)
+        _table(names[id(finding), name], f"{series.title}: {_about(cell, finding, deltas)}", series)
         for cell, finding in first_seed(record, audit)
         for name, series in finding.series.items()
         if name not in DRAWN
@@ -80,14 +80,18 @@ def _about(cell: CellRecord, finding: Finding, deltas: bool) -> str:
     return ", ".join(part for part in (cell_name(cell, deltas), about(finding)) if part)
 
 
-def _table(name: str, title: str, series: Series, most: int) -> Table:
+_MOST_ROWS = 200
+"""Rows of a series that the page prints."""
+
+
+def _table(name: str, title: str, series: Series) -> Table:
     text = {key for key, values in series.columns.items() if any(_is_text(value) for value in values)}
     columns = (
         Column(key, key.replace("_", " "), "text" if key in text else "parameter") for key in series.columns
     )
     cells = series_rows(series)
-    rows = (Row(tuple(math.inf if value == "inf" else value for value in values)) for values in cells[:most])
-    note = f"The first {most} of {len(cells)} rows; the CSV has all." if len(cells) > most else ""
+    rows = (Row(tuple(math.inf if value == "inf" else value for value in values)) for values in cells[:_MOST_ROWS])
+    note = f"The first {_MOST_ROWS} of {len(cells)} rows; the CSV has all." if len(cells) > _MOST_ROWS else ""
     return Table(name, title, tuple(columns), tuple((row,) for row in rows), note=note)
 
 

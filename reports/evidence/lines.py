@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from fedassay.contracts.facts import ResultKind
 from fedassay.contracts.registry import attack_facts
@@ -222,26 +222,3 @@ def from_findings(
 def _open(finding: Finding) -> str:
     obstacle = obstacle_of(finding)
     return "" if obstacle is None else sentence(open_clause(finding, obstacle))
-
-
-def resolved(document: Any, pointer: str) -> Any:
-    """What a JSON pointer points at.
-
-    Raises:
-        KeyError: Nothing stands there.
-    """
-    for part in _parts(pointer):
-        if isinstance(document, list):
-            if not part.isdigit() or int(part) >= len(document):
-                raise KeyError(pointer)
-            document = document[int(part)]
-        elif isinstance(document, dict) and part in document:
-            document = document[part]
-        else:
-            raise KeyError(pointer)
-    return document
-
-
-def _parts(pointer: str) -> Iterator[str]:
-    for part in pointer.split("/")[1:]:
-        yield part.replace("~1", "/").replace("~0", "~")

@@ -70,33 +70,15 @@ def check_run(
         judgements.append(Judgement("verified", "", "undecided", f"{why}; --unverified decides all the same"))
     changed = None if baseline is None else tuple(differences(held, baseline, method))
     outcome = replace(outcome, judgements=tuple(judgements), provenance=words, changed=changed)
-    return _written(held, outcome, policy, sarif, junit)
+    if sarif is not None:
+        write_page(sarif_text(held, outcome, policy), sarif)
+    if junit is not None:
+        write_page(junit_text(held, outcome), junit)
+    return outcome
 
 
-def check_record(
-    record: RunRecord, policy: Policy, sarif: Path | None = None, junit: Path | None = None
-) -> Outcome:
-    """Hold the record of a run that this process made against a policy.
-
-    Args:
-        record: The run.
-        policy: The policy.
-        sarif: Where to write findings and judgements as SARIF, if anywhere; `-` for standard output.
-        junit: Where to write them as JUnit XML, if anywhere; likewise.
-
-    Raises:
-        PlanError: A file cannot be written.
-    """
+def check_record(record: RunRecord, policy: Policy) -> Outcome:
+    """Hold the record of a run that this process made against a policy."""
     outcome = judged(record, policy)
     now = required_now(record, policy.requires, None, datetime.now(UTC))
-    return _written(record, replace(outcome, judgements=(*outcome.judgements, *now)), policy, sarif, junit)
-
-
-def _written(
-    record: RunRecord, outcome: Outcome, policy: Policy, sarif: Path | None, junit: Path | None
-) -> Outcome:
-    if sarif is not None:
-        write_page(sarif_text(record, outcome, policy), sarif)
-    if junit is not None:
-        write_page(junit_text(record, outcome), junit)
-    return outcome
+    return replace(outcome, judgements=(*outcome.judgements, *now))

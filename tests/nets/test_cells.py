@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.backbones.base import to_input
-from fedassay.nets.cells import Cells, Layout, cells_for, mean_image
+from fedassay.nets.cells import Cells, Layout, cells_for
 from fedassay.support.errors import PlanError
 from fedassay.support.seeds import Seeds
 
@@ -72,7 +72,7 @@ def test_a_third_of_the_cells_holds_one_record_however_many_there_are(records: i
 
 
 def test_images_come_back_up_to_the_components(network: Cells) -> None:
-    middle, (images, _) = mean_image(drawn(400)[0]), drawn(20, seed=3)
+    middle, (images, _) = (drawn(400)[0].transpose(0, 3, 1, 2) / 255).mean(axis=0).ravel(), drawn(20, seed=3)
     made = network.images(features(network, images), middle, (8, 8, 1)).reshape(20, 64) / 255
     rows = images.reshape(20, 64) / 255 - middle
     expected = middle + rows @ network.components.T @ network.components

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from fedassay.records.record import Coverage, Finding, Metric, RunRecord
 from fedassay.reports import write_report
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.evidence.form import form
-from fedassay.reports.evidence.lines import NOT_TESTED, PERSON, Line, resolved
+from fedassay.reports.evidence.lines import NOT_TESTED, PERSON, Line
 from fedassay.reports.evidence.page import ATTRIBUTE, pages
 from fedassay.reports.evidence.registry import entries
 from fedassay.reports.evidence.release import Release, release_of
@@ -31,6 +32,29 @@ from fedassay.reports.words.harms import kind_sought
 from fedassay.support.errors import DataError, PlanError
 
 STRICT = Policy(name="ours", maximum={"accounted": 3.0})
+
+
+def resolved(document: Any, pointer: str) -> Any:
+    """What a JSON pointer points at.
+
+    Raises:
+        KeyError: Nothing stands there.
+    """
+    for part in _parts(pointer):
+        if isinstance(document, list):
+            if not part.isdigit() or int(part) >= len(document):
+                raise KeyError(pointer)
+            document = document[int(part)]
+        elif isinstance(document, dict) and part in document:
+            document = document[part]
+        else:
+            raise KeyError(pointer)
+    return document
+
+
+def _parts(pointer: str) -> Iterator[str]:
+    for part in pointer.split("/")[1:]:
+        yield part.replace("~1", "/").replace("~0", "~")
 
 
 def every(record: RunRecord) -> list[Release]:

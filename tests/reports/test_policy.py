@@ -13,9 +13,12 @@ import pytest
 
 from fedassay.records.record import Coverage, ErrorRecord, Finding, Limit, Metric, RunRecord, unmeasured
 from fedassay.reports.decision.words import in_words
+from fedassay.reports.document.output import write_page
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.judging import Judgement, Outcome
+from fedassay.reports.gate.junit import junit
 from fedassay.reports.gate.policy import Policy, Scope, bounded_metrics, load_policy, parse_policy
+from fedassay.reports.gate.sarif import sarif
 from fedassay.support.errors import PlanError
 
 
@@ -264,27 +267,27 @@ def test_what_an_audit_measures_of_messages_can_be_bounded(build_cell: Any) -> N
 
 
 @pytest.mark.parametrize("code", [0, 1, 2])
-def test_sarif_and_junit_say_what_the_exit_code_says(build_cell: Any, tmp_path: Path, code: int) -> None:
+def test_sarif_and_junit_say_what_the_exit_code_says(build_cell: Any, code: int) -> None:
     """Whatever verdicts stand in the record: only the policy makes errors of a job."""
     bound = {0: 0.5, 1: 0.05, 2: 0.3}[code]
     cell = build_cell(
         None, "fedpft", "fedpft", 1.0, 0, findings=(gain(0.3, half=0.1, verdict="leak"),), verdict="unsound"
     )
-    outcome = check_record(
-        run_of(cell), Policy(name="p", maximum={"ssim_gain": bound}), tmp_path / "o.sarif", tmp_path / "o.xml"
-    )
+    record, policy = run_of(cell), Policy(name="p", maximum={"ssim_gain": bound})
+    outcome = check_record(record, policy)
     assert outcome.exit_code == code
-    results = json.loads((tmp_path / "o.sarif").read_text(encoding="utf-8"))["runs"][0]["results"]
+    results = json.loads(sarif(record, outcome, policy))["runs"][0]["results"]
     assert any(result["level"] in {"error", "warning"} for result in results) == (code == 1)
     assert any(result["kind"] == "open" for result in results) == (code == 2)
-    suites = list(ElementTree.parse(tmp_path / "o.xml").getroot())
+    suites = list(ElementTree.fromstring(junit(record, outcome)))
     assert (sum(int(suite.get("failures", 0)) for suite in suites) > 0) == (code == 1)
     assert (sum(int(suite.get("errors", 0)) for suite in suites) > 0) == (code == 2)
 
 
-def test_every_rule_of_sarif_says_what_it_is_of_and_what_to_do(record: RunRecord, tmp_path: Path) -> None:
-    check_record(record, Policy(name="p", claims="sound"), sarif=tmp_path / "o.sarif")
-    rules = json.loads((tmp_path / "o.sarif").read_text(encoding="utf-8"))["runs"][0]["tool"]["driver"]["rules"]
+def test_every_rule_of_sarif_says_what_it_is_of_and_what_to_do(record: RunRecord) -> None:
+    policy = Policy(name="p", claims="sound")
+    log = json.loads(sarif(record, check_record(record, policy), policy))
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
     for rule in rules:
         assert rule["help"]["text"]
         assert 0 < float(rule["properties"]["security-severity"]) <= 10
@@ -337,25 +340,25 @@ def test_fields_are_named_in_words(build_cell: Any) -> None:
     assert [each.brief for each in outcome.judgements] == ["clients send the field class counts without noise"]
 
 
-def test_check_writes_sarif_and_junit_with_its_judgements(record: RunRecord, tmp_path: Path) -> None:
+def test_sarif_and_junit_hold_the_judgements(record: RunRecord) -> None:
     policy = Policy(name="gate", exact_fields="forbidden")
-    outcome = check_record(record, policy, sarif=tmp_path / "o.sarif", junit=tmp_path / "o.xml")
-    log = json.loads((tmp_path / "o.sarif").read_text(encoding="utf-8"))
+    outcome = check_record(record, policy)
+    log = json.loads(sarif(record, outcome, policy))
     judged = [result for result in log["runs"][0]["results"] if result["ruleId"] == "policy"]
     assert len(judged) == len(outcome.judgements)
     broken = [result for result in judged if result["level"] == "error"]
     assert len(broken) == states(outcome).count("broken")
     assert all(result["locations"][0]["physicalLocation"]["region"]["startLine"] > 1 for result in judged)
-    suites = ElementTree.parse(tmp_path / "o.xml").getroot()
+    suites = ElementTree.fromstring(junit(record, outcome))
     assert suites[-1].get("name") == "policy gate"
     assert suites[-1].get("failures") == str(states(outcome).count("broken"))
     assert json.dumps(outcome.as_dict())
 
 
-def test_a_file_that_cannot_be_written_is_one_message(record: RunRecord, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanError, match="cannot be written"):
-        check_record(record, Policy(name="p", claims="sound"), sarif=tmp_path / "file" / "o.sarif")
+        write_page("{}", tmp_path / "file" / "o.sarif")
 
 
 def test_the_demonstration_moves_limits_alone() -> None:

@@ -36,7 +36,7 @@ class ForestRow:
     finding: Finding
 
 
-def forest(name: str, entries: Sequence[ForestRow]) -> Figure | None:
+def forest(entries: Sequence[ForestRow]) -> Figure | None:
     """SSIM of every finding beside its baseline; None where none was measured."""
     rows = [entry for entry in entries if _value(entry.finding.metrics.get("ssim")) is not None]
     if not rows:
@@ -46,7 +46,7 @@ def forest(name: str, entries: Sequence[ForestRow]) -> Figure | None:
     description = ". ".join(map(_words, rows)) + "."
     drawn = [
         drawing(key, width, _TOP + _height(width) * len(shown) + 48, title, description, _body(shown, width))
-        for key, width in ((name, 860.0), (f"{name}-narrow", 350.0))
+        for key, width in (("reconstruction_ssim", 860.0), ("reconstruction_ssim-narrow", 350.0))
     ]
     spread = any(TARGETS in entry.finding.series for entry in rows)
     note = (
@@ -81,7 +81,7 @@ def forest(name: str, entries: Sequence[ForestRow]) -> Figure | None:
         "targets_95pct",
         "verdict",
     )
-    return Figure(name, title, description, drawn[0], columns, data, narrow=drawn[1], note=note)
+    return Figure("reconstruction_ssim", title, description, drawn[0], columns, data, narrow=drawn[1], note=note)
 
 
 def _words(entry: ForestRow) -> str:

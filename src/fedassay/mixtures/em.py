@@ -48,14 +48,12 @@ class FitReport:
     """What the fit of each group came to; every array has shape (P,).
 
     Attributes:
-        requested: Components asked for; a group with fewer records has fewer.
         log_likelihood: Mean log density per record under the fitted mixture, in nats.
         converged: Whether the mean log-likelihood rose by less than the tolerance in the last step.
         iterations: Expectation-maximisation steps of the restart that was kept.
         floor: The covariance floor in squared feature units.
     """
 
-    requested: Ints
     log_likelihood: NDArray[np.float64]
     converged: NDArray[np.bool_]
     iterations: Ints
@@ -222,7 +220,6 @@ def _collect(
         np.concatenate([fit.covariances for fit in fits]),
     )
     report = FitReport(
-        wanted,
         np.array([fit.likelihood for fit in fits]),
         np.array([fit.converged for fit in fits]),
         np.array([fit.steps for fit in fits], dtype=np.int64),

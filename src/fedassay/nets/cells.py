@@ -211,11 +211,6 @@ def _flat(images: Images) -> Matrix:
     return np.asarray(images.transpose(0, 3, 1, 2).reshape(len(images), -1) / 255, np.float64)
 
 
-def mean_image(images: Images) -> Matrix:
-    """The mean of images as the network flattens them, shape (pixels,)."""
-    return np.asarray(_flat(images).mean(axis=0))
-
-
 def _across(rows: Matrix, labels: Ints, direction: Matrix) -> Matrix:
     """A direction without its part along the differences of class means."""
     means = np.stack([rows[labels == label].mean(axis=0) for label in np.unique(labels)])
