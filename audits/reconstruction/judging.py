@@ -17,6 +17,7 @@ from fedassay.audits.stats.permutation import Gap, PermutationTest, gap
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.typed_intervals import Bounded, Unbounded, interval, mean_of_top
 from fedassay.contracts.metrics import declared
+from fedassay.contracts.registry import metrics
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
@@ -318,7 +319,7 @@ def _metric(estimate: Estimate, name: str) -> Metric:
         low=estimate.low,
         high=estimate.high,
         n=estimate.n,
-        unit=declared(name).unit,
+        unit=metrics()[name].unit,
         reason=estimate.reason or (estimate.method if approximate else ""),
     )
 
