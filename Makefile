@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Interpreters that tests start, and the next run, find bytecode and rewritten assertions, whatever the shell says.
+TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
@@ -25,11 +27,11 @@ quickstart: $(RUNS)
 	$(BIN)/fedassay run configs/quickstart.yaml --jobs 2 --force -o runs/quickstart
 
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(TESTED) -n 2 --dist loadfile
 
 # What takes seconds a test, which `make test` leaves out; CI runs both.
 test-long: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "long and not slow"
+	$(TESTED) -n 2 --dist loadfile -m "long and not slow"
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

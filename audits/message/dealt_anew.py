@@ -66,17 +66,19 @@ def deal(clients: Sequence[Records], rng: np.random.Generator, part: float = 1.0
     pool = joined("pool", held)
     classes = int(pool.labels.max()) + 1
     left = _blocks(pool)
+    # Each block's shares of the classes, shape (blocks, classes).
+    shares = np.array([np.bincount(pool.labels[rows], minlength=classes) / len(rows) for rows in left])
     dealt: dict[str, Records] = {}
     for place in rng.permutation(len(held)):
         client, like = held[place], held[int(rng.integers(len(held)))]
         weights = np.bincount(like.labels, minlength=classes)[rng.permutation(classes)] + 1e-6
-        keys = np.array([np.log(weights[pool.labels[rows]].mean()) for rows in left]) + rng.gumbel(size=len(left))
+        keys = np.log(shares @ weights) + rng.gumbel(size=len(left))
         order = np.argsort(-keys)
         sizes = np.cumsum([len(left[index]) for index in order])
         count = int(np.searchsorted(sizes, max(1, round(part * len(client))))) + 1
         chosen = np.concatenate([left[index] for index in order[:count]]) if len(order) else np.zeros(0, np.int64)
         dealt[client.name] = pool.take(np.sort(chosen), client.name)
-        left = [left[index] for index in order[count:]]
+        left, shares = [left[index] for index in order[count:]], shares[order[count:]]
     return [dealt.get(client.name, client) for client in clients]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from sources import parsed
 
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AuditContext
@@ -25,10 +26,6 @@ PLACES = [
 ]
 MAKER = ROOT / "audits" / "verdict.py"
 LADDER = ROOT / "audits" / "ladder.py"
-
-
-def _sources() -> list[Path]:
-    return [path for place in PLACES for path in sorted(place.rglob("*.py"))]
 
 
 def _makes_findings(tree: ast.AST) -> list[int]:
@@ -52,14 +49,8 @@ def _makes_findings(tree: ast.AST) -> list[int]:
 
 
 def test_findings_are_made_in_one_place() -> None:
-    assert _makes_findings(ast.parse(MAKER.read_text(encoding="utf-8")))
-    elsewhere = {
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in _sources()
-        if path != MAKER
-        for line in _makes_findings(ast.parse(path.read_text(encoding="utf-8")))
-    }
-    assert elsewhere == set()
+    places = {path: _makes_findings(tree) for path, tree in parsed(r"Finding\b|model_copy", *PLACES)}
+    assert {path for path, lines in places.items() if lines} == {MAKER}, places
 
 
 @pytest.mark.parametrize(
@@ -81,25 +72,25 @@ def test_no_audit_names_a_verdict_of_an_attack() -> None:
     A claim is judged on grounds that have a verdict of their own, and `inconclusive` is one of them.
     """
     claims = {ROOT / "audits" / "evidence.py", *(ROOT / "audits" / "claim").rglob("*.py")}
-    for path in (ROOT / "audits").rglob("*.py"):
+    for path, tree in parsed(r"leak|inconclusive", ROOT / "audits"):
         if path in (MAKER, LADDER):
             continue
         forbidden = {"leak", "no_leak_found"} | (set() if path in claims else {"inconclusive"})
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree):
             named = isinstance(node, ast.Constant) and node.value in forbidden
             assert not named, f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} names a verdict"
 
 
 def test_random_numbers_of_audits_come_from_seeds() -> None:
-    for path in (ROOT / "audits").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in parsed(r"default_rng|RandomState", ROOT / "audits"):
+        for node in ast.walk(tree):
             drawn = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("default_rng", "RandomState"))
             assert not drawn, f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} has a generator of its own"
 
 
 def test_functions_of_audits_are_short() -> None:
-    for path in (ROOT / "audits").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in parsed(r"\bdef\b", ROOT / "audits"):
+        for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef):
                 continue
             where = f"{path.relative_to(ROOT)}: {node.name}"

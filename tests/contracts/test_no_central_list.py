@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
+from sources import parsed
 
 from fedassay.support.registry import Kind, RegistryEntry, entries
 
@@ -75,8 +77,7 @@ def _is_own(path: str, entry: RegistryEntry) -> bool:
     return path == home or (folder not in SHARED and path.startswith(f"{folder}/"))
 
 
-def _literals(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def _literals(tree: ast.Module) -> set[str]:
     return {
         node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -94,10 +95,13 @@ def named() -> set[tuple[str, str]]:
     owners: dict[str, list[RegistryEntry]] = {}
     for entry in _components():
         owners.setdefault(entry.name, []).append(entry)
+    sources = {path: name for name, path in _sources().items()}
     found = set()
-    for name, path in _sources().items():
-        for literal in _literals(path) & set(owners):
-            if not any(_is_own(name, entry) for entry in owners[literal]):
+    literal_of_one = rf"""["']({"|".join(map(re.escape, owners))})["']"""
+    for path, tree in parsed(literal_of_one, *(ROOT / room for room in ROOMS), PACKAGE):
+        name = sources.get(path)
+        for literal in _literals(tree) & set(owners):
+            if name is not None and not any(_is_own(name, entry) for entry in owners[literal]):
                 found.add((name, literal))
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -72,35 +73,43 @@ def trained(adjacency: Adjacency, most: int) -> Transcript:
 
 
 ADD, ANY, SAME = "add_remove", "replace_one", "replace_one_same_label"
-PLANTED = [
-    *(sent(gaussian(a), a, most) for a in (ADD, ANY, SAME) for most in (2, 3, 12, 400)),
-    *(sent(by_class(), SAME, most) for most in (2, 5)),
-    *(sent(pure(), ADD, most, claimed=0.5) for most in (2, 30)),
-    sent(pure(), ADD, 4, claimed=0.5, delta=0.0),
-    trained(ADD, 2),
-    trained(ANY, 3),
-    sent(exact(), ADD, 2),
-]
-HONEST = [
-    *(sent(gaussian(a, "person"), a, most, "person") for a in (ADD, ANY, SAME) for most in (2, 400)),
-    *(sent(gaussian(a, "client"), a, 7, "client") for a in (ADD, ANY, SAME)),
-    *(sent(gaussian(a), a, most) for a in (ADD, ANY, SAME) for most in (None, 1)),
-    sent(dp_sgd(ADD, "person"), ADD, 9, "person"),
-    # What leaves keeps the claim for persons: the claim says less than it could.
-    sent(gaussian(ANY, "person"), ANY, 9),
-    sent(gaussian(ADD, epsilon=0.01), ADD, 2, claimed=5.0),
-    sent(public(), ADD, 9),
-    Transcript("test", 2, sent(exact(), ADD, 9).messages, NoClaim(), most_records=9),
-]
+
+
+@cache
+def planted() -> list[Transcript]:
+    return [
+        *(sent(gaussian(a), a, most) for a in (ADD, ANY, SAME) for most in (2, 3, 12, 400)),
+        *(sent(by_class(), SAME, most) for most in (2, 5)),
+        *(sent(pure(), ADD, most, claimed=0.5) for most in (2, 30)),
+        sent(pure(), ADD, 4, claimed=0.5, delta=0.0),
+        trained(ADD, 2),
+        trained(ANY, 3),
+        sent(exact(), ADD, 2),
+    ]
+
+
+@cache
+def honest() -> list[Transcript]:
+    return [
+        *(sent(gaussian(a, "person"), a, most, "person") for a in (ADD, ANY, SAME) for most in (2, 400)),
+        *(sent(gaussian(a, "client"), a, 7, "client") for a in (ADD, ANY, SAME)),
+        *(sent(gaussian(a), a, most) for a in (ADD, ANY, SAME) for most in (None, 1)),
+        sent(dp_sgd(ADD, "person"), ADD, 9, "person"),
+        # What leaves keeps the claim for persons: the claim says less than it could.
+        sent(gaussian(ANY, "person"), ANY, 9),
+        sent(gaussian(ADD, epsilon=0.01), ADD, 2, claimed=5.0),
+        sent(public(), ADD, 9),
+        Transcript("test", 2, sent(exact(), ADD, 9).messages, NoClaim(), most_records=9),
+    ]
 
 
 def test_there_are_twenty_of_each() -> None:
-    assert len(PLANTED) == len(HONEST) == 20
+    assert len(planted()) == len(honest()) == 20
 
 
 @pytest.mark.parametrize("number", range(20))
 def test_every_planted_claim_is_named(number: int) -> None:
-    transcript = PLANTED[number]
+    transcript = planted()[number]
     claim = transcript.claim
     assert isinstance(claim, PrivacyClaim)
     mistaken = record_as_person(transcript)
@@ -115,7 +124,7 @@ def test_every_planted_claim_is_named(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(20))
 def test_no_honest_claim_is(number: int) -> None:
-    assert record_as_person(HONEST[number]) is None
+    assert record_as_person(honest()[number]) is None
 
 
 def test_what_the_claim_really_is() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ WORDS = {"three": 3, "two": 2, "five": 5}
 Paper = dict[str, Any]
 
 
+@cache
 def _paper(name: str) -> Paper:
     loaded: Paper = yaml.safe_load((TABLES / f"{name}.yaml").read_text(encoding="utf-8"))
     return loaded

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sources import parsed
 
 from fedassay.nets.presets import PRESETS, preset_named
 from fedassay.nets.trained import build_network
@@ -185,32 +186,32 @@ def test_a_random_state_is_left_as_it_was(pretended_gpu: Pretend) -> None:
 def test_no_other_module_names_the_device() -> None:
     """But for the choices of the command line, and docstrings."""
     named = []
-    for folder in ("src/fedassay", "methods", "attacks", "audits", "reports"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.name in {"devices.py", "cli.py"}:
-                continue
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                literal = isinstance(node, ast.Constant) and isinstance(node.value, str)
-                if literal and re.fullmatch(r"cuda(:\d+)?", node.value):  # type: ignore[union-attr]
-                    named.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-                if isinstance(node, ast.Attribute) and node.attr == "cuda":
-                    named.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    rooms = ("src/fedassay", "methods", "attacks", "audits", "reports")
+    for path, tree in parsed("cuda", *(ROOT / room for room in rooms)):
+        if path.name in {"devices.py", "cli.py"}:
+            continue
+        for node in ast.walk(tree):
+            literal = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if literal and re.fullmatch(r"cuda(:\d+)?", node.value):  # type: ignore[union-attr]
+                named.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+            if isinstance(node, ast.Attribute) and node.attr == "cuda":
+                named.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not named
 
 
 def test_searches_find_the_same_with_a_gpus_blocks(pretended_gpu: Pretend) -> None:
     from fedassay.similarity import nearest, ssim_search
 
-    images = np.random.default_rng(0).integers(0, 256, (30, 4, 4, 3)).repeat(3, axis=1).repeat(3, axis=2)
+    images = np.random.default_rng(0).integers(0, 256, (16, 4, 4, 3)).repeat(3, axis=1).repeat(3, axis=2)
     images = images.astype(np.uint8)
-    images[25:] = images[:5]  # ties, of which the lowest index must win
-    here = ssim_search.top_k(images, images, 3, exclude_self=True, query_block=7, gallery_block=11)
+    images[13:] = images[:3]  # ties, of which the lowest index must win
+    here = ssim_search.top_k(images, images, 3, exclude_self=True, query_block=5, gallery_block=7)
     near = nearest.top_k_l2(images, images, 3)
     with pretended_gpu() as gpu:
         for memory in (4 * GIB, 139 * GIB):
             gpu.memory = memory
             there = ssim_search.top_k(
-                images, images, 3, exclude_self=True, query_block=7, gallery_block=11, device="cuda"
+                images, images, 3, exclude_self=True, query_block=5, gallery_block=7, device="cuda"
             )
             np.testing.assert_array_equal(there.indices, here.indices)
             np.testing.assert_allclose(there.values, here.values, rtol=0, atol=1e-12)

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from sources import parsed
 
 from fedassay.cli import cli, main
 from fedassay.support.errors import PlanError
@@ -44,19 +45,12 @@ def test_several_lines_keep_their_ends_alone(capsys: pytest.CaptureFixture[str])
 def test_nothing_prints_but_the_door() -> None:
     """A call of print, click.echo or of a standard stream anywhere else would go round it."""
     found = []
-    for folder in ("src/fedassay", "methods", "attacks", "audits", "reports"):
-        for path in (ROOT / folder).rglob("*.py"):
-            if path.name == "terminal.py":
-                continue
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and ast.unparse(node.func) in {
-                    "print",
-                    "click.echo",
-                    "click.secho",
-                    "sys.stdout.write",
-                    "sys.stderr.write",
-                }:
-                    found.append(f"{path.name}:{node.lineno}")
+    doors = {"print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write"}
+    rooms = ("src/fedassay", "methods", "attacks", "audits", "reports")
+    for path, tree in parsed(r"\bprint\b|echo|\.write\b", *(ROOT / room for room in rooms)):
+        for node in ast.walk(tree):
+            if path.name != "terminal.py" and isinstance(node, ast.Call) and ast.unparse(node.func) in doors:
+                found.append(f"{path.name}:{node.lineno}")
     assert not found
 
 

@@ -62,14 +62,14 @@ def test_a_body_trained_on_the_records_is_unsound(judge: Callable[..., Finding],
 
 def test_a_body_that_hardly_trains_is_not_called_unsound(judge: Callable[..., Finding]) -> None:
     """Then the sensitivity of a fixed body holds, and what is seen stays below the claim."""
-    found = judge(_fedlog(learning_rate=1e-12))
+    found = judge(_fedlog(learning_rate=1e-12, local_epochs=1))
     assert found.verdict == "unsupported", found.reason
     assert 0 < _observed(found) < 5.0
 
 
 @pytest.mark.parametrize("params", [{"body": "public"}, {"body": "dp_sgd", "dp_sgd": {"sampling_rate": 1.0}}])
 def test_other_bodies_are_sound(judge: Callable[..., Finding], params: dict[str, object]) -> None:
-    found = judge(_fedlog(**params))
+    found = judge(_fedlog(local_epochs=1, **params))
     assert found.verdict == "sound", found.reason
     assert 0 < _observed(found) <= 5.0
 

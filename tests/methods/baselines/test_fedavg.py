@@ -135,7 +135,7 @@ def test_fine_tuning_helps_clients_of_few_classes_and_sends_nothing(make_task: M
 
 
 def test_bodies_may_start_from_the_backbone(make_task: MakeTask) -> None:
-    task = make_task(backbone="small_cnn", records=120)
+    task = make_task(backbone="small_cnn", records=60, weights="random")
     first = FedAvg(start="backbone", local_epochs=1).run(task).transcript.messages[0]
     own = np.concatenate([p.detach().numpy().ravel() for p in task.backbone.module.parameters()])
     np.testing.assert_array_equal(first.fields["parameters"].values[: own.size], own)

@@ -54,6 +54,7 @@ PFT = Case("fedpft", SAME, {"components": 1, "covariance": "diag"})
 SUMS = Case("fedpft", "add_remove", {"components": 1, "counts": "noised"})
 EM = Case("fedpft", "add_remove", {"components": 2, "counts": "noised", "dp_steps": 2})
 LOG = Case("fedlog", "add_remove", {"rounds": 2, "local_epochs": 1, "width": 6})
+ONE_ROUND = Case("fedlog", "add_remove", {**LOG.parameters, "rounds": 1})
 AVG = Case("fedavg", "add_remove", {"local_epochs": 2})
 
 HONEST = [
@@ -74,10 +75,14 @@ def _context(case: Case, make_task: MakeTask, make_context: MakeContext, method:
     return make_context(task, method or lookup("method", case.name)(**case.parameters))
 
 
-def _asked(context: AuditContext) -> TapeAnswers:
+FEW = 4
+"""Replays on neighbours in tests of the third question, which is asked before these and by replays of its own."""
+
+
+def _asked(context: AuditContext, replays: int | None = None) -> TapeAnswers:
     claim = context.outcome.transcript.claim
     assert isinstance(claim, PrivacyClaim)
-    return ask(claim, accounted_for(claim, context), context)
+    return ask(claim, accounted_for(claim, context), context, replays)
 
 
 def _failed(asked: TapeAnswers) -> dict[str, Answer]:
@@ -93,7 +98,7 @@ def test_honest_methods_pass(case: Case, make_task: MakeTask, make_context: Make
 
 
 @pytest.mark.parametrize("records", [3, 7])
-@pytest.mark.parametrize("case", [CGS, CGS_SAME, PFT, LOG], ids=str)
+@pytest.mark.parametrize("case", [CGS, CGS_SAME, PFT, ONE_ROUND], ids=str)
 def test_clients_of_one_record_can_be_asked(
     case: Case, records: int, make_task: MakeTask, make_context: MakeContext
 ) -> None:
@@ -295,7 +300,8 @@ def test_faults_are_found_by_the_right_question(
 ) -> None:
     case, patch, question, field = FAULTS[name]
     patch(monkeypatch)
-    failed = _failed(_asked(_context(case, make_task, make_context)))
+    context = _context(case, make_task, make_context)
+    failed = _failed(_asked(context, FEW if question == "rest" else None))
     assert question in failed, failed
     assert field in failed[question].field
 
@@ -305,7 +311,7 @@ def test_a_failure_on_other_records_is_a_difference(
 ) -> None:
     """Digits have dark corners, and inverted ones do not."""
     _changed(_fails_on_some)(monkeypatch)
-    failed = _failed(_asked(_context(CGS_SAME, make_task, make_context)))
+    failed = _failed(_asked(_context(CGS_SAME, make_task, make_context), FEW))
     assert "cannot be sent" in failed["rest"].words
 
 
@@ -336,7 +342,7 @@ def test_a_machine_that_has_no_more_is_not_the_methods_failure(
 
 def test_numbers_of_records_that_leave_exactly_disprove(make_task: MakeTask, make_context: MakeContext) -> None:
     case = Case("fedlog", "add_remove", {**LOG.parameters, "counts": "exact", "body": "private", "rounds": 5})
-    failed = _failed(_asked(_context(case, make_task, make_context)))
+    failed = _failed(_asked(_context(case, make_task, make_context), FEW))
     assert failed["rest"].field == "records"
     assert "[30]" in failed["rest"].words
     assert "[29]" in failed["rest"].words
@@ -470,7 +476,7 @@ def test_a_method_that_remembers_its_first_run_is_found(
     _changed(leaks)(monkeypatch)
     task = make_task(clients=3, records=90, epsilon=1.0, adjacency=CGS.adjacency)
     context = make_context(task, lookup("method", CGS.name)(**CGS.parameters), apart=True)
-    assert "A" in _failed(_asked(context))["rest"].words
+    assert "A" in _failed(_asked(context, FEW))["rest"].words
     assert not list(tmp_path.iterdir()) or memory is _remembers_in_a_file
 
 
@@ -510,7 +516,7 @@ def test_a_private_bit_of_one_client_is_found(
         return way(message) if private else message
 
     _changed(bit)(monkeypatch)
-    assert "rest" in _failed(_asked(_context(CGS, make_task, make_context)))
+    assert "rest" in _failed(_asked(_context(CGS, make_task, make_context), FEW))
 
 
 def test_a_count_that_is_rounded_is_found(
@@ -524,7 +530,7 @@ def test_a_count_that_is_rounded_is_found(
         return replace(message, fields={**message.fields, "size": declared})
 
     _changed(rounded)(monkeypatch)
-    assert "size" in _failed(_asked(_context(CGS, make_task, make_context)))["rest"].words
+    assert "size" in _failed(_asked(_context(CGS, make_task, make_context), FEW))["rest"].words
 
 
 def test_without_a_process_apart_the_rest_is_left_open(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -549,4 +555,4 @@ def test_what_a_run_reports_beside_its_messages_is_compared(
         return replace(outcome, **{place: own[place]})
 
     monkeypatch.setattr(fedcgs.FedCGS, "run", run)
-    assert place in _failed(_asked(_context(CGS, make_task, make_context)))["rest"].words
+    assert place in _failed(_asked(_context(CGS, make_task, make_context), FEW))["rest"].words
