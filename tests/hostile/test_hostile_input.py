@@ -131,8 +131,9 @@ def material(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Materi
     return make(server, tmp_path_factory.mktemp("material"))
 
 
+@pytest.mark.long
 def test_what_watches_the_cases_works(server: Server, material: Material, tmp_path: Path) -> None:
-    """The cases themselves are slow tests; that a run is let through, and a case met, is seen by every run."""
+    """The cases themselves are slow tests; that a run is let through, and a case met, is seen by long ones."""
     fault, code = tried(server, next(iter(cases(material))), tmp_path / "case")
     assert (fault, code) == ("", 2)
 
