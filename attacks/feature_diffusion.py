@@ -40,9 +40,10 @@ from fedassay.exchange.blocks import OfImages
 from fedassay.exchange.feature_sources import VECTORS, VectorSource, between, no_vectors, sources
 from fedassay.exchange.view import View
 from fedassay.nets.blends import MOST, blends
-from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
 from fedassay.nets.presets import PRESETS, Preset, preset_named
-from fedassay.nets.sampling import default_steps
+from fedassay.nets.sampling import default_steps, sample
+from fedassay.nets.trained import TrainedDenoiser, from_arrays
+from fedassay.nets.training import train
 from fedassay.plan import rates as rate
 from fedassay.plan.work import film, film_parameters
 from fedassay.support.cache import cached_arrays

@@ -21,8 +21,9 @@ from fedassay.backbones.small_cnn import small_cnn_rectified
 from fedassay.data import DataRequest, load
 from fedassay.data.images import ImageSet
 from fedassay.nets.blends import blends
-from fedassay.nets.diffusion import sample, train
 from fedassay.nets.presets import TINY
+from fedassay.nets.sampling import sample
+from fedassay.nets.training import train
 from fedassay.similarity.ssim import ssim
 
 PUBLIC, STRANGERS = 80, 160

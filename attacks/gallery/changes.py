@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from fedassay.exchange.blocks import LinearBlock, Of
 
-Matrix = NDArray[np.float64]
 _Key = tuple[str, str, int, bool, tuple[int, ...]]
 
 _LEVEL = 0.99

@@ -16,8 +16,9 @@ from fedassay.contracts.attack import Knowledge
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.nets.blends import MOST, blends
-from fedassay.nets.diffusion import sample, train
 from fedassay.nets.presets import PRESETS, TINY
+from fedassay.nets.sampling import sample
+from fedassay.nets.training import train
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images

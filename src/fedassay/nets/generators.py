@@ -1,6 +1,6 @@
 """Class-conditional generators: sizes, training without privacy, and the weights as one vector.
 
-The same denoisers as the reconstruction attack's (`fedassay.nets.diffusion`), conditioned on one-hot classes.
+The same denoisers as the reconstruction attack's (`fedassay.nets.training`), conditioned on one-hot classes.
 Everything that a receiver needs besides the weights is public: preset, image size, number of classes. So
 the condition is not whitened (that would be a statistic of the records), and no record is held out.
 """

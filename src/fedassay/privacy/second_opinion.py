@@ -19,9 +19,6 @@ from fedassay.support.errors import PlanError
 _ALMOST_ALL = 1 - 1e-9
 """Opacus's formula divides by 1 - the sampling rate; a plain Gaussian is sampled at a rate of 1."""
 
-_KNOWN = ("add_remove", "poisson")
-"""Relation and sampling of the steps that it knows."""
-
 _STEPS, _LEAST, _MOST = 1_000_000, 1e-3, 1e6
 """Steps, and noise multipliers, that it answers for in seconds."""
 
