@@ -17,7 +17,7 @@ records that no mechanism protects. Flower itself is an optional extra (`pip ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,29 +165,25 @@ def _recording_grid(grid: Grid, recorder: Recorder) -> Grid:
             return grid.get_nodes()
 
         def push_messages(self, messages: Iterable[FlowerMessage]) -> Any:
-            return grid.push_messages(self._noted(messages))
+            return grid.push_messages(_noted(messages, recorder.sent))
 
         def pull_messages(self, message_ids: Iterable[str]) -> Iterable[FlowerMessage]:
-            return self._kept(grid.pull_messages(message_ids))
+            return _noted(grid.pull_messages(message_ids), recorder.reply)
 
         def send_and_receive(
             self, messages: Iterable[FlowerMessage], *, timeout: float | None = None
         ) -> Iterable[FlowerMessage]:
-            return self._kept(grid.send_and_receive(self._noted(messages), timeout=timeout))
-
-        def _noted(self, messages: Iterable[FlowerMessage]) -> list[FlowerMessage]:
-            held = list(messages)
-            for message in held:
-                recorder.sent(message)
-            return held
-
-        def _kept(self, messages: Iterable[FlowerMessage]) -> list[FlowerMessage]:
-            held = list(messages)
-            for message in held:
-                recorder.reply(message)
-            return held
+            return _noted(grid.send_and_receive(_noted(messages, recorder.sent), timeout=timeout), recorder.reply)
 
     return RecordingGrid()
+
+
+def _noted(messages: Iterable[FlowerMessage], note: Callable[[FlowerMessage], None]) -> list[FlowerMessage]:
+    """The messages, each of which is noted first."""
+    held = list(messages)
+    for message in held:
+        note(message)
+    return held
 
 
 def _round_of(message: FlowerMessage) -> int | None:
