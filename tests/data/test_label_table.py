@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pytest
 from PIL import Image
 
@@ -28,8 +29,11 @@ def folder(tmp_path: Path) -> Path:
 
 def _load(root: Path, table: str, **given: Any) -> ImageSet:
     (root.parent / "labels.csv").write_text(table, encoding="utf-8")
-    request = DataRequest("image_folder", None, root, None, 0, root.parent, labels=Path("labels.csv"), **given)
-    return load(request).train
+    return load(_request(root, labels=Path("labels.csv"), **given)).train
+
+
+def _request(root: Path, **given: Any) -> DataRequest:
+    return DataRequest("image_folder", None, root, None, 0, root.parent, **given)
 
 
 @pytest.mark.parametrize(
@@ -148,3 +152,22 @@ def test_folders_are_searched_to_a_depth(folder: Path) -> None:
         deep.mkdir()
     with pytest.raises(DataError, match="more than 32 folders inside each other"):
         _load(folder, f"file,label\n{_ROWS}")
+
+
+def test_the_first_full_sheet_of_a_workbook_is_read_as_text(folder: Path) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.create_sheet("labels")
+    book.create_sheet("notes").append(["x", "y"])
+    for row in (["image", "label", "patient"], *([f"scan_{n}", "ab"[n % 2], f"00{n}"] for n in range(1, 5))):
+        sheet.append(row)
+    book.save(folder / "labels.xlsx")
+    found = load(_request(folder, groups="patient"))
+    assert found.train.class_names == ("a", "b")
+    assert found.train.groups is not None
+    assert any("sheet labels is read, notes not" in note for note in found.account.notes)
+
+
+def test_a_workbook_that_is_none_is_named(folder: Path) -> None:
+    (folder / "labels.xlsx").write_bytes(b"PK no zip")
+    with pytest.raises(DataError, match=r"labels\.xlsx: cannot be read as \.xlsx"):
+        load(_request(folder))

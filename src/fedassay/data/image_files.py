@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -93,7 +93,7 @@ def headers_of(places: Sequence[Place], root: Path, reading: Reading) -> list[He
             meant, one that is too small or too deep.
         MissingExtraError: Reading one needs a package that is not installed.
     """
-    return list(_headers(tuple(places), root, reading, _states(places)))
+    return list(_headers(tuple(places), root, replace(reading, size=None), _states(places)))
 
 
 def _states(places: Sequence[Place]) -> tuple[tuple[int, int], ...]:

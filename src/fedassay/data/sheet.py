@@ -24,8 +24,8 @@ _PAIRS = 12
 """Pairs of pictures that are alike which are shown."""
 _GROUPS = {"part": 6, "class": 24, "site": 12, "client": 12}
 """Groups of a kind that are shown."""
-_PIXELS = 512 * 1024 * 1024
-"""Pixels that are looked at, which takes about a minute; of larger sets a sample is."""
+_PIXELS, _PICTURES = 512 * 1024 * 1024, 20_000
+"""Pixels and pictures that are looked at, which takes about a minute; of larger sets a sample is."""
 
 
 class Group(Frozen):
@@ -222,8 +222,8 @@ def _row(pictures: Sequence[Images]) -> NDArray[np.uint8]:
 def _sample(kinds: Sequence[Kind], rng: np.random.Generator) -> list[int]:
     """Which pictures are looked at: all, or as many at random as their pixels allow."""
     pixels = np.array([kind.size[0] * kind.size[1] for kind in kinds], np.int64)
-    order = rng.permutation(len(kinds))
-    kept = order if pixels.sum() <= _PIXELS else order[np.cumsum(pixels[order]) <= _PIXELS]
+    order = rng.permutation(len(kinds))[:_PICTURES]
+    kept = order[np.cumsum(pixels[order]) <= _PIXELS]
     return [int(row) for row in np.sort(kept)]
 
 

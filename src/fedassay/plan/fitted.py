@@ -128,11 +128,9 @@ def _with_persons(
     """The same with `groups` and `sites`, where a name in the data says whose the records are and whence."""
     request = request_of(DataSpec.model_validate(source), base, data_seeds(0))
     named = {key: value for key, value in whole.proposals.items() if key not in source}
-    groups: list[str] = [named.pop("groups")] if "groups" in named else []
-    named_by_table = tuple(groups)
-    if named:
-        source = {**source, **named}
-        whole = _outline(source, base)
+    proposed = named.pop("groups", None)
+    groups = [] if proposed is None else [proposed]
+    source = {**source, **named}
     if source["name"] == "npz":
         groups = [name for name in names_of_npz(request) if is_obvious(name)]
     elif "labels" not in source and whole.data.train.groups is None:
@@ -141,7 +139,7 @@ def _with_persons(
         try:
             found = _outline({**source, "groups": name}, base)
         except DataError as error:
-            if name in named_by_table:
+            if name == proposed:
                 raise DataError(f"{error}, or data.groups: null, for records of nobody") from None
             continue
         train = found.data.train
@@ -150,7 +148,7 @@ def _with_persons(
         if train.domains is not None and (again := recurring(train.groups, train.domains, name)) is not None:
             raise DataError(again)
         return {**source, "groups": name}, found
-    return source, whole
+    return source, _outline(source, base) if named else whole
 
 
 def _file(data: Path) -> Path:
