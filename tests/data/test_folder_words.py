@@ -18,6 +18,10 @@ from fedassay.data.folder_words import level_of, odd_names
         (["0", "1", "2"], "class"),
         (["40X", "100X"], "visit"),
         (["images", "imgs"], "skipped"),
+        (["stage_2_train_images", "stage_2_test_images"], "split"),
+        (["BraTS20_Training_001", "BraTS20_Training_002"], "numbered"),
+        (["flair", "t1", "t2"], "visit"),
+        (["NCT-CRC-HE-100K", "CRC-VAL-HE-7K"], "unknown"),
     ],
 )
 def test_names_say_what_a_level_is(names: list[str], level: str) -> None:

@@ -22,7 +22,7 @@ _SITES = WORDS["sites"]
 _CLASSES = WORDS["classes"]
 _CHUNKS = WORDS["chunks"]
 _VISITS = WORDS["visits"]
-_VIEWS = WORDS["views"]
+VIEWS = WORDS["views"]
 _NOTHING = WORDS["nothing"]
 _NUMBERED = re.compile(r"(.*?)[-_ .]?(\d+)([a-z]?)$")
 _UID = re.compile(r"[\d.]{12,}|[0-9a-f]{8,}(-[0-9a-f]{4,})*|[0-9a-f]{12,}")
@@ -72,7 +72,7 @@ def level_of(names: Collection[str]) -> Level:
         return "person" if words & set(OBVIOUS) else "numbered"
     if any(_letters([name]) & _NOTHING for name in whole):
         return "nothing"
-    if all(_letters([name]) <= _VIEWS for name in whole):
+    if all(_letters([name]) <= VIEWS for name in whole):
         return "visit"
     sites, classes = (sum(bool(_letters([name]) & known) for name in whole) for known in (_SITES, _CLASSES))
     if sites > classes and 2 * sites >= len(whole):

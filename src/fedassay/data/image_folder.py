@@ -287,7 +287,10 @@ def _check_agree(where: str, paths: Sequence[str], choice: TableChoice) -> None:
     """
     rows = choice.labelled.rows
     try:
-        kinds, layout = levels_of(paths), read_folders(paths, where)
+        kinds = levels_of(paths)
+        if "class" not in kinds:
+            return
+        layout = read_folders(paths, where)
     except DataError:
         return
     if kinds[layout.levels.index("class")] != "class":

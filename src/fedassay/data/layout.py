@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fedassay.data.account import LeftOut
-from fedassay.data.folder_words import IMAGES, MASKS, Level, level_of, odd_names
+from fedassay.data.folder_words import IMAGES, MASKS, VIEWS, Level, level_of, odd_names
 from fedassay.data.spellings import as_one, listed, one_form
 from fedassay.data.table_words import part_in, part_of, plain_name
 from fedassay.support.errors import DataError, PlanError
@@ -103,7 +103,7 @@ def without_masks(paths: Sequence[str]) -> tuple[list[str], list[LeftOut]]:
         for folder in folders
         if any(
             plain_name(name) in MASKS
-            and any(plain_name(other) in IMAGES or part_of(other) for other in below[above])
+            and any(plain_name(other) in IMAGES | VIEWS or part_of(other) for other in below[above])
             for above, name in _ways(folder)
         )
     }
@@ -180,7 +180,9 @@ def read_folders(paths: Sequence[str], where: str) -> Layout:
         raise DataError(f"{where}: has no folders in it; allowed: {LAYOUTS}")
     if set(kinds) == {"skipped"}:
         only = paths[0].split("/")[-2]
-        raise DataError(f"{where}: has one class folder, {only}; allowed: two or more ({LAYOUTS})")
+        raise DataError(
+            f"{where}: has one class folder, {only}{_in_names(paths)}; allowed: two or more ({LAYOUTS})"
+        )
     columns = list(zip(*(path.split("/")[:-1] for path in paths), strict=True))
     for number, (names, kind) in enumerate(zip(columns, kinds, strict=True)):
         odd = odd_names(set(names))

@@ -69,8 +69,10 @@ def part_in(name: str) -> Part | None:
 
 def are_parts(names: Collection[str]) -> bool:
     """Whether names are those of official parts, with or without words that all of them share."""
-    beside = {_beside_part(name) for name in names}
-    return all(map(part_in, names)) and (len(beside) == 1 < len(names) or all(map(part_of, names)))
+    parts, beside = {part_in(name) for name in names}, {_beside_part(name) for name in names}
+    # Several of one part are something else that is called so, as `Training_001` and `Training_002`.
+    several = None not in parts and (len(parts) > 1 or len(names) == 1)
+    return several and (len(beside) == 1 < len(names) or all(map(part_of, names)))
 
 
 def _words(name: str) -> list[str]:
