@@ -3,13 +3,16 @@
 A limit of detection asks a test of some thousand runs that are put together, and reads nothing but whether it
 rejects. So the arrangements are drawn once, and a run that cannot reject any more is left (Besag and Clifford
 1991): p is (1 + higher) / (1 + draws), and once more arrangements are higher than a level allows, the rest cannot
-take that back. The best of a side are chosen anew in every arrangement, from the top of one sorted list of both.
-The decision is the one that `paired_test` or `gap` takes on the same draws; tests hold them against each other.
+take that back. A run that rejects for certain is left as well: an upper bound of how likely an arrangement is to
+reach the bar says so. The best of a side are chosen anew in every arrangement, from the top of one sorted list of
+both. The decision is the one that `paired_test` or `gap` takes on the same draws (but for a chance of `_OTHERWISE`
+where the bound decides); tests hold them against each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.stats.chernoff import log_chance
 from fedassay.audits.stats.permutation import enough
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
@@ -34,6 +38,8 @@ _LARGEST = 32 << 20
 """Bytes of the arrangements of a decision that are kept in float32 as well."""
 
 _TIE = 1e-12
+_OTHERWISE = 1e-9
+"""Chance at most that draws would reject nothing where the bound says that they do."""
 _BLOCKS = (512, 8192)
 """Arrangements looked at before each look whether to stop; the last size goes on."""
 
@@ -84,8 +90,28 @@ class PairedDecision:
         if self.top == self.n:
             # The sum less twice what is exchanged.
             weights, least = (second - first) * (2 / self.n), bar - float((first - second).mean())
-            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least))
-        return _at_most(most, size, lambda block: self._reached(first, second, self._flips[:, block], bar))
+            return _at_most(
+                most,
+                size,
+                lambda block: _sums_reach(weights, self._numbers[:, block], least),
+                lambda: log_chance(weights, least, 0.5),
+            )
+        return _at_most(
+            most,
+            size,
+            lambda block: self._reached(first, second, self._flips[:, block], bar),
+            lambda: self._log_chance(first, second, bar),
+        )
+
+    def _log_chance(self, first: Floats, second: Floats, bar: float) -> float:
+        """Upper bound of the log of the chance that an exchange of random pairs reaches the bar."""
+
+        def of(weights: Floats, least: float) -> float:
+            # Of each pair one is on the first side: the first one of it, and the second one where it is exchanged.
+            ours, theirs = weights[: self.n], weights[self.n :]
+            return log_chance(theirs - ours, least - float(ours.sum()), 0.5)
+
+        return _log_any(_bounds(np.concatenate([first, second]), (self.top, self.top), 0.5, bar), of)
 
     def _reached(self, first: Floats, second: Floats, flips: Bools, bar: float) -> int:
         is_second = np.repeat([False, True], self.n)
@@ -146,16 +172,31 @@ class GapDecision:
         if self._counts == (self.n, self.m):
             # With T the sum of the first group and S that of both, T / n - (S - T) / m.
             weights, least = both * (1 / self.n + 1 / self.m), bar + float(both.sum()) / self.m
-            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least))
-        return _at_most(most, size, lambda block: self._reached(both, self._members[:, block], bar))
+            return _at_most(
+                most,
+                size,
+                lambda block: _sums_reach(weights, self._numbers[:, block], least),
+                lambda: self._of_weights(weights, least),
+            )
+        return _at_most(
+            most,
+            size,
+            lambda block: self._reached(both, self._members[:, block], bar),
+            lambda: _log_any(_bounds(both, self._counts, self._part, bar), self._of_weights),
+        )
+
+    @property
+    def _part(self) -> float:
+        return self.n / (self.n + self.m)
+
+    def _of_weights(self, weights: Floats, least: float) -> float:
+        return log_chance(weights, least, self._part, chosen=self.n)
 
     def _reached(self, both: Floats, members: Bools, bar: float) -> int:
-        share = self.n / (self.n + self.m)
-
         def inside(entries: Ints, draws: Ints | slice) -> Bools:
             return np.asarray(members[:, draws][entries])
 
-        return _gaps_reach(both, inside, self._counts, share=share, bar=bar)
+        return _gaps_reach(both, inside, self._counts, share=self._part, bar=bar)
 
 
 def _best(scores: Floats, count: int) -> float:
@@ -163,16 +204,47 @@ def _best(scores: Floats, count: int) -> float:
     return float(np.sort(scores)[-count:].mean())
 
 
-def _at_most(most: int, total: int, reached: Callable[[slice], int]) -> bool:
-    """Whether at most so many of all statistics reach the bar; the first ones may tell that more do."""
+def _at_most(
+    most: int, total: int, reached: Callable[[slice], int], log_chance_of_one: Callable[[], float]
+) -> bool:
+    """Whether at most so many of all statistics reach the bar.
+
+    The first ones may tell that more do; where none of these does, the chance of one may tell that no more will.
+    """
     higher, start, steps = 0, 0, iter(_BLOCKS)
     while start < total:
         stop = min(total, start + next(steps, _BLOCKS[-1]))
         higher += reached(slice(start, stop))
         if higher > most:
             return False
+        if start == 0 < total - stop and not higher:
+            # Of N draws, more than k reach it with a chance of at most (N p)^(k + 1) / (k + 1)!.
+            more = (most + 1) * (math.log(total) + log_chance_of_one()) - math.lgamma(most + 2)
+            if more <= math.log(_OTHERWISE):
+                return True
         start = stop
     return True
+
+
+def _bounds(scores: Floats, counts: tuple[int, int], share: float, bar: float) -> list[tuple[Floats, float]]:
+    """Weights of entries and bars of which the first side reaches one wherever the gap of the best reaches `bar`.
+
+    The best of the first side are no better than the best of all. Where the second side has as many entries as
+    count down to some depth, its best are worth the lowest there, and more by what lies far up.
+    """
+    order, count = np.argsort(-scores, kind="stable"), counts[1]
+    depth = _depth(len(scores), counts, share, spreads=8)
+    best = scores[order]
+    above, fewest = np.zeros(len(scores)), np.zeros(len(scores))
+    above[order[:count]] = best[:count] - best[depth - 1]
+    fewest[order[:depth]] = 1
+    least = count * (float(best[: counts[0]].mean()) - bar - best[depth - 1])
+    return [(above, float(above.sum()) - least), (fewest, depth - count + 1.0)]
+
+
+def _log_any(bounds: Sequence[tuple[Floats, float]], log_chance_of: Callable[[Floats, float], float]) -> float:
+    """Log of the sum of the chances of several events, which bounds that of any of them."""
+    return float(np.logaddexp.reduce([log_chance_of(weights, least) for weights, least in bounds]))
 
 
 def _as_numbers(chosen: Bools) -> Chosen:
@@ -212,9 +284,7 @@ def _gaps_reach(
     """
     order = np.argsort(-scores, kind="stable")
     best = scores[order]
-    # Both are this far down in nearly every arrangement; the others are gone through to twice the depth.
-    spread = max(np.sqrt(counts[0] * (1 - share)) / share, np.sqrt(counts[1] * share) / (1 - share))
-    depth = min(len(order), int(sum(counts) + 4 * spread) + 1)
+    depth = _depth(len(order), counts, share, spreads=4)
     here = inside(order[:depth], slice(None))
     left = np.flatnonzero(_may_reach(best[:depth], here, counts, bar))
     here, reached = here[:, left], 0
@@ -224,6 +294,12 @@ def _gaps_reach(
         depth = min(len(order), 2 * depth)
         here = inside(order[:depth], left)
     return reached
+
+
+def _depth(total: int, counts: tuple[int, int], share: float, *, spreads: int) -> int:
+    """How far down the best of both sides are in all but few arrangements; those take twice the depth."""
+    spread = max(np.sqrt(counts[0] * (1 - share)) / share, np.sqrt(counts[1] * share) / (1 - share))
+    return min(total, int(sum(counts) + spreads * spread) + 1)
 
 
 def _may_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) -> Bools:

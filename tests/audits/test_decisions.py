@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedassay.audits.stats.chernoff import log_chance
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
 from fedassay.audits.stats.paired import paired_test
 from fedassay.audits.stats.permutation import gap
@@ -68,3 +69,49 @@ def test_arrangements_that_meet_the_bar_are_counted_at_any_scale(seed: int) -> N
         first, second = (np.sort(side)[-20:] for side in (both[inside], both[~inside]))
         plain += first.mean() - second.mean() >= bar
     assert decide._reached(both, decide._members, bar) == plain
+
+
+@pytest.mark.parametrize("n", [20, 150])
+@pytest.mark.parametrize("chosen", [None, 3, 10])
+def test_no_sum_reaches_a_bar_more_often_than_is_said(n: int, chosen: int | None) -> None:
+    """Against 100,000 choices; the bound is within a factor of what the tail of a normal is worth."""
+    rng = np.random.default_rng(n)
+    weights, share = rng.exponential(size=n), 0.5 if chosen is None else chosen / n
+    rows = rng.random((100_000, n))
+    if chosen is None:
+        sums = (rows < share) @ weights
+    else:
+        sums = weights[np.argpartition(rows, chosen, axis=1)[:, :chosen]].sum(axis=1)
+    for level in (0.5, 0.1, 0.01, 0.001):
+        bar = float(np.quantile(sums, 1 - level))
+        seen = float((sums >= bar).mean())
+        bound = np.exp(log_chance(weights, bar, share, chosen=chosen))
+        assert seen <= bound + 4 * np.sqrt(bound / len(sums))
+        assert bound <= min(1, 80 * level)
+    assert log_chance(weights, float(weights.sum()) * 1.01, share, chosen=chosen) == -np.inf
+    assert log_chance(weights, 0.0, share, chosen=chosen) == 0
+
+
+@pytest.mark.parametrize("top", [300, 20])
+def test_what_rejects_for_certain_draws_no_more(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer stands after the first arrangements where the bound decides, and is that of all of them."""
+    rng = np.random.default_rng(8)
+    for decide in (PairedDecision(300, top, 50, seed=5), GapDecision(300, 300, top / 300, 50, seed=5)):
+        first, second = rng.normal(size=300) + 6, rng.normal(size=300)
+        quick = decide.rejects(first, second)
+        with monkeypatch.context() as patched:
+            patched.setattr("fedassay.audits.stats.decisions.log_chance", lambda *_, **__: 0.0)
+            assert decide.rejects(first, second) == quick
+        assert quick
+        looks = 0
+
+        def looked(*_: object, **__: object) -> int:
+            nonlocal looks
+            looks += 1
+            return 0
+
+        with monkeypatch.context() as patched:
+            for name in ("_sums_reach", "_gaps_reach"):
+                patched.setattr(f"fedassay.audits.stats.decisions.{name}", looked)
+            assert decide.rejects(first, second)
+        assert looks == 1
