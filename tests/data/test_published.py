@@ -28,6 +28,7 @@ from fedassay.support.download import download
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import data_root
 from fedassay.support.progress import Progress, current
+from fedassay.support.torchvision import import_torchvision
 
 RNG = np.random.default_rng(0)
 XRAYS = "pneumoniamnist.npz"
@@ -270,3 +271,12 @@ def test_weights_of_cifar_are_fetched_by_their_name(tmp_path: Path, monkeypatch:
     assert found.pretrained_on == "CIFAR-10's training images"
     assert (data_root(None, tmp_path).name, published_url("cifar_resnet20", "random")) == ("fedassay-data", None)
     assert (tmp_path / "torch" / "hub" / "checkpoints" / published.name).is_file()
+
+
+def test_registered_backbones_name_the_files_that_torchvision_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torchvision, which takes seconds to import."""
+    models = import_torchvision().models
+    monkeypatch.setattr("fedassay.backbones.weights.import_torchvision", pytest.fail)
+    url = models.SqueezeNet1_1_Weights.IMAGENET1K_V1.url
+    assert {published_url("squeezenet1_1", word) for word in (None, "imagenet", "imagenet_v1")} == {url}
+    assert published_url("squeezenet1_1", "trunk.pth") is published_url("small_cnn", "public") is None

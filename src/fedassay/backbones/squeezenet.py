@@ -22,7 +22,12 @@ from fedassay.support.torchvision import import_torchvision
 from fedassay.support.weights import assign, load_state
 
 _SIZE = 64
-_WEIGHTS = Weights(("imagenet", "imagenet_v1", "IMAGENET1K_V1", "random"), file=True)
+_IMAGENET = ("imagenet", "imagenet_v1", "IMAGENET1K_V1")
+_WEIGHTS = Weights(
+    (*_IMAGENET, "random"),
+    file=True,
+    urls=dict.fromkeys(_IMAGENET, "https://download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth"),
+)
 _CAFFE_BGR_MEAN = (103.939, 116.779, 123.68)
 """Means of ImageNet's blue, green and red on 0..255, which Caffe's networks subtract."""
 

@@ -69,14 +69,14 @@ def published_url(name: str, weights: str | None) -> str | None:
         name: A backbone's name, registered or torchvision's.
         weights: As written in the plan; None: left out.
     """
-    taken = _taken(name)
-    word = weights if weights is not None or taken is None else next(iter(taken.words), None)
-    if taken is not None and word in taken.urls:
-        return taken.urls[str(word)]
-    models = import_torchvision().models if word is not None else None
-    if word is None or models is None or name not in models.list_models(module=models):
+    if name in entries("backbone"):
+        # A registered backbone lists its files, so torchvision, which takes seconds to import, is not asked.
+        taken = _taken(name)
+        return None if taken is None else taken.urls.get(weights or next(iter(taken.words), ""))
+    models = import_torchvision().models
+    if name not in models.list_models(module=models):
         return None
-    choice = chosen(models.get_model_weights(name), word)
+    choice = chosen(models.get_model_weights(name), weights or _IMAGENET[0])
     return None if choice is None else str(choice.url)
 
 
