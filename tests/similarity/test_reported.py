@@ -32,7 +32,7 @@ def test_reported_values_are_scikit_images_and_ours(shape: tuple[int, int, int])
 
 
 def test_scikit_image_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skimage.metrics.structural_similarity", lambda *_, **__: 0.25)
+    monkeypatch.setattr("skimage.metrics.structural_similarity", lambda x, _, **__: (0.0, np.full_like(x, 0.25)))
     x = _images(2, (8, 8, 1), 0)
     assert reported.reported_ssim(x, x).tolist() == [0.25, 0.25]
 
