@@ -17,6 +17,8 @@ from scipy.stats import binom
 Floats = NDArray[np.float64]
 
 _STEPS = 25
+_CLOSE = 0.1
+"""A step that lowers the log by less is the last: the bound is asked for its order of magnitude."""
 
 
 def log_chance(weights: Floats, bar: float, share: float, *, chosen: int | None = None) -> float:
@@ -47,12 +49,12 @@ def log_chance(weights: Floats, bar: float, share: float, *, chosen: int | None 
         each = expit(tilt @ terms + odds)
         slope = terms @ each - least
         curve = (terms * (each * (1 - each))) @ terms.T + 1e-9 * np.eye(len(terms))
-        step = np.linalg.solve(curve, slope)
+        step = np.linalg.solve(curve, slope) if len(terms) > 1 else slope / curve[0]
         length = 1.0
         while length > 1e-3 and exponent(tilt - length * step) > reached:
             length /= 2
         found = exponent(tilt - length * step)
-        if found > reached - 1e-3:
+        if found > reached - _CLOSE:
             break
         tilt, reached = tilt - length * step, found
     if tilt[0] < 0:
