@@ -140,7 +140,8 @@ def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | N
     first = half_of_each(context.test.labels, rng)
     sent = context.test.take(first)
     rest = context.test.take(np.setdiff1d(np.arange(len(context.test)), first))
-    fresh = {name: (rows, sent) for name, (rows, _) in held.items()}
+    # All senders are held against the same strangers, so a stranger that is near to all counts once.
+    fresh = {"strangers": (np.concatenate([rows for rows, _ in held.values()]), sent)}
     others = _others(images, labels, held, context, rng)
     return NamedImages(
         shown,
