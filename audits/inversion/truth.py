@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import NEAR_COPY, ControlResult, LeakTest, by_p_value
+from fedassay.audits.stats.permutation import HIGHER, enough
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import half_of_each
 from fedassay.data.records import Records
@@ -290,9 +291,13 @@ def image_match(matched: RecordMatch, rng: np.random.Generator, *, tests: int, d
     """
     rows, own = np.arange(len(matched.sets)), matched.chosen()[0]
     table, above = matched.table, matched.above
-    count = max(draws, 100 * tests)
     value = float(above[rows, own].mean())
-    exchanged = matched.exchanged(rng, count).mean(axis=1)
+    # As in a `PermutationTest`, more are drawn where the first ones settle neither side.
+    exchanged = matched.exchanged(rng, draws).mean(axis=1)
+    if min((exchanged >= value - 1e-9).sum(), (exchanged <= value + 1e-9).sum()) < HIGHER:
+        rest = matched.exchanged(rng, enough(tests, draws) - draws).mean(axis=1)
+        exchanged = np.concatenate([exchanged, rest])
+    count = len(exchanged)
     fresh = matched.chosen(_exchanged(matched.padded, matched.pool, rng, _PARTS, only_fresh=True))
     return ImageMatch(
         images=matched.images,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.intervals import clopper_pearson
-from fedassay.audits.stats.permutation import PermutationTest
+from fedassay.audits.stats.permutation import Draws, PermutationTest
 from fedassay.support.types import Bools, Ints
 
 Matrix = NDArray[np.float64]
@@ -89,13 +89,13 @@ class Identification:
         return low > allowed
 
 
-def identify(groups: Sequence[Group], rng: np.random.Generator, *, draws: int) -> Identification | None:
+def identify(groups: Sequence[Group], rng: np.random.Generator, *, draws: Draws) -> Identification | None:
     """Hold vectors against their galleries.
 
     Args:
         groups: Vectors with galleries; those without vectors, records or others say nothing.
         rng: Draws the choices.
-        draws: Choices drawn; the smallest p is 1 in one more.
+        draws: Choices drawn; the smallest p is 1 in one more than all.
 
     Returns:
         The ranks and the test; None where no group says anything.
@@ -104,7 +104,7 @@ def identify(groups: Sequence[Group], rng: np.random.Generator, *, draws: int) -
     if not used:
         return None
     ranks, chance, sizes, clients = [], [], [], []
-    totals = np.zeros(draws)
+    nearest: list[tuple[Ints, int, int]] = []
     for group in used:
         gallery = np.concatenate([group.private, group.others])
         private = len(group.private)
@@ -115,11 +115,15 @@ def identify(groups: Sequence[Group], rng: np.random.Generator, *, draws: int) -
         chance.append(np.full(len(group.vectors), private / len(gallery)))
         sizes.append(np.full(len(group.vectors), len(gallery)))
         clients.append(np.full(len(group.vectors), group.client))
-        totals += _by_choice(apart.argmin(axis=1), private, len(group.others), rng, draws)
+        nearest.append((apart.argmin(axis=1), private, len(group.others)))
+
+    def chosen(count: int) -> Matrix:
+        return sum((_by_choice(*each, rng, count) for each in nearest), np.zeros(count))
+
     together = np.concatenate(ranks)
     value = float((together == 1).sum())
     size = (sum(len(group.private) for group in used), sum(len(group.others) for group in used))
-    test = PermutationTest.of_some(value, [totals], 0.0, size, max(1.0, value))
+    test = PermutationTest.of_some(value, chosen, draws, 0.0, size, max(1.0, value))
     return Identification(
         together.astype(np.int64), np.concatenate(chance), np.concatenate(sizes), np.concatenate(clients), test
     )

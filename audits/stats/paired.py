@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.permutation import PermutationTest, best_mean, blocks, enough, largest_mean
+from fedassay.audits.stats.permutation import Draws, PermutationTest, best_mean, enough, largest_mean
 
 Floats = NDArray[np.float64]
 
@@ -91,8 +91,10 @@ def paired_test(
     if n <= _ENUMERATED:
         every = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
         return PermutationTest.of_all(value, gains(every.astype(np.bool_)), (n, n), scale)
-    drawn = (gains(rng.random((size, n)) < 0.5) for size in blocks(enough(tests, draws), 2 * n))
-    return PermutationTest.of_some(value, drawn, 2.0**-n, (n, n), scale)
+    size = Draws(draws, enough(tests, draws))
+    return PermutationTest.of_some(
+        value, lambda count: gains(rng.random((count, n)) < 0.5), size, 2.0**-n, (n, n), scale
+    )
 
 
 def _sides(first: Floats, second: Floats, ranks: tuple[Floats, Floats] | None) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ release favours. Of pairs, see `audits.stats.paired`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 _BLOCK = 4_000_000
 _TIE = 1e-12  # what rounding may do to two sums of the same scores, relative to the scores
+HIGHER = 20
+"""Arrangements as high as what was observed, among the first ones, that settle a test: p is above any level."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +49,46 @@ class PermutationTest:
 
     @staticmethod
     def of_some(
-        value: float, draws: Iterable[Floats], smallest: float, n: tuple[int, int], scale: float
+        value: float, draw: Callable[[int], Floats], size: Draws, smallest: float, n: tuple[int, int], scale: float
     ) -> PermutationTest:
         """From drawn arrangements; the observed one counts as another (Phipson and Smyth, 2010).
 
+        Where twenty of the first ones are as high, no more are drawn (Besag and Clifford 1991): p is above .01 of
+        2,000, and whether it is at most a smaller level is what all draws would have said.
+
         Args:
             value: The observed statistic.
-            draws: Blocks of statistics of arrangements drawn independently.
+            draw: Gives the statistics of so many arrangements drawn independently.
+            size: How many are drawn.
             smallest: Share of the observed arrangement among all.
             n: Sizes.
             scale: Largest magnitude among the scores, for what rounding may do to their sums.
         """
         higher, drawn = 0, 0
-        for block in draws:
-            higher += int((block >= value - _TIE * scale).sum())
-            drawn += len(block)
-        least = max(smallest, 1 / (1 + drawn))
+        for count in size.blocks(sum(n)):
+            higher += int((draw(count) >= value - _TIE * scale).sum())
+            drawn += count
+            if drawn >= size.first and higher >= HIGHER:
+                break
+        least = max(smallest, 1 / (1 + size.all))
         return PermutationTest(value, (1 + higher) / (1 + drawn), least, n, exact=False)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How many arrangements a test draws.
+
+    Attributes:
+        first: Before the first look.
+        all: Where these settle nothing.
+    """
+
+    first: int
+    all: int
+
+    def blocks(self, width: int) -> list[int]:
+        """Sizes of the blocks in which rows of `width` numbers are drawn; the first ones make up `first`."""
+        return [*blocks(self.first, width), *blocks(self.all - self.first, width)]
 
 
 @dataclass(frozen=True)
@@ -120,11 +145,13 @@ def gap(
         return _best_share(rows[:, :n], share) - _best_share(rows[:, n:], share)
 
     value = float(differences(both[None])[0])
-    shuffled = (
-        differences(rng.permuted(np.broadcast_to(both, (size, n + m)), axis=1))
-        for size in blocks(enough(tests, draws), n + m)
-    )
-    test = PermutationTest.of_some(value, shuffled, 1 / math.comb(n + m, n), (n, m), float(np.abs(both).max()))
+
+    def shuffled(count: int) -> Floats:
+        return differences(rng.permuted(np.broadcast_to(both, (count, n + m)), axis=1))
+
+    size = Draws(draws, enough(tests, draws))
+    smallest, scale = 1 / math.comb(n + m, n), float(np.abs(both).max())
+    test = PermutationTest.of_some(value, shuffled, size, smallest, (n, m), scale)
     resampled = np.concatenate(
         [
             _best_share(first[rng.integers(0, n, (size, n))], share)

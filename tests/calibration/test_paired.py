@@ -155,3 +155,17 @@ def test_an_attack_below_its_baseline_is_flagged() -> None:
 def test_nonsense_is_refused(call) -> None:
     with pytest.raises(ValueError, match=r"must|needed"):
         call(np.random.default_rng(0))
+
+
+def test_a_test_that_stops_early_errs_no_more_often_than_the_level() -> None:
+    """At 100 tests a run draws 10,000 arrangements, or the first 500 where 20 of these are as high."""
+    rng, seen = np.random.default_rng(12), []
+    for _ in range(1500):
+        first, second = rng.normal(size=(2, 30))
+        seen.append(paired_test(first, second, rng, tests=100, draws=500).p)
+    shares = {level: float(np.mean(np.array(seen) <= level)) for level in (0.5, 0.2, 0.05, 0.01)}
+    assert all(share <= level + 3.5 * np.sqrt(level / 1500) for level, share in shares.items()), shares
+    assert shares[0.5] > 0.4
+    clear = paired_test(first + 2, second, rng, tests=100, draws=500)
+    assert clear.p <= 0.05 / 100
+    assert clear.smallest == pytest.approx(1 / 10_001)
