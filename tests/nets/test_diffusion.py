@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.nets import diffusion
-from fedassay.nets.denoising import ssim
+from fedassay.nets.denoising import guided_prediction, ssim
 from fedassay.nets.presets import TINY, Preset
+from fedassay.nets.sampling import sample
+from fedassay.nets.trained import build_network, from_arrays, load_network
+from fedassay.nets.training import train
 from fedassay.support.optimisation import Optimizer
 
 FAST = replace(TINY, width=32, blocks=1, embedding=16, steps=40, batch=16, warmup=5, sampling_steps=4, centres=0)
@@ -37,22 +39,22 @@ def test_reconstructs_fresh_records_far_better_than_the_mean_image(centres: int)
     images, conditions = pairs(400)
     private, features = pairs(100, seed=1)
     preset = replace(TINY, width=64, blocks=2, embedding=32, steps=150, batch=64, centres=centres, spread=1.0)
-    model = diffusion.train(images, conditions, preset, seed=0)
-    found = diffusion.sample(model, features, seed=0, steps=10)
+    model = train(images, conditions, preset, seed=0)
+    found = sample(model, features, seed=0, steps=10)
     mean = np.broadcast_to(images.mean(axis=0), private.shape)
     assert error(found, private) < 0.25 * error(mean, private)
-    shuffled = diffusion.sample(model, features[::-1], seed=0, steps=10)
+    shuffled = sample(model, features[::-1], seed=0, steps=10)
     assert error(shuffled, private) > error(mean, private)
 
 
 @pytest.mark.parametrize("preset", [FAST, replace(WARM, dropout=0.2), replace(WARM_CONVOLUTIONAL, steps=3)])
 def test_same_seed_same_bits(preset: Preset) -> None:
     images, conditions = pairs()
-    runs = [diffusion.train(images, conditions, preset, seed=seed) for seed in (3, 3, 4)]
+    runs = [train(images, conditions, preset, seed=seed) for seed in (3, 3, 4)]
     first, second, other = (model.to_arrays() for model in runs)
     assert all(np.array_equal(first[name], second[name]) for name in first)
     assert not all(np.array_equal(first[name], other[name]) for name in first)
-    drawn = [diffusion.sample(runs[0], conditions, seed=seed) for seed in (5, 5, 6)]
+    drawn = [sample(runs[0], conditions, seed=seed) for seed in (5, 5, 6)]
     assert np.array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
 
@@ -75,12 +77,12 @@ def test_resumed_run_equals_uninterrupted_run(preset: Preset, tmp_path) -> None:
             raise Killed
 
     images, conditions = pairs()
-    whole = diffusion.train(images, conditions, preset, seed=0).to_arrays()
+    whole = train(images, conditions, preset, seed=0).to_arrays()
     path = tmp_path / "state.safetensors"
     with pytest.raises(Killed):
-        diffusion.train(images, conditions, preset, seed=0, checkpoint=path, progress=kill_at_25)
+        train(images, conditions, preset, seed=0, checkpoint=path, progress=kill_at_25)
     steps: list[int] = []
-    resumed = diffusion.train(
+    resumed = train(
         images, conditions, preset, seed=0, checkpoint=path, progress=lambda done, total: steps.append(done)
     )
     assert steps[0] == 25  # the last checkpoint was written after step 24
@@ -95,10 +97,10 @@ def test_foreign_or_damaged_checkpoint_is_not_used(what: str, tmp_path, caplog) 
     if what == "damaged":
         path.write_bytes(b"\x00" * 100)
     else:
-        diffusion.train(images, conditions, FAST, seed=1, checkpoint=path)
-    fresh = diffusion.train(images, conditions, FAST, seed=0).to_arrays()
+        train(images, conditions, FAST, seed=1, checkpoint=path)
+    fresh = train(images, conditions, FAST, seed=0).to_arrays()
     with caplog.at_level("WARNING"):
-        found = diffusion.train(images, conditions, FAST, seed=0, checkpoint=path).to_arrays()
+        found = train(images, conditions, FAST, seed=0, checkpoint=path).to_arrays()
     assert "training starts anew" in caplog.text
     assert all(np.array_equal(fresh[name], found[name]) for name in fresh)
 
@@ -106,33 +108,33 @@ def test_foreign_or_damaged_checkpoint_is_not_used(what: str, tmp_path, caplog) 
 @pytest.mark.parametrize("preset", ALL.values(), ids=ALL.keys())
 def test_export_and_import_round_trip(preset: Preset) -> None:
     images, conditions = pairs()
-    model = diffusion.train(images, conditions, replace(preset, steps=3), seed=0)
-    again = diffusion.from_arrays(model.preset, model.image_shape, model.to_arrays())
-    assert np.array_equal(diffusion.sample(model, conditions, seed=0), diffusion.sample(again, conditions, seed=0))
+    model = train(images, conditions, replace(preset, steps=3), seed=0)
+    again = from_arrays(model.preset, model.image_shape, model.to_arrays())
+    assert np.array_equal(sample(model, conditions, seed=0), sample(again, conditions, seed=0))
 
 
 def test_import_refuses_the_arrays_of_another_model() -> None:
     images, conditions = pairs()
-    arrays = diffusion.train(images, conditions, replace(FAST, steps=1), seed=0).to_arrays()
+    arrays = train(images, conditions, replace(FAST, steps=1), seed=0).to_arrays()
     with pytest.raises(ValueError, match=r"leave\.weight"):
-        diffusion.from_arrays(FAST, (8, 8, 1), arrays)
+        from_arrays(FAST, (8, 8, 1), arrays)
     with pytest.raises(ValueError, match=r"whitening\.mean"):
-        diffusion.from_arrays(FAST, (5, 6, 1), {})
+        from_arrays(FAST, (5, 6, 1), {})
 
 
 def test_guidance_of_one_is_the_conditional_model_and_zero_the_unconditional() -> None:
     import torch
 
     images, conditions = pairs()
-    model = diffusion.train(images, conditions, FAST, seed=0)
-    network = diffusion.load_network(model)
+    model = train(images, conditions, FAST, seed=0)
+    network = load_network(model)
     noisy = torch.randn((8, 1, 5, 6), generator=torch.Generator().manual_seed(0))
     condition = torch.from_numpy(model.whitening(conditions[:8]))
     timesteps, keep = torch.full((8,), 700), torch.ones(8, dtype=torch.bool)
     with torch.no_grad():
         conditional = network(noisy, timesteps, condition, keep)
         unconditional = network(noisy, timesteps, condition * 0 + 7, ~keep)
-        guided = {w: diffusion.guided_prediction(network, noisy, 700, condition, w) for w in (0, 1, 1 + 1e-9, 3)}
+        guided = {w: guided_prediction(network, noisy, 700, condition, w) for w in (0, 1, 1 + 1e-9, 3)}
     assert torch.equal(guided[1], conditional)
     assert torch.allclose(guided[1 + 1e-9], conditional, atol=1e-6)
     # Without its condition a row does not depend on the condition's value.
@@ -142,11 +144,9 @@ def test_guidance_of_one_is_the_conditional_model_and_zero_the_unconditional() -
 
 def test_spread_of_zero_is_the_first_prediction_and_one_the_sample() -> None:
     images, conditions = pairs()
-    model = diffusion.train(images, conditions, FAST, seed=0)
-    mean, half, full = (
-        diffusion.sample(model, conditions, seed=0, spread=spread).astype(int) for spread in (0.0, 0.5, 1.0)
-    )
-    assert np.array_equal(mean, diffusion.sample(model, conditions, seed=0, steps=1, spread=1.0))
+    model = train(images, conditions, FAST, seed=0)
+    mean, half, full = (sample(model, conditions, seed=0, spread=spread).astype(int) for spread in (0.0, 0.5, 1.0))
+    assert np.array_equal(mean, sample(model, conditions, seed=0, steps=1, spread=1.0))
     assert np.abs(mean - full).max() > 2
     assert np.abs(2 * half - mean - full).max() <= 2
 
@@ -175,7 +175,7 @@ def test_stops_when_the_records_held_out_are_forgotten() -> None:
     conditions = rng.normal(size=(40, 8)).astype(np.float32)
     steps: list[int] = []
     preset = replace(WARM, steps=2000, width=64, held_out=0.25)
-    diffusion.train(images, conditions, preset, seed=0, progress=lambda done, total: steps.append(done))
+    train(images, conditions, preset, seed=0, progress=lambda done, total: steps.append(done))
     assert len(steps) < 1500
     assert steps[-1] == 2000
 
@@ -188,7 +188,7 @@ def test_gradients_of_every_record_equal_those_of_one_at_a_time(preset: Preset) 
 
     shape, n = (6, 5, 1), 3
     channels = 2 if preset.centres else 1
-    network = diffusion.build_network(replace(preset, dropout=0.0), shape, 4, seed=0)
+    network = build_network(replace(preset, dropout=0.0), shape, 4, seed=0)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -218,7 +218,7 @@ def test_training_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    diffusion.sample(diffusion.train(images, conditions, FAST, seed=0), conditions, seed=0)
+    sample(train(images, conditions, FAST, seed=0), conditions, seed=0)
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -227,8 +227,8 @@ def test_training_leaves_the_global_generator_alone() -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 1), (8, 8, 1), (25, 25, 1), (14, 11, 3), (32, 28, 1)])
 def test_any_image_shape(preset: Preset, shape: tuple[int, int, int]) -> None:
     images, conditions = pairs(20, shape=shape)
-    model = diffusion.train(images, conditions, replace(preset, steps=2), seed=0)
-    found = diffusion.sample(model, conditions[:3], seed=0, steps=2)
+    model = train(images, conditions, replace(preset, steps=2), seed=0)
+    found = sample(model, conditions[:3], seed=0, steps=2)
     assert found.shape == (3, *shape)
     assert found.dtype == np.uint8
 
@@ -236,15 +236,15 @@ def test_any_image_shape(preset: Preset, shape: tuple[int, int, int]) -> None:
 def test_wrong_input_is_named() -> None:
     images, conditions = pairs()
     with pytest.raises(ValueError, match=r"\(1, 6\) pixels"):
-        diffusion.train(images[:, :1], conditions, FAST, seed=0)
+        train(images[:, :1], conditions, FAST, seed=0)
     with pytest.raises(ValueError, match="float32"):
-        diffusion.train(images.astype(np.float32), conditions, FAST, seed=0)  # type: ignore[arg-type]
+        train(images.astype(np.float32), conditions, FAST, seed=0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\(64, d\)"):
-        diffusion.train(images, conditions[:5], FAST, seed=0)
-    model = diffusion.train(images, conditions, replace(FAST, steps=1), seed=0)
+        train(images, conditions[:5], FAST, seed=0)
+    model = train(images, conditions, replace(FAST, steps=1), seed=0)
     with pytest.raises(ValueError, match=r"\(n, 4\)"):
-        diffusion.sample(model, conditions[:, :3], seed=0)
+        sample(model, conditions[:, :3], seed=0)
     with pytest.raises(ValueError, match="NaN"):
-        diffusion.sample(model, conditions * np.nan, seed=0)
+        sample(model, conditions * np.nan, seed=0)
     with pytest.raises(ValueError, match="steps=0"):
-        diffusion.sample(model, conditions, seed=0, steps=0)
+        sample(model, conditions, seed=0, steps=0)

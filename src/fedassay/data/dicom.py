@@ -7,6 +7,7 @@ turned over for MONOCHROME1. Without a window, all of the range that the stored 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from PIL import Image
 from fedassay.data.image_header import BITS, DEEPEST, Header, PictureError, Place
 from fedassay.data.image_pixels import Picture
 from fedassay.support import limits
+from fedassay.support.errors import DataError
 from fedassay.support.extras import optional
 from fedassay.support.reading import regular_size
 
@@ -166,6 +168,40 @@ def _is_packed(pydicom: Any, held: Any) -> bool:
             "pylibjpeg-libjpeg pylibjpeg-openjpeg, or unpacked files"
         )
     return True
+
+
+def of_headers(key: str, values: Sequence[str], paths: Sequence[str]) -> list[str]:
+    """What all headers say for a key of `data`.
+
+    Args:
+        key: The key.
+        values: Of each file, empty where its header does not say it.
+        paths: The files.
+
+    Raises:
+        DataError: One does not say it.
+    """
+    if (missed := next((path for path, value in zip(paths, values, strict=True) if not value), None)) is not None:
+        raise DataError(f"data.{key}: {missed} does not say it in its header; allowed: leave it away")
+    return list(values)
+
+
+def proposed(
+    facts: Mapping[str, Sequence[str]], known: Mapping[str, Sequence[str]], notes: list[str]
+) -> dict[str, str]:
+    """Keys that headers of DICOM files give values for, where nothing else does; notes say where some do not."""
+    found = {}
+    for key, keyword in (("groups", PERSON), ("sites", SITE)):
+        values = facts.get(keyword, ())
+        if any(known[key]) or len(set(values) - {""}) < 2:
+            continue
+        if not all(values):
+            notes.append(
+                f"{sum(map(bool, values)):,} of {len(values):,} headers have {keyword}, which is not used"
+            )
+        elif key == "sites" or len(set(values)) < len(values):
+            found[key] = keyword
+    return found
 
 
 def _pydicom(path: Path) -> Any:

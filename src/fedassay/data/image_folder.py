@@ -328,7 +328,7 @@ def _files(
     facts = facts_of([root / paths[n] for n in kept], root, _reading(request))
     in_headers = request.sites in facts and (choice is None or request.sites not in choice.columns)
     sites = (
-        _of_headers("sites", facts[dicom.SITE], [paths[n] for n in kept])
+        dicom.of_headers("sites", facts[dicom.SITE], [paths[n] for n in kept])
         if in_headers
         else [(rows[paths[n]].site if rows else "") or places[n].site for n in kept]
     )
@@ -344,7 +344,7 @@ def _files(
     elif groups is not None:
         names = [groups] if isinstance(groups, str) else groups
         asked = [name for name in names if name in facts]
-        held = {name: _of_headers("groups", facts[name], [paths[n] for n in kept]) for name in asked}
+        held = {name: dicom.of_headers("groups", facts[name], [paths[n] for n in kept]) for name in asked}
         held |= {_SITE: sites, _PERSON: persons}
         columns = () if choice is None else [name for name in names if name in choice.columns]
         for place, name in enumerate(columns):
@@ -371,37 +371,8 @@ def _files(
             for n, site, label, person, part in zip(kept, sites, labels, persons, parts, strict=True)
         ],
         notes,
-        _proposed(facts, {"groups": persons, "sites": sites}, notes),
+        dicom.proposed(facts, {"groups": persons, "sites": sites}, notes),
     )
-
-
-def _of_headers(key: str, values: Sequence[str], paths: Sequence[str]) -> list[str]:
-    """What all headers say.
-
-    Raises:
-        DataError: One does not say it.
-    """
-    if (missed := next((path for path, value in zip(paths, values, strict=True) if not value), None)) is not None:
-        raise DataError(f"data.{key}: {missed} does not say it in its header; allowed: leave it away")
-    return list(values)
-
-
-def _proposed(
-    facts: Mapping[str, Sequence[str]], known: Mapping[str, Sequence[str]], notes: list[str]
-) -> dict[str, str]:
-    """Keys that headers of DICOM files give values for, where nothing else does; notes say where some do not."""
-    found = {}
-    for key, keyword in (("groups", dicom.PERSON), ("sites", dicom.SITE)):
-        values = facts.get(keyword, ())
-        if any(known[key]) or len(set(values) - {""}) < 2:
-            continue
-        if not all(values):
-            notes.append(
-                f"{sum(map(bool, values)):,} of {len(values):,} headers have {keyword}, which is not used"
-            )
-        elif key == "sites" or len(set(values)) < len(values):
-            found[key] = keyword
-    return found
 
 
 def _in_classes(persons: Sequence[str], labels: Sequence[str], layout: Layout | None) -> str | None:
