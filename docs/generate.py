@@ -49,6 +49,7 @@ FIRST = [
             {"Record a Flower app": "howto/flower.md"},
             {"Record any training loop": "howto/record.md"},
             {"Use your own images": "howto/own-images.md"},
+            {"Compare methods over epsilon": "howto/compare-methods.md"},
             {"Gate a deployment in CI": "howto/gate-ci.md"},
             {"Run large plans": "howto/large-runs.md"},
             {"Add an attack": "howto/add-attack.md"},

@@ -6,6 +6,7 @@ not pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
@@ -49,6 +50,7 @@ _OTHERWISE = {
 }
 """How rules pass other than by what was measured: one of them, and several."""
 
+_ROUNDING = 1e-9
 _MARKS: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
 """How what does not pass is marked."""
 
@@ -346,11 +348,19 @@ def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:
     high = metric.value if metric.high is None else metric.high
     count = "" if metric.n is None else f"(n = {metric.n:,})"
     shown = " ".join(filter(None, (significant(metric.value), interval(metric, count=False), metric.unit, count)))
-    inside, outside = (high <= bound, low > bound) if side == "maximum" else (low >= bound, high < bound)
+    if side == "maximum":
+        inside, outside = _no_more(high, bound), not _no_more(low, bound)
+    else:
+        inside, outside = _no_more(bound, low), not _no_more(bound, high)
     if inside:
         return "pass", f"{shown} is within"
     beyond = "above" if side == "maximum" else "below"
     return ("broken", f"{shown} is {beyond}") if outside else ("undecided", f"{shown}: the interval lies across")
+
+
+def _no_more(first: float, second: float) -> bool:
+    """Whether a number is at most another, but for rounding: noise calibrated to 3 may add up to an ulp more."""
+    return first <= second or math.isclose(first, second, rel_tol=_ROUNDING)
 
 
 def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], list[str]]:

@@ -84,6 +84,13 @@ def test_each_rule(build_cell: Any, policy: Policy, state: str) -> None:
     assert states(check_record(run_of(cell), policy)) == [state]
 
 
+@pytest.mark.parametrize(("accounted", "state"), [(3.0000000000000004, "pass"), (3.0001, "broken")])
+def test_rounding_breaks_no_maximum(build_cell: Any, accounted: float, state: str) -> None:
+    """Noise that is calibrated to 3 may add up to 3 and an ulp."""
+    cell = build_cell(None, "fedcgs", "fedcgs", 3.0, 0, accounted=accounted)
+    assert states(check_record(run_of(cell), Policy(name="p", maximum={"accounted": 3.0}))) == [state]
+
+
 @pytest.mark.parametrize(
     ("unit", "delta", "data", "state", "words"),
     [
