@@ -74,7 +74,7 @@ def _answer(record: RunRecord, found: Answer) -> str:
     beside += [f"{sweep.clause}." for sweep in found.sweeps]
     beside += grounds(record)
     takes = f" ({found.next.takes})" if found.next.takes else ""
-    step = f"- Next: {escaped(found.next.what)}{escaped(takes)} `{found.next.command}`"
+    step = f"- Next: {escaped(found.next.what.rstrip('.') + takes)}. `{found.next.command}`"
     return "\n".join([*out, "", step, *(f"- {escaped(words)}" for words in beside if words)])
 
 

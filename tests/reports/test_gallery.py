@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedassay.records.record import load_record
+from fedassay.reports.document.markdown import markdown
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
@@ -56,3 +57,12 @@ def test_the_page_names_the_command_of_the_run(name: str) -> None:
     command = load_record(ROOT / "docs" / "gallery" / name).environment["command"]
     assert command[:3] == ["fedassay", "run", plan]
     assert command[3 : command.index("-o")] == shlex.split(changes)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_the_next_step_is_one_sentence(run: Path) -> None:
+    """With its time in brackets, where it is known, and the command after the full stop."""
+    lines = markdown(load_record(run)).splitlines()
+    (step,) = (line for line in lines if line.startswith("- Next: "))
+    assert re.fullmatch(r"- Next: .*[^. ]\. `fedassay [^`]*`", step), step
+    assert not re.search(r"\S\(about", step), step
