@@ -124,7 +124,7 @@ def test_it_runs_by_itself(wheel: Path, tmp_path: Path) -> None:
     done = _run("-c", code, folder=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert done.returncode == 0, done.stderr
     assert "configs/quickstart.yaml" in done.stdout
-    assert "fedsgd-epsinf" in done.stdout
+    assert "fedcgs-epsinf" in done.stdout
 
 
 def test_an_sdist_makes_the_same_wheel(checkout: Path, wheel: Path) -> None:

@@ -85,9 +85,9 @@ def test_confidence_is_corrected_for_the_bounds_of_the_whole_run(runs: tuple[Pat
 def test_a_delta_of_one_over_n_reaches_record_and_page(runs: tuple[Path, Path]) -> None:
     record = load_record(runs[0])
     (warning,) = cell(record, "sound", 1.0).privacy.warnings
-    assert "delta = 0.01 is at least 1/n for the smallest client (n = 252)" in warning
+    assert "delta = 0.01 is at least 1/n for the largest client (n = 252)" in warning
     assert cell(record, "paper", 1.0).privacy.warnings == ()
-    assert "at least 1/n for the smallest client" in (runs[0] / "report.html").read_text()
+    assert "at least 1/n for the largest client" in (runs[0] / "report.html").read_text()
 
 
 def test_tables_carry_the_numbers_and_the_controls(runs: tuple[Path, Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -68,10 +69,12 @@ before_writes(full)
 """
     done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
     assert done.returncode == 1
-    (line,) = done.stderr.strip().splitlines()
+    report, line = done.stderr.strip().splitlines()
+    assert report.startswith("Report without 2 of 3 cells: ")
     assert "No space left on device" in line
     assert str(tmp_path / "out") in line  # which file it was
-    assert not (tmp_path / "out" / "record.json").exists()
+    lacks = json.loads((tmp_path / "out" / "record.json").read_text(encoding="utf-8"))["unfinished"]
+    assert len(lacks["cells"]) == 2
     assert not [path for path in (tmp_path / "out").rglob("*") if path.name.endswith(".tmp")]
     assert len(list((tmp_path / "out" / ".cells").glob("*.json"))) == 1
     assert fedassay("run", plan, "-o", tmp_path / "out", "--resume").returncode == 0
