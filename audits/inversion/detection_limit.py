@@ -15,6 +15,7 @@ import numpy as np
 
 from fedassay.audits.inversion.truth import ImageMatch, Matrix, Pool, RecordMatch
 from fedassay.audits.stats.detection import ControlTrials, drawn_trials
+from fedassay.audits.stats.permutation import enough
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -62,7 +63,7 @@ class InvertedRuns:
 
     def _trials(self, matched: RecordMatch, name: str) -> tuple[Matrix, Matrix]:
         """What each image adds to the mean, shape (k,), and what in every exchange, shape (k, exchanges)."""
-        count = max(self.draws, 100 * self.tests)
+        count = enough(self.tests, self.draws)
         exchanged = matched.exchanged(self.seeds.numpy(name), count)
         return matched.observed(), np.ascontiguousarray(exchanged.T)
 

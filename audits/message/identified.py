@@ -13,7 +13,7 @@ import numpy as np
 
 from fedassay.audits.message.truth import Matrix
 from fedassay.audits.stats.identification import Group, Identification, identify
-from fedassay.audits.stats.permutation import Draws, enough
+from fedassay.audits.stats.permutation import Draws
 from fedassay.audits.stats.persons import share_interval, share_of_persons
 from fedassay.audits.stats.resampling import level_of
 from fedassay.contracts.audit import AuditContext
@@ -64,7 +64,7 @@ def identification(
             mine = np.ones(len(features), np.bool_) if label < 0 else records.labels == label
             theirs = np.isin(others.labels, records.labels) if label < 0 else others.labels == label
             groups.append(Group(vectors[rows], features[mine], known[theirs], client))
-    return identify(groups, rng, draws=Draws(_DRAWS, enough(tests, _DRAWS)))
+    return identify(groups, rng, draws=Draws.of_run(tests, _DRAWS))
 
 
 def counting(named: Identification | None, context: AuditContext) -> Identification | None:

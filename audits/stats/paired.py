@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.permutation import Draws, PermutationTest, best_mean, enough, largest_mean
+from fedassay.audits.stats.permutation import Draws, PermutationTest, best_mean, largest_mean
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def paired_test(
     if n <= _ENUMERATED:
         every = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
         return PermutationTest.of_all(value, gains(every.astype(np.bool_)), (n, n), scale)
-    size = Draws(draws, enough(tests, draws))
+    size = Draws.of_run(tests, draws)
     return PermutationTest.of_some(
         value, lambda count: gains(rng.random((count, n)) < 0.5), size, 2.0**-n, (n, n), scale
     )

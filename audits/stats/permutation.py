@@ -86,6 +86,11 @@ class Draws:
     first: int
     all: int
 
+    @staticmethod
+    def of_run(tests: int, first: int) -> Draws:
+        """Those of a test in a run of so many."""
+        return Draws(first, enough(tests, first))
+
     def blocks(self, width: int) -> list[int]:
         """Sizes of the blocks in which rows of `width` numbers are drawn; the first ones make up `first`."""
         return [*blocks(self.first, width), *blocks(self.all - self.first, width)]
@@ -149,7 +154,7 @@ def gap(
     def shuffled(count: int) -> Floats:
         return differences(rng.permuted(np.broadcast_to(both, (count, n + m)), axis=1))
 
-    size = Draws(draws, enough(tests, draws))
+    size = Draws.of_run(tests, draws)
     smallest, scale = 1 / math.comb(n + m, n), float(np.abs(both).max())
     test = PermutationTest.of_some(value, shuffled, size, smallest, (n, m), scale)
     resampled = np.concatenate(
