@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -101,7 +103,10 @@ def test_more_than_a_claim_at_the_limit_is_found() -> None:
             hits += ours.exceeds(allowed).rejects
         return hits / RUNS
 
-    share = share_of(limit)
+    # The limit is of the hardest shape; its words give that of the shape that is planted here.
+    of_certain = re.search(r"rate of ([\d.]+) for a share of members told for certain", limit.words)
+    assert of_certain is not None
+    share = share_of(limit.model_copy(update={"value": float(of_certain[1])}))
     assert found(share) >= 0.9
     assert found(share / 3) < 0.6
 
