@@ -188,8 +188,8 @@ class FeatureDiffusion(Parameters):
         settings = {f"preset.{name}": _scalar(value) for name, value in asdict(chosen).items()}
         key = {"what": "feature_diffusion", "data": content, "seed": seed, "device": knowledge.device, **settings}
         key |= {"blends": len(further)}
-        # Models of a cell differ in their pairs, and none may take another's checkpoint.
-        name = f"feature_diffusion_{len(images)}_{attacker.features.shape[1]}.safetensors"
+        # Models of a cell differ in their pairs and in whose features they are: none takes another's checkpoint.
+        name = f"feature_diffusion_{len(images)}_{content[:16]}.safetensors"
         checkpoint = None if knowledge.scratch is None else knowledge.scratch / name
 
         def build() -> dict[str, NDArray[Any]]:

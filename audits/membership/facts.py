@@ -22,6 +22,11 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     return load.cells * (rate.AUDIT + _CONTROL + _TRIAL * trials) + load.seconds
 
 
+def _of_informed(given: Given) -> int:
+    """Tests of the adversary that knows all records but one."""
+    return 4 if given["trials"] or given["releases"] else 0
+
+
 def _of_clients(given: Given) -> int:
     """Findings on whole clients."""
     return len(set(given["client_tests"])) if given["clients"] else 0
@@ -158,8 +163,8 @@ MEMBERSHIP = AuditFacts(
         help="Who took part can be told: lower epsilon, train for fewer steps, or regularise more.",
     ),
     threats=("membership_inference",),
-    tests_per_cell=13,
-    more_tests=lambda given: int(given["records"] > 0) + _of_clients(given),
+    tests_per_cell=9,
+    more_tests=lambda given: _of_informed(given) + int(given["records"] > 0) + _of_clients(given),
     cost=_seconds,
     foresee=_foreseen,
 )
