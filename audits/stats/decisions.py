@@ -12,7 +12,7 @@ where the bound decides); tests hold them against each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.chernoff import log_chance
+from fedassay.audits.stats.chernoff import log_chance, log_chances
 from fedassay.audits.stats.permutation import enough
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
@@ -40,6 +40,10 @@ _LARGEST = 32 << 20
 _TIE = 1e-12
 _OTHERWISE = 1e-9
 """Chance at most that draws would reject nothing where the bound says that they do."""
+_CELLS = 6
+"""Into how many the scores are divided among which a bound looks for the last of the best of a side."""
+_THRESHOLDS = (1.0, 2.0)
+"""Down to how many times as many as count on a side a bound sums up the scores of both."""
 _BLOCKS = (512, 8192)
 """Arrangements looked at before each look whether to stop; the last size goes on."""
 
@@ -105,13 +109,13 @@ class PairedDecision:
 
     def _log_chance(self, first: Floats, second: Floats, bar: float) -> float:
         """Upper bound of the log of the chance that an exchange of random pairs reaches the bar."""
-
-        def of(weights: Floats, least: float) -> float:
-            # Of each pair one is on the first side: the first one of it, and the second one where it is exchanged.
-            ours, theirs = weights[: self.n], weights[self.n :]
-            return log_chance(theirs - ours, least - float(ours.sum()), 0.5)
-
-        return _log_any(_bounds(np.concatenate([first, second]), (self.top, self.top), 0.5, bar), of)
+        events = _events(np.concatenate([first, second]), (self.top, self.top), 0.5, bar)
+        # Of each pair one is on the first side: the first one of it, and the second one where it is exchanged.
+        weights = np.zeros((len(events.bars), 2 * self.n))
+        weights[:, events.entries] = events.weights
+        ours, theirs = weights[:, : self.n], weights[:, self.n :]
+        moved = (theirs - ours)[:, (theirs != ours).any(axis=0)]
+        return events.any_of(log_chances(moved, events.bars - ours.sum(axis=1), 0.5))
 
     def _reached(self, first: Floats, second: Floats, flips: Bools, bar: float) -> int:
         is_second = np.repeat([False, True], self.n)
@@ -176,21 +180,24 @@ class GapDecision:
                 most,
                 size,
                 lambda block: _sums_reach(weights, self._numbers[:, block], least),
-                lambda: self._of_weights(weights, least),
+                lambda: log_chance(weights, least, self._part, chosen=self.n),
             )
         return _at_most(
             most,
             size,
             lambda block: self._reached(both, self._members[:, block], bar),
-            lambda: _log_any(_bounds(both, self._counts, self._part, bar), self._of_weights),
+            lambda: self._log_chance(both, bar),
         )
 
     @property
     def _part(self) -> float:
         return self.n / (self.n + self.m)
 
-    def _of_weights(self, weights: Floats, least: float) -> float:
-        return log_chance(weights, least, self._part, chosen=self.n)
+    def _log_chance(self, both: Floats, bar: float) -> float:
+        """Upper bound of the log of the chance that random groups of these sizes reach the bar."""
+        events = _events(both, self._counts, self._part, bar)
+        others = len(both) - len(events.entries)
+        return events.any_of(log_chances(events.weights, events.bars, self._part, chosen=self.n, others=others))
 
     def _reached(self, both: Floats, members: Bools, bar: float) -> int:
         def inside(entries: Ints, draws: Ints | slice) -> Bools:
@@ -226,25 +233,49 @@ def _at_most(
     return True
 
 
-def _bounds(scores: Floats, counts: tuple[int, int], share: float, bar: float) -> list[tuple[Floats, float]]:
-    """Weights of entries and bars of which the first side reaches one wherever the gap of the best reaches `bar`.
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """Sums of weights of the entries on the first side, of which some reach their bars wherever a gap does.
 
-    The best of the first side are no better than the best of all. Where the second side has as many entries as
-    count down to some depth, its best are worth the lowest there, and more by what lies far up.
+    Attributes:
+        entries: Those that have weights, shape (n,).
+        weights: Shape (events, n).
+        bars: Shape (events,).
+        ways: To which event each row is a way, shape (events,): of these the least chance counts.
     """
-    order, count = np.argsort(-scores, kind="stable"), counts[1]
+
+    entries: Ints
+    weights: Floats
+    bars: Floats
+    ways: Ints
+
+    def any_of(self, logs: Floats) -> float:
+        """Log of the sum of the chances of all events, which bounds that of any of them."""
+        return float(np.logaddexp.reduce([logs[self.ways == way].min() for way in np.unique(self.ways)]))
+
+
+def _events(scores: Floats, counts: tuple[int, int], share: float, bar: float) -> _Events:
+    """Events of which one happens wherever the gap of the best of both sides reaches `bar`.
+
+    The mean of the best k of a set is the least of t + (sum of what its entries are above t) / k over t, taken
+    where t is the k-th best (Rockafellar and Uryasev 2000, theorem 1). So every t bounds that of the first side
+    from above. On the second side the k-th best lies between two scores of a grid: the mean is at least the lower
+    one and what its entries are above the upper one. Or fewer than k are as high up as the grid reaches.
+    """
+    order = np.argsort(-scores, kind="stable")
     depth = _depth(len(scores), counts, share, spreads=8)
-    best = scores[order]
-    above, fewest = np.zeros(len(scores)), np.zeros(len(scores))
-    above[order[:count]] = best[:count] - best[depth - 1]
-    fewest[order[:depth]] = 1
-    least = count * (float(best[: counts[0]].mean()) - bar - best[depth - 1])
-    return [(above, float(above.sum()) - least), (fewest, depth - count + 1.0)]
-
-
-def _log_any(bounds: Sequence[tuple[Floats, float]], log_chance_of: Callable[[Floats, float], float]) -> float:
-    """Log of the sum of the chances of several events, which bounds that of any of them."""
-    return float(np.logaddexp.reduce([log_chance_of(weights, least) for weights, least in bounds]))
+    best = scores[order[:depth]]
+    ours, theirs = counts
+    weights, bars, ways = [np.ones(depth)], [depth - theirs + 1.0], [0]
+    grid = np.unique(np.linspace(theirs - 1, depth - 1, _CELLS + 1).astype(np.int64))
+    for way, (above, below) in enumerate(pairwise([0, *grid.tolist()]), 1):
+        second = np.maximum(best - best[above], 0) / theirs
+        for factor in _THRESHOLDS:
+            t = best[min(depth - 1, int(factor * ours))]
+            weights.append(np.maximum(best - t, 0) / ours + second)
+            bars.append(bar - t + best[below] + float(second.sum()))
+            ways.append(way)
+    return _Events(order[:depth], np.array(weights), np.array(bars), np.array(ways))
 
 
 def _as_numbers(chosen: Bools) -> Chosen:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedassay.audits.stats.chernoff import log_chance
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
 from fedassay.audits.stats.paired import paired_test
 from fedassay.audits.stats.permutation import gap
 from fedassay.support.seeds import Seeds
+
+Floats = NDArray[np.float64]
 
 
 @pytest.mark.long
@@ -92,6 +95,33 @@ def test_no_sum_reaches_a_bar_more_often_than_is_said(n: int, chosen: int | None
     assert log_chance(weights, 0.0, share, chosen=chosen) == 0
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("top", [5, 15])
+def test_no_gap_of_the_best_reaches_a_bar_more_often_than_is_said(top: int, shift: float) -> None:
+    """Against 40,000 arrangements, at bars that one in two to one in a thousand of them reaches."""
+    rng = np.random.default_rng(top)
+    pair, two = PairedDecision(60, top, 6, seed=5), GapDecision(60, 80, top / 60, 6, seed=5)
+    first, second, third = rng.normal(size=60) + shift, rng.normal(size=60), rng.normal(size=80)
+    exchanged = rng.random((40_000, 60)) < 0.5
+    both = np.concatenate([first, third])
+    dealt = rng.permuted(np.broadcast_to(both, (40_000, 140)), axis=1)
+
+    def best(sides: Floats, count: int) -> Floats:
+        return np.asarray(np.sort(sides, axis=1)[:, -count:].mean(axis=1))
+
+    swapped = [np.where(side, second, first) for side in (exchanged, ~exchanged)]
+    pairs = best(swapped[0], top) - best(swapped[1], top)
+    gaps = best(dealt[:, :60], two._counts[0]) - best(dealt[:, 60:], two._counts[1])
+    for level in (0.5, 0.1, 0.01, 0.001):
+        bar, other = float(np.quantile(pairs, 1 - level)), float(np.quantile(gaps, 1 - level))
+        of_pairs, of_gaps = pair._log_chance(first, second, bar), two._log_chance(both, other)
+        for seen, log in ((float((pairs >= bar).mean()), of_pairs), (float((gaps >= other).mean()), of_gaps)):
+            said = min(1.0, float(np.exp(log)))
+            assert seen <= said + 4 * np.sqrt(said / 40_000)
+    # Of a bar far above all of these it says that hardly any reaches it.
+    assert pair._log_chance(first, second, 3 * float(pairs.max())) < -10
+
+
 @pytest.mark.parametrize("top", [300, 20])
 def test_what_rejects_for_certain_draws_no_more(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer stands after the first arrangements where the bound decides, and is that of all of them."""
@@ -101,6 +131,9 @@ def test_what_rejects_for_certain_draws_no_more(top: int, monkeypatch: pytest.Mo
         quick = decide.rejects(first, second)
         with monkeypatch.context() as patched:
             patched.setattr("fedassay.audits.stats.decisions.log_chance", lambda *_, **__: 0.0)
+            patched.setattr(
+                "fedassay.audits.stats.decisions.log_chances", lambda _, bars, *__, **___: np.zeros(len(bars))
+            )
             assert decide.rejects(first, second) == quick
         assert quick
         looks = 0
