@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedassay.nets import training
 from fedassay.nets.denoising import guided_prediction, ssim
 from fedassay.nets.presets import TINY, Preset
 from fedassay.nets.sampling import sample
@@ -68,7 +69,9 @@ def test_same_seed_same_bits(preset: Preset) -> None:
     ],
     ids=["warm", "fast", "sgd"],
 )
-def test_resumed_run_equals_uninterrupted_run(preset: Preset, tmp_path) -> None:
+def test_resumed_run_equals_uninterrupted_run(preset: Preset, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(training, "KEPT_EVERY", 8)
+
     class Killed(Exception):
         pass
 
@@ -91,7 +94,8 @@ def test_resumed_run_equals_uninterrupted_run(preset: Preset, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("what", ["another seed", "damaged"])
-def test_foreign_or_damaged_checkpoint_is_not_used(what: str, tmp_path, caplog) -> None:
+def test_foreign_or_damaged_checkpoint_is_not_used(what: str, tmp_path, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(training, "KEPT_EVERY", 8)
     images, conditions = pairs()
     path = tmp_path / "state.safetensors"
     if what == "damaged":

@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from fedassay.support.atomic import write_bytes
 
+KEPT_EVERY = 100
+"""Steps between two checkpoints of a run: each takes as long as several steps of a small network."""
+
 _FACTS, _MEMORY = "facts.", "optimizer."
 _log = logging.getLogger(__name__)
 

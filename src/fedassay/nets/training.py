@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
+from fedassay.nets.checkpoint import KEPT_EVERY, TrainingState, read_checkpoint, write_checkpoint
 from fedassay.nets.denoising import Network, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
@@ -33,7 +33,7 @@ from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
 LOOKS = 20
-"""How often, at least, a run looks at the records held out, and writes its checkpoint if it has one."""
+"""How often, at least, a run looks at the records held out."""
 
 PATIENCE = 4
 """Training ends when it has taken so many times the steps of its best look, and a quarter of all more."""
@@ -101,12 +101,13 @@ def train(
             _step(step, forward, scheduler, state, pairs, used, preset, device)
             done = step + 1
             progress(done, preset.steps)
-            if _is_look(done, preset.steps):
+            look = _is_look(done, preset.steps)
+            if look:
                 _keep_best(done, network, scheduler, state, pairs, held, preset, seed, device)
-                if checkpoint is not None:
-                    write_checkpoint(checkpoint, fingerprint, done, state)
-                if len(held) and done > PATIENCE * state.best_step + preset.steps // 4:
-                    break
+            if checkpoint is not None and done % KEPT_EVERY == 0:
+                write_checkpoint(checkpoint, fingerprint, done, state)
+            if look and len(held) and done > PATIENCE * state.best_step + preset.steps // 4:
+                break
     progress(preset.steps, preset.steps)
     weights = {name: value.cpu().numpy().copy() for name, value in state.best.items()}
     return TrainedDenoiser(preset, image_shape, whitening, weights, warm_start)

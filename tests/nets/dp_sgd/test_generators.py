@@ -257,7 +257,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
 ) -> None:
     images, labels = _records(20)
     training = PrivateTraining(replace(STEPS, steps=9), draws=2, average=average, optimizer=optimizer)
-    monkeypatch.setattr(private_training, "_KEPT_EVERY", 4)
+    monkeypatch.setattr(private_training, "KEPT_EVERY", 4)
     with taped() as first:
         whole = train_generator_privately(images, labels, 3, TINY, training, seed=0, mechanism=MECHANISM)
 

@@ -13,15 +13,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
+from fedassay.nets.checkpoint import KEPT_EVERY, TrainingState, read_checkpoint, write_checkpoint
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, trained
 from fedassay.nets.dp_sgd.record_gradients import CHECKED_STEPS
 from fedassay.nets.dp_sgd.tape import Training, digest, put_weights, replayed, watch, write
 from fedassay.nets.dp_sgd.watch import TrainingWatch
 from fedassay.privacy.tape import running_tape
 from fedassay.support.progress import Advance, no_progress
-
-_KEPT_EVERY = 100
 
 
 def train_with_noise(
@@ -92,7 +90,7 @@ def _take_steps(
             watching.before(step, training.inputs, training.labels)
         checked += _take_step(step, training, clip, state, watching, check=checked < CHECKED_STEPS)
         progress(step + 1, steps)
-        if checkpoint is not None and ((step + 1) % _KEPT_EVERY == 0 or step + 1 == steps):
+        if checkpoint is not None and (step + 1) % KEPT_EVERY == 0:
             write_checkpoint(
                 checkpoint, fingerprint, step + 1, state, None if watching is None else watching.state()
             )
