@@ -127,6 +127,8 @@ class Apart:
 
     def __init__(self, make: Callable[[str], Work], *, often: bool = False) -> None:
         self._told: set[tuple[str, int]] = set()
+        self._asked = ""
+        self._trainings: list[object] = []
         self._status: int | None = None
         self._here, self._process = server(lambda there: _serve(there, make), often=often)
         self.close = weakref.finalize(self, _end, self._here, self._process)
@@ -154,7 +156,9 @@ class Apart:
                 if "features" in records.__dict__ and (cell, number) not in self._told:
                     self._told.add((cell, number))
                     self._here.send(("features", cell, (number, records.features)))
-            self._here.send(("ask", cell, _packed(replace(question, answers=_outputs(question.answers)), known)))
+            self._tell_trainings(cell, question.answers)
+            sent = _packed(replace(question, answers=_outputs(question.answers)), known, self._trainings)
+            self._here.send(("ask", cell, sent))
             said = self._here.recv_bytes()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._gone() from None
@@ -163,6 +167,16 @@ class Apart:
             raise found
         assert isinstance(found, Replayed)
         return found
+
+    def _tell_trainings(self, cell: str, answers: Tape | None) -> None:
+        """Send the trainings of a tape once: their weights are most of it, and the same for every question."""
+        if cell != self._asked:
+            self._asked, self._trainings = cell, []
+            self._here.send(("forget", cell, None))
+        for entry in () if answers is None else answers.trainings.values():
+            if not any(entry is each for each in self._trainings):
+                self._trainings.append(entry)
+                self._here.send(("training", cell, pickle.dumps(entry)))
 
     def _gone(self) -> Exception:
         """What became of the process that nothing is heard from."""
@@ -215,6 +229,7 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
     """Fork a process for every question, until nobody asks any more."""
     prepare()
     works: dict[str, Work] = {}
+    trainings: list[object] = []
     new: set[str] = set()
     status = 0
     try:
@@ -232,15 +247,20 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
             if kind == "features":
                 number, features = given
                 works[cell].known[number].__dict__["features"] = features
+            elif kind == "forget":
+                trainings = []
+            elif kind == "training":
+                trainings.append(pickle.loads(given))  # noqa: S301
             else:
                 work = works[cell]
+                load = partial(_unpacked, given, work.known, trainings)
                 # Before the first question and whatever the method: none can tell by it that others were asked.
                 for name in _LATE:
                     importlib.import_module(name)
                 if cell in new:
                     new.remove(cell)
-                    _calibrate(work, given)
-                asked.send_bytes(reply(partial(_once, partial(_answered, work, given))))
+                    _calibrate(work, load)
+                asked.send_bytes(reply(partial(_once, partial(_answered, work, load))))
     except BaseException as error:  # noqa: BLE001
         status = NO_MEMORY if is_of_the_machine(error) else 1
     finally:
@@ -265,10 +285,10 @@ def _inside(folder: Path, make: Callable[[], bytes]) -> bytes:
     return make()
 
 
-def _calibrate(work: Work, given: bytes) -> None:
+def _calibrate(work: Work, load: Callable[[], Question]) -> None:
     """Calibrate what the method will; a rehearsal that fails says nothing, and each question does it by itself."""
     if work.rehearse is not None:
-        found, _ = _once(partial(_rehearsed, work, given))
+        found, _ = _once(partial(_rehearsed, work, load))
         if found:
             kept, modules = json.loads(found)
             calibrate(kept.encode())
@@ -285,12 +305,11 @@ def _import_library(name: str) -> None:
             importlib.import_module(name)
 
 
-def _rehearsed(work: Work, given: bytes) -> bytes:
+def _rehearsed(work: Work, load: Callable[[], Question]) -> bytes:
     """What the method calibrates and imports up to its last message, with the trainings that are known."""
     before = set(sys.modules)
     with contextlib.suppress(Exception):
-        question = _Unpacker(given, work.known).load()
-        answers = question.answers or Tape()
+        answers = load().answers or Tape()
         with taped(replace(answers, draws={}), brief=True):
             assert work.rehearse is not None
             work.rehearse()
@@ -299,10 +318,9 @@ def _rehearsed(work: Work, given: bytes) -> bytes:
     return b""
 
 
-def _answered(work: Work, given: bytes) -> bytes:
+def _answered(work: Work, load: Callable[[], Question]) -> bytes:
     try:
-        question = _Unpacker(given, work.known).load()
-        assert isinstance(question, Question)
+        question = load()
         if question.stirred:
             stir(question.seeds)
         found = replied(work, question)
@@ -360,14 +378,15 @@ def _plain_tape(tape: Tape) -> Tape:
 
 
 class _Packer(pickle.Pickler):
-    """Names what both processes know, and sends other records with their features."""
+    """Names the records and trainings that both processes know, and sends other records with their features."""
 
-    def __init__(self, stream: io.BytesIO, known: Sequence[Records]) -> None:
+    def __init__(self, stream: io.BytesIO, known: Sequence[Records], trainings: Sequence[object]) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
-        self._names = {id(records): number for number, records in enumerate(known)}
+        # Whoever packs holds all of these, so that no other object has the address of one.
+        self._names = {id(each): number for number, each in enumerate([*known, *trainings])}
 
     def persistent_id(self, obj: object) -> int | None:
-        return self._names.get(id(obj)) if isinstance(obj, Records) else None
+        return self._names.get(id(obj))
 
     def reducer_override(self, obj: object) -> Any:
         if not isinstance(obj, Records):
@@ -380,22 +399,27 @@ class _Packer(pickle.Pickler):
         return _records, (obj.name, obj.images, obj.labels, features, obj.groups)
 
 
-def _packed(question: Question, known: Sequence[Records]) -> bytes:
+def _packed(question: Question, known: Sequence[Records], trainings: Sequence[object]) -> bytes:
     stream = io.BytesIO()
-    _Packer(stream, known).dump(question)
+    _Packer(stream, known, trainings).dump(question)
     return stream.getvalue()
 
 
 class _Unpacker(pickle.Unpickler):
     """Reads what `_Packer` wrote."""
 
-    def __init__(self, given: bytes, known: Sequence[Records]) -> None:
+    def __init__(self, given: bytes, known: Sequence[object]) -> None:
         super().__init__(io.BytesIO(given))
         self._known = known
 
-    def persistent_load(self, pid: Any) -> Records:
-        found: Records = self._known[pid]
-        return found
+    def persistent_load(self, pid: Any) -> object:
+        return self._known[pid]
+
+
+def _unpacked(given: bytes, known: Sequence[Records], trainings: Sequence[object]) -> Question:
+    question = _Unpacker(given, [*known, *trainings]).load()
+    assert isinstance(question, Question)
+    return question
 
 
 def _records(name: str, images: Any, labels: Any, features: Floats | Exception, groups: Any) -> Records:
