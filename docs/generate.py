@@ -45,6 +45,7 @@ FIRST = [
     {"From Python": "python.md"},
     {
         "How to": [
+            {"Audit a file that a system left": "howto/audit-a-file.md"},
             {"Audit messages of your own system": "howto/audit-messages.md"},
             {"Record a Flower app": "howto/flower.md"},
             {"Record any training loop": "howto/record.md"},

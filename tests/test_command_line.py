@@ -77,7 +77,7 @@ def test_completion_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["run", "nowhere.yaml"], "nowhere.yaml: no such file", "fedassay init"),
         (["run", "."], "it is a folder", "fedassay init"),
         (["report", "nowhere"], "no record.json", "fedassay run"),
-        (["audit", "nowhere"], "no such folder", "docs/transcript.md"),
+        (["audit", "nowhere"], "no such file or folder", "docs/transcript.md"),
         (["runn"], "No such command", "Did you mean 'run'"),
         (["run"], "Missing argument", "fedassay run --help"),
     ],

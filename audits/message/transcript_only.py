@@ -337,6 +337,9 @@ def _filled(records: Records) -> Matrix:
 
 def _histograms(result: AttackResult, context: AttackedContext, controls: Records) -> Finding:
     """Label histograms that a message holds or that follow exactly from it."""
+    subject = Subject("message", result.attack, "label_histograms", "all")
+    if context.classes < 2:
+        return not_run(subject, "all records count as of one class, of which there is no histogram of labels")
     senders = [str(name) for name in result.artifacts["senders"]]
     evidence = [str(name) for name in result.artifacts["evidence"]]
     noisy = {
@@ -354,7 +357,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
     whose = f"{len(single)} client(s)" if single else "all clients together"
     positive, negative = _histogram_controls(context, controls)
     return _concluded(
-        Subject("message", result.attack, "label_histograms", "all"),
+        subject,
         Result(
             test=by_arithmetic(bool(certain), "senders_told"),
             shown=f"the label histogram of {whose} follows exactly from what is sent ({_listed(evidence)})"

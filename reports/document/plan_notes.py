@@ -45,6 +45,8 @@ def _data(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     data, captured = _part(plan, "data"), _part(plan, "transcript")
     if captured:
         yield "Captured", f"{captured.get('messages', '?')} messages of {captured.get('clients', '?')} clients"
+        if isinstance(captured.get("read"), str):
+            yield "Files", captured["read"]
     if data:
         limit = f", {data['limit']} records" if data.get("limit") else ""
         official = "; the clients hold its test set" if data.get("roles") == "official" else ""

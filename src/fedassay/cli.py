@@ -220,6 +220,20 @@ def run(
 @cli.command(short_help="Audit messages of your own system.")
 @click.argument("transcript", type=click.Path(path_type=Path), required=False)
 @click.option(
+    "--kinds",
+    multiple=True,
+    metavar="NAME=KIND",
+    help="Of files: what an array means (docs/transcript.md lists kinds). May be repeated.",
+)
+@click.option(
+    "--clients", type=click.IntRange(min=1), help="Of files: how many clients sent them; 1: all are one message."
+)
+@click.option("--classes", type=click.IntRange(min=1), help="Of files: the number of classes.")
+@click.option("--aggregate", is_flag=True, help="Of files: they hold sums over all clients.")
+@click.option(
+    "--downlink", type=click.Path(path_type=Path), help="Of files: the model that the server had sent to clients."
+)
+@click.option(
     "--received",
     type=click.Path(path_type=Path),
     help="Instead of a transcript: a file (safetensors) that a server sent you. Is it a trap? Exit 0 or 1.",
@@ -247,7 +261,7 @@ def run(
 @click.option(
     "--gallery",
     type=click.Path(path_type=Path),
-    help="Folder of candidates that may be in the messages: images (with --plan), or gallery.npz of features.",
+    help="Candidates that may be in the messages: .npz of features and labels, or with --plan a folder of images.",
 )
 @click.option(
     "--trust-declared", is_flag=True, help="Read fields as what they declare, and not as what their arrays are."
@@ -270,6 +284,11 @@ def run(
 @_json
 def audit(
     transcript: Path | None,
+    kinds: tuple[str, ...],
+    clients: int | None,
+    classes: int | None,
+    aggregate: bool,
+    downlink: Path | None,
     received: Path | None,
     own: Path | None,
     fresh: bool,
@@ -287,7 +306,11 @@ def audit(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Audit TRANSCRIPT: messages of your own system, in a folder; see docs/transcript.md.
+    """Audit TRANSCRIPT: messages of your own system.
+
+    It is a folder with a transcript.json (docs/transcript.md), or what a system left on disk: a file of arrays
+    (.npz, .npy, .safetensors, .pt, .pth, .json, .csv), or a folder of such files, one a client or a round. The
+    first line says how they were read; --kinds, --clients, --classes, --aggregate and --downlink correct it.
 
     With --received and --own instead: test what a server sent you on your own records.
     """
@@ -299,14 +322,15 @@ def audit(
         raise PlanError("audit: --own, --fresh and --bandwidth go with --received; allowed: all of them with it")
     if transcript is None:
         raise click.UsageError("Missing argument 'TRANSCRIPT'.")
-    if not transcript.is_dir():
+    if not transcript.exists():
         raise DataError(
-            f"{transcript}: no such folder; TRANSCRIPT is a folder with a transcript.json, as docs/transcript.md "
-            f"describes and `fedassay run` writes into RUN/transcripts"
+            f"{transcript}: no such file or folder; TRANSCRIPT is a folder with a transcript.json "
+            f"(docs/transcript.md), as `fedassay run` writes into RUN/transcripts, or a file of arrays"
         )
     plan = None if plan is None else plan_file(plan)
     # It imports torch: a wrong path is told of before.
     from fedassay.execution.captured import AuditOptions, audit_transcript
+    from fedassay.recorders.files.reading import Corrections
 
     if infer:
         say("--infer has no effect: kinds are inferred always, unless --trust-declared is given", err=True)
@@ -320,6 +344,7 @@ def audit(
         trust_declared=trust_declared,
         gallery=gallery,
         minutes=minutes,
+        corrections=Corrections(_kinds(kinds), clients, aggregate, downlink, classes),
     )
     folder, record = audit_transcript(transcript, plan, output, options)
     if as_json:
@@ -327,6 +352,17 @@ def audit(
     elif not quiet:
         print_summary(record, folder)
     return 1 if record.errors else 0
+
+
+def _kinds(given: tuple[str, ...]) -> dict[str, str]:
+    """What arrays mean, as `--kinds NAME=KIND` says it."""
+    found = {}
+    for words in given:
+        name, equals, kind = words.rpartition("=")
+        if not equals or not name:
+            raise PlanError(f"--kinds {words}: allowed: NAME=KIND, such as sums=class_sums")
+        found[name] = kind
+    return found
 
 
 def _received(

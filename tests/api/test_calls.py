@@ -118,7 +118,7 @@ def test_what_is_no_plan_is_refused() -> None:
         fedassay.run("no-such-plan.yaml")
     with pytest.raises(DataError, match=r"no record\.json"):
         fedassay.load("no-such-run")
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match="no such file or folder"):
         fedassay.audit("no-such-transcript")
     with pytest.raises(PlanError, match="two or more"):
         fedassay.compare("one")

@@ -171,7 +171,7 @@ def test_the_action_fails_where_something_became_worse(repository: Repository) -
     ("inputs", "message"),
     [
         ({"plan": "nowhere.yaml", "policy": "kept.yaml"}, "nowhere.yaml: no such file"),
-        ({"transcript": "nowhere", "policy": "kept.yaml"}, "nowhere: no such folder"),
+        ({"transcript": "nowhere", "policy": "kept.yaml"}, "nowhere: no such file or folder"),
         ({"plan": "plan.yaml", "policy": "none.yaml"}, "none.yaml: no such file"),
         ({"plan": "$(touch injected); `touch injected`", "policy": "kept.yaml"}, "no such file"),
     ],

@@ -662,3 +662,35 @@ def test_another_record_of_the_class() -> None:
     assert other.tolist()[0:3:2] == [2, 4]
     assert other[4] == 0
     assert all(other[i] != i for i in range(5))
+
+
+@pytest.mark.long
+def test_count_mean_and_covariance_in_files_give_every_record_and_a_transcript(tmp_path: Path) -> None:
+    """Files of statistics services, as they lie on disk, and the reading of them audited again."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "sent").mkdir()
+    for site in range(3):
+        features = np.maximum(rng.normal(size=(14, 32)) + 0.2, 0)
+        np.savez(tmp_path / "sent" / f"site-{site}.npz", n=14, mu=features.mean(axis=0), sigma=np.cov(features.T))
+    record = _audit(tmp_path / "sent")
+    factors = _found(record)["gram_factorization"]
+    assert factors.verdict == "leak"
+    assert factors.reason.startswith("42 of 42")
+    assert "3 clients in 1 round" in record.plan["transcript"]["read"]
+    kept = tmp_path / "kept"
+    (tmp_path / "out" / "transcripts" / "captured").rename(kept)
+    again = _found(_audit(kept))["gram_factorization"]
+    assert (again.verdict, again.reason) == (factors.verdict, factors.reason)
+
+
+@pytest.mark.long
+def test_recorded_count_mean_and_covariance_are_read_whatever_the_classes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    fields = []
+    for _ in range(2):
+        features = np.maximum(rng.normal(size=(10, 24)) + 0.2, 0)
+        arrays = {"count": np.asarray(10), "mean": features.mean(axis=0), "cov": np.cov(features.T)}
+        fields.append({name: MessageField(values, "other", exact()) for name, values in arrays.items()})
+    record = _audit(_save(tmp_path / "in", fields))
+    assert _found(record)["gram_factorization"].reason.startswith("20 of 20")
+    assert "label_histograms" not in {f.source for f in record.cells[0].findings if f.verdict == "leak"}

@@ -87,6 +87,12 @@ def audit(
     *,
     plan: Where | Mapping[str, Any] | None = None,
     again: Sequence[Where] = (),
+    kinds: Mapping[str, str] | None = None,
+    clients: int | None = None,
+    classes: int | None = None,
+    aggregate: bool = False,
+    downlink: Where | None = None,
+    gallery: Where | None = None,
     trust_declared: bool = False,
     infer: bool = True,
     base: Where | None = None,
@@ -99,11 +105,17 @@ def audit(
     """Audit messages of your own system, as `fedassay.record` or a transcript of your own making holds them.
 
     Args:
-        transcript: Folder with a transcript.json.
+        transcript: Folder with a transcript.json; or a file of arrays as a system left it, or a folder of them.
         output: The run folder; None: `runs/<name>-<UTC time>`.
         plan: Gives the attacker's images and the backbone: a file, or the same as a mapping. None: attacks that
             learn are not run.
         again: The same messages captured again, of the same records: they measure the noise.
+        kinds: Of files: what arrays mean, by name.
+        clients: Of files: how many clients sent them; 1: all are one message.
+        classes: Of files: the number of classes.
+        aggregate: Of files: they hold sums over all clients.
+        downlink: Of files: the model that the server had sent to clients.
+        gallery: Candidates that may be in the messages: an `.npz` file of features and labels, or a folder.
         trust_declared: Read fields as what they declare, and not as what their arrays are.
         infer: Accepted and without effect: kinds are inferred always, unless `trust_declared`.
         base: As in `run`.
@@ -120,10 +132,14 @@ def audit(
     from fedassay.console import plan_file
     from fedassay.execution.captured import AuditOptions, audit_transcript, scenario_of_adversary
     from fedassay.plan.schema import Scenario
+    from fedassay.recorders.files.reading import Corrections
 
     folder = Path(transcript)
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; a transcript is a folder with a transcript.json")
+    if not folder.exists():
+        raise DataError(
+            f"{folder}: no such file or folder; allowed: a folder with a transcript.json, a file of arrays, or a "
+            "folder of such files"
+        )
     options = AuditOptions(
         device=device,
         force=force,
@@ -132,6 +148,10 @@ def audit(
         minutes=minutes,
         again=tuple(Path(other) for other in again),
         trust_declared=trust_declared,
+        gallery=None if gallery is None else Path(gallery),
+        corrections=Corrections(
+            dict(kinds or {}), clients, aggregate, None if downlink is None else Path(downlink), classes
+        ),
     )
     adversary: Path | Scenario | None = None
     if isinstance(plan, Mapping):

@@ -50,12 +50,12 @@ class Archive:
 
 
 @contextmanager
-def open_archive(path: Path, wanted: Collection[str], allowed: str) -> Iterator[Archive]:
+def open_archive(path: Path, wanted: Collection[str] | None, allowed: str) -> Iterator[Archive]:
     """Open an archive and read the headers of the arrays that are wanted; others are never looked at.
 
     Args:
         path: An existing file.
-        wanted: Names of arrays.
+        wanted: Names of arrays; None: all that it holds.
         allowed: What the archive should hold, for errors.
 
     Raises:
@@ -68,7 +68,11 @@ def open_archive(path: Path, wanted: Collection[str], allowed: str) -> Iterator[
         raise DataError(f"{where}: is empty (0 bytes); allowed: {allowed}")
     try:
         with zipfile.ZipFile(path) as file:
-            members = [member for member in file.infolist() if _name(member) in wanted]
+            members = [
+                member
+                for member in file.infolist()
+                if (member.filename.endswith(".npy") if wanted is None else _name(member) in wanted)
+            ]
             _check_members(file, members, size, where)
             headers = {_name(member): _declared(file, member, where) for member in members}
             yield Archive(where, headers, tuple(_name(member) for member in file.infolist()), file)
@@ -102,22 +106,41 @@ def _name(member: zipfile.ZipInfo) -> str:
 
 def _declared(file: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Header:
     """What a member declares, which is checked against the size that it has."""
-    where = f"{where}: {_name(member)}"
     with file.open(member) as stream:
-        try:
-            header = _header(stream)
-        # The header is a Python literal, which its parser refuses in several ways.
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, KeyError, IndexError) as error:
-            raise DataError(f"{where}: is no NumPy array ({str(error).partition(chr(10))[0]})") from None
-        if header.dtype.hasobject:
-            raise DataError(
-                f"{where}: holds pickled Python objects, which are never loaded; allowed: plain numbers"
-            )
-        # A header may promise more than the member holds, and memory is taken by the promise.
-        if stream.tell() + math.prod(header.shape) * header.dtype.itemsize != member.file_size:
-            shape = cut(str(header.shape), 100)
-            raise DataError(f"{where}: declares {shape} {header.dtype}, which is not the size it has")
+        return _checked(stream, member.file_size, f"{where}: {_name(member)}")
+
+
+def _checked(stream: IO[bytes], size: int, where: str) -> Header:
+    """The header of an array of `size` bytes, from its start."""
+    try:
+        header = _header(stream)
+    # The header is a Python literal, which its parser refuses in several ways.
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, KeyError, IndexError) as error:
+        raise DataError(f"{where}: is no NumPy array ({str(error).partition(chr(10))[0]})") from None
+    if header.dtype.hasobject:
+        raise DataError(f"{where}: holds pickled Python objects, which are never loaded; allowed: plain numbers")
+    # A header may promise more than the file holds, and memory is taken by the promise.
+    if stream.tell() + math.prod(header.shape) * header.dtype.itemsize != size:
+        shape = cut(str(header.shape), 100)
+        raise DataError(f"{where}: declares {shape} {header.dtype}, which is not the size it has")
     return header
+
+
+def read_single(path: Path) -> NDArray[Any]:
+    """The array of an .npy file.
+
+    Raises:
+        DataError: It is no regular file, no such array, a pickle, or not of the size that it declares.
+    """
+    where, size = path.name, regular_size(path, limits.ARRAY_BYTES)
+    try:
+        with path.open("rb") as stream:
+            _checked(stream, size, where)
+            stream.seek(0)
+            array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    except OSError as error:
+        raise DataError(f"{where}: cannot be read ({error.strerror or error})") from None
+    return array
 
 
 def _header(stream: IO[bytes]) -> Header:

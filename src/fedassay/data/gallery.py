@@ -1,4 +1,4 @@
-"""A gallery of candidates: a folder of images, a folder a class, or `gallery.npz` with features and labels."""
+"""A gallery of candidates: a folder of images, a folder a class, or an `.npz` file with features and labels."""
 
 from __future__ import annotations
 
@@ -21,15 +21,20 @@ def gallery_of(folder: Path, classes: int, extract: Callable[[Images], Floats] |
     """The candidates of a folder.
 
     Args:
-        folder: Holds `gallery.npz`, or a folder of images for each class, in the order of their names.
+        folder: An `.npz` file; or a folder that holds `gallery.npz`, or a folder of images for each class, in the
+            order of their names.
         classes: Of the messages.
         extract: Computes features of images; None: nobody has a backbone.
 
     Raises:
         DataError: There is no such folder, it is of other classes, or holds images and nobody has a backbone.
     """
+    if folder.suffix == ".npz" and folder.is_file():
+        return _of_archive(folder, classes)
     if not folder.is_dir():
-        raise DataError(f"--gallery {folder}: no such folder; allowed: a folder of images, or one with {ARCHIVE}")
+        raise DataError(
+            f"--gallery {folder}: no such folder; allowed: a folder of images, one with {ARCHIVE}, or such a file"
+        )
     if (folder / ARCHIVE).exists():
         return _of_archive(folder / ARCHIVE, classes)
     if extract is None:

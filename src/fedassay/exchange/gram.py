@@ -165,8 +165,10 @@ def obstacle(gram: Gram, size: Size) -> Why | None:
     if size.total == 0 or (size.rank == 0 and size.noise > 0):
         return Why("no eigenvalue of the second moment stands out from noise and rounding", kind="nothing_to_read")
     if is_signed(gram, size):
+        seen = "sums" if gram.sums is not None else "entries of the second moment"
         return Why(
-            "features are signed (class sums are negative): the factorization needs non-negative ones, and a "
+            f"{seen} are negative, so that features are signed or this is no second moment of them as they are: "
+            "the factorization needs non-negative ones, and a "
             "search for the rotation that is left needs records of the attacker's own",
             kind="signed_features",
         )

@@ -11,6 +11,7 @@ The private role of the plan's data is nobody's here: it serves the controls, as
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from fedassay.data.gallery import gallery_of
 from fedassay.exchange.colluders import colluders_of
 from fedassay.exchange.cost import seconds_of
 from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferred
+from fedassay.exchange.inference.populations import populations_of
 from fedassay.exchange.message import COLLUDER
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
@@ -37,7 +39,9 @@ from fedassay.plan.files import check_files
 from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
+from fedassay.recorders.files.reading import Corrections, Read, read_files
 from fedassay.records.basis import keyed
+from fedassay.records.manifest import note
 from fedassay.records.record import RunRecord
 from fedassay.records.redacted import redact
 from fedassay.reports import table_names
@@ -71,16 +75,21 @@ class AuditOptions:
     trust_declared: bool = False
     """Whether fields are read as what they declare, and not as what their arrays are."""
     gallery: Path | None = None
-    """Folder of candidates that may be in the messages."""
+    """Folder or file of candidates that may be in the messages."""
+    corrections: Corrections = field(default_factory=Corrections)
+    """What is said of files that are no transcript, in place of what was understood."""
 
 
 def audit_transcript(
     folder: Path, plan: Path | Scenario | None, output: Path | None, options: AuditOptions
 ) -> tuple[Path, RunRecord]:
-    """Audit the transcript in `folder`.
+    """Audit the transcript in `folder`, or files as a deployed system left them.
+
+    Files are read as a transcript, which is kept in the run folder as transcripts/captured.
 
     Args:
-        folder: Holds transcript.json; see docs/transcript.md. Only read.
+        folder: Holds transcript.json; see docs/transcript.md. Or a file of arrays, or a folder of such files. Only
+            read.
         plan: Gives the attacker's images, the backbone, the threat model and parameters of attacks: a file, or
             what `scenario_of_adversary` made of one; or None.
         output: The run folder; None: runs/<name>-<UTC time>.
@@ -94,11 +103,15 @@ def audit_transcript(
         PlanError: The plan is wrong, or the run folder is in use or lies in the transcript's.
     """
     started = datetime.now(UTC)
-    sent = load_transcript(folder)
+    read = _read(folder, options)
+    sent = load_transcript(folder) if read is None else read.transcript
+    found = None if options.trust_declared else populations_of(sent)
+    sent = sent if found is None else found.transcript
     inferred = () if options.trust_declared else infer_kinds(sent)
     transcript = with_inferred(sent, inferred)
     _check_cost(transcript, folder, options)
-    again = tuple(with_inferred(other, inferred) for other in _captured_again(sent, folder, options.again))
+    others = _captured_again(sent, folder, options.again)
+    again = tuple(with_inferred(other, inferred) for other in others)
     if isinstance(plan, Path):
         plan = scenario_of_adversary(read_yaml(plan), plan.resolve().parent, str(plan))
     scenario = plan
@@ -124,6 +137,8 @@ def audit_transcript(
         job = job_of_transcript(transcript, scenario, prepared, place, again, gallery)
         job.similarity()  # wrong weights must be found before anything is written
         resolved = _described(job, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
+        if read is not None:
+            resolved["transcript"] |= {"read": encodable(read.text), "sha256": read.sha256}
         if gallery is not None:
             given = options.gallery or (scenario and scenario.plan.knowledge.gallery)
             resolved["candidates"] = {"folder": encodable(str(given)), "count": len(gallery)}
@@ -137,6 +152,9 @@ def audit_transcript(
         with runfolder.claim(
             out, resolved, resume=False, force=options.force, tables=table_names, redact=options.redact
         ):
+            if read is not None:
+                note(work, job.key, (f"transcripts/{job.key}/{name}" for name in sent.files()))
+                read.transcript.save(work / "transcripts" / job.key)
             done = Work(job).run()
             runfolder.drop_scratch(work, job.key)
             cell = with_readings(done.cell, transcript, inferred)
@@ -150,6 +168,21 @@ def audit_transcript(
             record = redact(record) if options.redact else record
             write_run(out, record)
     return out, record
+
+
+def _read(path: Path, options: AuditOptions) -> Read | None:
+    """Files as a transcript; None where the path is a transcript's folder."""
+    if path.is_dir() and os.path.lexists(path / MANIFEST):
+        if options.corrections.given:
+            raise PlanError(
+                f"{path}: holds a {MANIFEST}, which says what --kinds, --clients, --classes, --aggregate and "
+                "--downlink say of other files; allowed: to edit it"
+            )
+        return None
+    read = read_files(path, options.corrections)
+    if not options.quiet:
+        say(read.text, err=True)
+    return read
 
 
 def _said(inferred: Inferred) -> dict[str, Any]:
@@ -242,7 +275,7 @@ def _described(
         "messages": len(transcript.messages),
         "clients": len(clients),
         "rounds": len({message.round for message in transcript.messages}),
-        "sha256": _digest(folder, transcript),
+        "sha256": _digest(folder, transcript) if transcript.sources else "",
     }
     if named := _own_names(clients):
         facts["senders"] = named

@@ -125,9 +125,13 @@ class Kept:
         """
         if not self.messages:
             raise DataError(f"{folder}: no message of a client was recorded, so there is no transcript to write")
-        messages, notes = self._with_kinds(), tuple(self.notes)
-        Transcript(method, self.classes, messages, claim, notes, most_records=self.most_records).save(folder)
+        self.transcript(method, claim).save(folder)
         return folder
+
+    def transcript(self, method: str, claim: Claim) -> Transcript:
+        """What was kept, undeclared arrays of the kinds that they tell."""
+        messages, notes = self._with_kinds(), tuple(self.notes)
+        return Transcript(method, self.classes, messages, claim, notes, most_records=self.most_records)
 
     def _with_kinds(self) -> tuple[Message, ...]:
         """The messages, undeclared parameters of clients of the kinds that their arrays tell."""

@@ -120,7 +120,7 @@ def _messages(about: dict[str, Any]) -> dict[str, Any]:
     """What a record says of captured messages, or of candidates, without their folder."""
     keyed = str(about.get(_DIGEST, "")).startswith(KEYED)
     kept = {key: value for key, value in about.items() if keyed or key != _DIGEST}
-    return {key: _gone(value) if key in (FOLDER, SENDERS) else value for key, value in kept.items()}
+    return {key: _gone(value) if key in (FOLDER, SENDERS, "read") else value for key, value in kept.items()}
 
 
 def _cell(cell: CellRecord, plan: Any) -> CellRecord:

@@ -35,6 +35,23 @@ def load_state(path: Path) -> dict[str, Tensor]:
     Raises:
         DataError: The file cannot be read or holds no state dict.
     """
+    content = load_tensors(path)
+    for wrapper in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if isinstance(content, Mapping) and len(content) > limits.ARRAYS:
+        raise DataError(f"weights {path.name}: holds {len(content):,} entries; allowed: {limits.ARRAYS:,}")
+    if not isinstance(content, Mapping) or not content:
+        raise DataError(f"weights {path.name}: holds a {type(content).__name__}, not a state dict")
+    return {key.removeprefix("module."): value for key, value in _tensors(content, path)}
+
+
+def load_tensors(path: Path) -> object:
+    """What a `.safetensors` file or one written by `torch.save` holds: tensors, numbers and texts, nested or not.
+
+    Raises:
+        DataError: The file cannot be read, or holds anything else.
+    """
     regular_size(path, limits.WEIGHTS_BYTES)
     try:
         # Torch warns of what it may not be able to read; what it could not is refused.
@@ -50,14 +67,7 @@ def load_state(path: Path) -> dict[str, Tensor]:
     # A damaged file makes torch's reader fail in any of its parts; it raises whatever it runs into.
     except Exception as error:  # noqa: BLE001
         raise DataError(f"weights {path.name}: cannot be read ({_first_line(error)})") from None
-    for wrapper in ("state_dict", "model"):
-        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
-            content = content[wrapper]
-    if isinstance(content, Mapping) and len(content) > limits.ARRAYS:
-        raise DataError(f"weights {path.name}: holds {len(content):,} entries; allowed: {limits.ARRAYS:,}")
-    if not isinstance(content, Mapping) or not content:
-        raise DataError(f"weights {path.name}: holds a {type(content).__name__}, not a state dict")
-    return {key.removeprefix("module."): value for key, value in _tensors(content, path)}
+    return content
 
 
 def _tensors(content: Mapping[object, object], path: Path) -> Iterator[tuple[str, Tensor]]:

@@ -1,0 +1,93 @@
+"""How many classes the arrays of messages speak of, by what stands beside what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedassay.exchange.kinds import FieldKind, facts_of
+from fedassay.recorders.files.grouping import Arrays
+from fedassay.recorders.files.models import is_head
+from fedassay.support import limits
+
+_LABELS = ("label", "target", "y")
+
+
+def classes_of(sent: Mapping[tuple[int, str], Arrays], kinds: Mapping[str, FieldKind]) -> int:
+    """The number of classes that messages speak of; 1 where nothing in them is by class.
+
+    Declared kinds whose first side counts classes say it; else class numbers and labels, whole numbers beside a
+    table of as many rows in every message, a table beside a square matrix, the last row of a network.
+    """
+    messages = list(sent.values())
+    declared = [
+        array.shape[0]
+        for arrays in messages
+        for name, array in arrays.items()
+        if array.ndim and name in kinds and facts_of(kinds[name]).first == "classes"
+    ]
+    if declared:
+        return _bounded(max(declared))
+    if messages and is_head(messages[0]):
+        return _bounded(max(2, len(messages[0]["bias"])))
+    found = [_by_numbers(messages), _by_tables(messages), _by_network(messages)]
+    return _bounded(next((number for number in found if number), 1))
+
+
+def _bounded(number: int) -> int:
+    return max(1, min(number, limits.CLASSES))
+
+
+def _by_numbers(messages: list[Arrays]) -> int:
+    """By whole numbers beside a table with as many rows."""
+    found, lengths, largest = 0, set(), 0
+    labels = 0
+    for arrays in messages:
+        tables = {array.shape[0] for array in arrays.values() if array.ndim > 1}
+        for name, array in arrays.items():
+            whole = array.ndim == 1 and array.size and bool((array >= 0).all() and (array == np.rint(array)).all())
+            if not whole or (array.dtype.kind == "f" and bool((array <= 1).all())):
+                continue
+            ids = (
+                len(np.unique(array)) == array.size
+                and bool((np.diff(array) > 0).all())
+                and "id" in name.casefold()
+            )
+            if ids or any(word in name.casefold().split("_") for word in _LABELS):
+                labels = max(labels, int(array.max()) + 1)
+            elif array.shape[0] in tables:
+                lengths.add(array.shape[0])
+                largest = max(largest, int(array.max()) + 1)
+                found = array.shape[0]
+    if labels:
+        return labels
+    # As many in every message: counts of classes. Otherwise they are labels of records.
+    return found if len(lengths) == 1 else largest if lengths else 0
+
+
+def _by_tables(messages: list[Arrays]) -> int:
+    """By a table as wide as a square matrix beside it, whichever way it lies."""
+    for arrays in messages:
+        sides = {
+            array.shape[-1] for array in arrays.values() if array.ndim > 1 and array.shape[-1] == array.shape[-2]
+        }
+        for array in arrays.values():
+            if array.ndim == 2 and array.shape[0] != array.shape[1] and sides & set(array.shape):
+                return int(array.shape[0] if array.shape[1] in sides else array.shape[1])
+    return 0
+
+
+def _by_network(messages: list[Arrays]) -> int:
+    """By the last table or row of a network; the rows of the only table, where there is no other array."""
+    if not messages:
+        return 0
+    arrays = [array for array in messages[0].values() if array.ndim]
+    rows = [len(array) for array in arrays if array.ndim == 1]
+    tables = [array for array in arrays if array.ndim >= 2]
+    matching = [table.shape[0] for table in tables if table.shape[0] in rows]
+    if matching:
+        return int(matching[-1])
+    if len(tables) == 1 and tables[0].ndim == 2 and tables[0].shape[0] != tables[0].shape[1]:
+        return int(tables[0].shape[0])
+    return 0

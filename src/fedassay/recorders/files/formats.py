@@ -1,0 +1,227 @@
+"""What one file holds, as arrays by name; nothing in it is executed, and nothing is unpickled.
+
+| ending | read as |
+|---|---|
+| `.npz`, `.npy` | NumPy arrays; those of records by their fields |
+| `.safetensors` | arrays by name |
+| `.pt`, `.pth`, `.bin`, `.ckpt` | tensors and numbers, nested or not (`torch.load(weights_only=True)`) |
+| `.json` | numbers, lists and mappings, nested or not |
+| `.csv`, `.tsv`, `.txt` | a table (`fedassay.recorders.files.tables`) |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.data.archive import open_archive, read_single
+from fedassay.exchange.stored import UNREADABLE, arrays_in, declared_arrays
+from fedassay.recorders.files.tables import arrays_of_table
+from fedassay.support import limits
+from fedassay.support.errors import DataError
+from fedassay.support.reading import check_json, read_json, read_regular, regular_size
+from fedassay.support.text import cut, shown
+
+ENDINGS = (".npz", ".npy", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".json", ".csv", ".tsv", ".txt")
+_TORCH = (".pt", ".pth", ".bin", ".ckpt")
+_PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
+_DEEP = 12
+"""Mappings and lists inside each other; statistics of services go 5 deep."""
+_HOLDS = "arrays of numbers, as np.savez(FILE, name=array) writes them"
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """One array or one text of a file.
+
+    Attributes:
+        path: The keys that lead to it, from the outermost; an item of a list has its number with `#` before it.
+        values: The array, or the text.
+    """
+
+    path: tuple[str, ...]
+    values: NDArray[Any] | str
+
+
+def read_file(path: Path, *, follow: bool = True) -> list[Leaf]:
+    """What a file holds.
+
+    Args:
+        path: The file.
+        follow: Whether a link is followed: where the user named the file.
+
+    Raises:
+        DataError: It is no regular file of a format that is read, is damaged or too large, holds pickled objects,
+            NaN or infinity, or no array at all.
+    """
+    ending = path.suffix.lower()
+    if ending in _PICKLES:
+        raise DataError(
+            f"{path}: a pickle, which runs code when it is loaded, and is never loaded here; save its arrays, "
+            "as by np.savez('FILE.npz', **{name: array}), or for a model of scikit-learn "
+            "np.savez('FILE.npz', coef_=model.coef_, intercept_=model.intercept_)"
+        )
+    if ending not in ENDINGS:
+        raise DataError(f"{path}: files in {ending or 'no format'} are not read; allowed: {', '.join(ENDINGS)}")
+    if not regular_size(path, limits.MESSAGE_BYTES, follow=follow):
+        raise DataError(f"{path}: is empty (0 bytes)")
+    found = list(_READERS.get(ending, _of_torch)(path))
+    if len(found) > limits.ARRAYS:
+        raise DataError(f"{path}: holds {len(found):,} arrays; allowed: {limits.ARRAYS:,}")
+    arrays = [leaf for leaf in found if not isinstance(leaf.values, str)]
+    if not arrays:
+        raise DataError(f"{path}: holds no array of numbers")
+    for leaf in arrays:
+        _check(leaf, path)
+    return found
+
+
+def _check(leaf: Leaf, path: Path) -> None:
+    """Refuse arrays that are no finite real numbers."""
+    assert not isinstance(leaf.values, str)
+    name, values = shown("/".join(leaf.path) or path.stem), leaf.values
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{path}: {name} is of type {values.dtype}; allowed: real numbers")
+    if values.ndim > limits.SIDES:
+        raise DataError(f"{path}: {name} has {values.ndim} sides; allowed: {limits.SIDES}")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise DataError(f"{path}: {name} holds NaN or infinite values; every value must be finite")
+
+
+def _of_archive(path: Path) -> Iterator[Leaf]:
+    with open_archive(path, None, _HOLDS) as archive:
+        for name in archive.headers:
+            yield from _columns(tuple(name.split("/")), archive.read(name))
+
+
+def _of_single(path: Path) -> Iterator[Leaf]:
+    return _columns((), read_single(path))
+
+
+def _columns(path: tuple[str, ...], values: NDArray[Any]) -> Iterator[Leaf]:
+    """An array; of records, one for each of their fields."""
+    if values.dtype.names is None:
+        yield Leaf(path, values)
+        return
+    for name in values.dtype.names:
+        yield Leaf((*path, name), np.ascontiguousarray(values[name]))
+
+
+def _of_safetensors(path: Path) -> Iterator[Leaf]:
+    try:
+        declared_arrays(path)
+    except DataError:
+        # NumPy has no bfloat16, in which adapters of language models come.
+        with path.open("rb") as stream:
+            if b'"BF16"' not in stream.read(limits.HEADER_BYTES):
+                raise
+        yield from _of_torch(path)
+        return
+    try:
+        arrays = arrays_in(read_regular(path, limits.MESSAGE_BYTES))
+    except UNREADABLE as error:
+        raise DataError(f"{path}: not a safetensors file of NumPy types ({error})") from None
+    for name, values in arrays.items():
+        yield Leaf(tuple(name.split("/")), values)
+
+
+def _of_torch(path: Path) -> Iterator[Leaf]:
+    # It imports torch: other files are read without it.
+    from fedassay.support.weights import load_tensors
+
+    _check_packed(path)
+    yield from _nested((), load_tensors(path), path)
+
+
+def _check_packed(path: Path) -> None:
+    """Refuse an archive that unpacks to more than it has: torch stores tensors as they are."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > max(limits.UNPACKED_FREELY, 2 * path.stat().st_size):
+        raise DataError(f"{path}: unpacks to {unpacked:,} bytes; allowed of such a file: twice its size")
+
+
+def _of_json(path: Path) -> Iterator[Leaf]:
+    content = read_json(path)
+    check_json(content, path)
+
+    def refused(constant: str) -> float:
+        raise ValueError(f"{constant} in place of a finite number")
+
+    try:
+        held = json.loads(content, parse_constant=refused)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is no JSON of finite numbers ({cut(str(error), limits.NAME_LENGTH)})") from None
+    yield from _nested((), held, path)
+
+
+def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:
+    """The arrays, numbers and texts in mappings and lists."""
+    if len(at) > _DEEP:
+        raise DataError(f"{path}: holds more than {_DEEP} mappings and lists inside each other")
+    if isinstance(held, Mapping):
+        for key, value in held.items():
+            yield from _nested((*at, *cut(str(key), limits.NAME_LENGTH).split("/")), value, path)
+    elif hasattr(held, "detach"):
+        yield Leaf(at, _of_tensor(held, f"{path}: {shown('/'.join(at) or path.stem)}"))
+    elif isinstance(held, str):
+        yield Leaf(at, held)
+    elif isinstance(held, int | float) and abs(held) < limits.RECORDS**2:
+        yield Leaf(at, np.asarray(held))
+    elif isinstance(held, list | tuple):
+        values = _rectangular(held)
+        if values is not None:
+            yield Leaf(at, values)
+            return
+        for number, value in enumerate(held):
+            yield from _nested((*at, f"#{number}"), value, path)
+
+
+def _rectangular(held: list[Any] | tuple[Any, ...]) -> NDArray[Any] | None:
+    """Numbers in lists of equal lengths as an array; None for anything else."""
+    first: Any = held
+    while isinstance(first, list | tuple) and len(first):
+        first = first[0]
+    if not isinstance(first, int | float):
+        return None
+    try:
+        values = np.array(held)
+    except (ValueError, OverflowError):
+        return None
+    return values if values.dtype.kind in "biuf" else None
+
+
+def _of_tensor(tensor: Any, where: str) -> NDArray[Any]:
+    """A tensor as an array, if the file holds as many numbers as it declares."""
+    import torch
+
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_complex():
+        raise DataError(f"{where} is no plain tensor of real numbers")
+    if math.prod(tensor.shape) * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise DataError(f"{where} declares {cut(str(tuple(tensor.shape)), 100)}, more numbers than the file has")
+    plain = tensor.detach().cpu()
+    return np.ascontiguousarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+
+
+def _of_table(path: Path) -> Iterator[Leaf]:
+    for keys, values in arrays_of_table(path):
+        yield Leaf(keys, values)
+
+
+_READERS = {
+    ".npz": _of_archive,
+    ".npy": _of_single,
+    ".safetensors": _of_safetensors,
+    ".json": _of_json,
+    **dict.fromkeys((".csv", ".tsv", ".txt"), _of_table),
+}

@@ -1,0 +1,188 @@
+"""Whose the arrays of files are: which of them are one message, and who sent it in which round.
+
+Names say it where they name a client or a round (`site-1/round_2.npz`, `client0_mean`, `{"hospital_a": {...}}`).
+Else files that hold the same names are one client's each, and so are the parts of one file that do; files of one
+array each that differ in what they hold are one message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.recorders.files.formats import Leaf
+from fedassay.recorders.files.names import CLIENT_WORDS, ROUND_WORDS, Whose, whose
+from fedassay.support.errors import DataError
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+
+SERVER, SUMMED = "server", "aggregate"
+_PARTS = re.compile(r"(?i)(layer|block|conv|fc|linear|encoder|decoder|module|stage|head|\d+$)")
+"""Keys of a network's parts, which may well hold arrays of the same names."""
+_STATISTICS = re.compile(
+    r"(?i)(?<![a-z])(n|num|count|counts|size|mean|means|avg|sum|sums|cov|var|std|gram|moment|second|xtx|sq|weight|"
+    r"weights|bias|coef|intercept|labels?|y|x|features?)(?![a-z])"
+)
+_WRAPPERS = {"model", "state_dict", "model_state_dict", "weights", "parameters", "arrays", "params", "net"}
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """An array with what names say of it."""
+
+    file: str
+    about: Whose
+    own: tuple[str, ...]
+    values: NDArray[Any]
+
+
+def messages_of(files: Mapping[PurePath, list[Leaf]], clients: int | None) -> dict[tuple[int, str], Arrays]:
+    """The arrays of files by round and sender: a client's name, `server` or `aggregate`.
+
+    Args:
+        files: What each file holds, by its path below the folder that was named.
+        clients: How many clients there are, where somebody says; 1: all arrays are one message.
+
+    Raises:
+        DataError: Names leave it open whether files are parts of one message or clients, or there are not so many
+            clients.
+    """
+    held = [each for path, leaves in files.items() for each in _held(path, leaves)]
+    if clients == 1:
+        held = [replace(each, about=replace(each.about, client="0", server=False, summed=False)) for each in held]
+    held = _by_file(held, clients)
+    held = _by_key(held) if clients != 1 else held
+    return _collected(held)
+
+
+def _held(path: PurePath, leaves: list[Leaf]) -> Iterable[Held]:
+    """The arrays of a file, with its texts and numbers that name a client or a round."""
+    said: dict[tuple[str, ...], dict[str, str]] = {}
+    arrays = []
+    for leaf in leaves:
+        word = re.sub(r"[_\W]*(id|name)?$", "", leaf.path[-1].casefold()) if leaf.path else ""
+        scalar = isinstance(leaf.values, str) or (leaf.values.size == 1 and leaf.values.dtype.kind in "iu")
+        if scalar and word in (*CLIENT_WORDS, *ROUND_WORDS):
+            value = leaf.values if isinstance(leaf.values, str) else str(int(leaf.values.item()))
+            said.setdefault(leaf.path[:-1], {})["round" if word in ROUND_WORDS else "client"] = value
+        elif not isinstance(leaf.values, str):
+            arrays.append(leaf)
+    outer = (*path.parent.parts, path.stem)
+    for leaf in arrays:
+        about = whose((*outer, *leaf.path), last=True)
+        named = next((said[leaf.path[:k]] for k in range(len(leaf.path), -1, -1) if leaf.path[:k] in said), {})
+        if "client" in named and about.client is None:
+            about = replace(about, client=named["client"], server=False, summed=False)
+        if named.get("round", "").isdigit():
+            about = replace(about, round=int(named["round"][:9]))
+        inside = about.rest[len(whose(outer, last=not leaf.path).rest) :]
+        yield Held(str(path), about, inside, np.asarray(leaf.values))
+
+
+def _by_file(held: list[Held], clients: int | None) -> list[Held]:
+    """Name what each array is called outside of its file: as its file where that says it, else not at all."""
+    outside: dict[str, tuple[str, ...]] = {}
+    inside: dict[str, list[tuple[str, ...]]] = {}
+    for each in held:
+        outside[each.file] = each.about.rest[: len(each.about.rest) - len(each.own)]
+        inside.setdefault(each.file, []).append(each.own)
+    parties = {each.file for each in held if each.about.client is None and not each.about.server}
+    stems = {outside[file] for file in parties}
+    if len(parties) < 2 or (len(stems) < 2 and clients != len(parties)):
+        whole = {outside[each.file] for each in held if not each.about.server}
+        single = all(names == [()] for names in inside.values())
+        if single and len(whole) > 1:
+            return [replace(each, own=outside[each.file]) for each in held]
+        if clients == 1 and len(whole) > 1:
+            return [replace(each, own=(*outside[each.file], *each.own)) for each in held]
+        return held
+    alike = len({tuple(sorted(names)) for file, names in inside.items() if file in parties}) == 1
+    single = alike and all(inside[file] == [()] for file in parties)
+    of_one = {file: each.values.shape for each in held if single for file in [each.file]}
+    worded = all(stem and _STATISTICS.search("_".join(stem)) for stem in stems)
+    if clients != len(parties) and single and (worded or len(set(of_one.values())) == len(parties)):
+        return [replace(each, own=outside[each.file]) if each.file in parties else each for each in held]
+    if not alike:
+        raise DataError(
+            f"{', '.join(sorted(parties)[:3])}: hold arrays of different names, and no name says whose they are; "
+            f"say --clients {len(parties)} where each file is a client's, or --clients 1 where all are one message"
+            if clients is None
+            else f"--clients {clients}: given, but {len(parties)} files hold arrays of different names; allowed: 1"
+        )
+    return [
+        replace(each, about=replace(each.about, client="_".join(outside[each.file]) or str(number)))
+        if each.file in parties
+        else each
+        for number, file in enumerate(sorted(outside, key=_natural))
+        for each in held
+        if each.file == file
+    ]
+
+
+def _by_key(held: list[Held]) -> list[Held]:
+    """Take the outermost keys of one file for clients where all of them hold arrays of the same names."""
+    open_ = [each for each in held if each.about.client is None and not each.about.server and len(each.own) > 1]
+    by_key: dict[str, set[tuple[str, ...]]] = {}
+    for each in open_:
+        by_key.setdefault(each.own[0], set()).add(each.own[1:])
+    if not by_key or len(open_) < sum(each.about.client is None and not each.about.server for each in held):
+        return held
+    listed = all(key.startswith("#") for key in by_key)
+    alike = len({frozenset(names) for names in by_key.values()}) == 1
+    if not listed and (len(by_key) < 2 or not alike or any(map(_PARTS.search, by_key))):
+        return held
+    chosen = {id(each) for each in open_}
+    return [
+        replace(each, about=replace(each.about, client=each.own[0].removeprefix("#")), own=each.own[1:])
+        if id(each) in chosen
+        else each
+        for each in held
+    ]
+
+
+def _collected(held: list[Held]) -> dict[tuple[int, str], Arrays]:
+    found: dict[tuple[int, str], Arrays] = {}
+    numbers = sorted({each.about.round for each in held if each.about.round is not None})
+    first = numbers[0] if numbers else 0
+    for each in held:
+        about = each.about
+        sender = about.client or (SERVER if about.server else SUMMED if about.summed else "0")
+        message = found.setdefault((first if about.round is None else about.round, sender), {})
+        name = "/".join(each.own) or "array"
+        if name in message:
+            raise DataError(
+                f"{each.file}: {name} is there twice for client {sender}; allowed: a name for each client, as in "
+                f"client_0/{name}"
+            )
+        message[name] = each.values
+    named = {key: _unwrapped(message) for key, message in found.items()}
+    return dict(sorted(named.items(), key=lambda item: (item[0][0], item[0][1] != SERVER, _natural(item[0][1]))))
+
+
+def _unwrapped(message: Arrays) -> Arrays:
+    """Arrays without the outer keys that all of them share, or that hold the model among other numbers."""
+    while message and all("/" in name for name in message):
+        if len({name.partition("/")[0] for name in message}) > 1:
+            break
+        message = {name.partition("/")[2]: values for name, values in message.items()}
+    outer = {name.partition("/")[0] for name in message if "/" in name} & _WRAPPERS
+    if len(outer) == 1:
+        (key,) = outer
+        message = {name.removeprefix(f"{key}/"): values for name, values in message.items()}
+    for prefix in ("module.", "_orig_mod.", "model."):
+        if message and all(name.startswith(prefix) for name in message):
+            message = {name.removeprefix(prefix): values for name, values in message.items()}
+    return message
+
+
+def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorts `client_10` after `client_2`."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((0, int(part[:15]), "") if part.isdigit() else (1, 0, part) for part in parts)

@@ -1,0 +1,127 @@
+"""Models in files: linear heads under the names of libraries, what the server sent before, and what is missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePath
+
+import numpy as np
+
+from fedassay.exchange.kinds import FieldKind, kinds
+from fedassay.exchange.message import AGGREGATE, SERVER
+from fedassay.exchange.transcript import Transcript
+from fedassay.recorders.files.formats import read_file
+from fedassay.recorders.files.grouping import Arrays, messages_of
+from fedassay.support.errors import DataError
+
+HEAD: dict[str, FieldKind] = {"weight": "head", "bias": "head"}
+"""What the arrays of a linear head are called once it is read."""
+SCALER: dict[str, FieldKind] = {
+    "mean_": "scaler_mean",
+    "var_": "scaler_variance",
+    "n_samples_seen_": "scaler_count",
+}
+"""What scikit-learn calls the arrays of the scaler before it."""
+_WEIGHTS = re.compile(r"(?i)(.*[./_])?(coefs?_?|weights?|w|kernel|theta|beta)(_\d+)?")
+_OFFSETS = re.compile(r"(?i)(.*[./_])?(intercepts?_?|bias|biases|b|offsets?)(_\d+)?")
+_BESIDE = frozenset({*SCALER, "scale_", "classes_", "n_features_in_", "n_iter_"})
+
+
+def plain_head(arrays: Arrays) -> Arrays:
+    """A linear head as `fedassay.exchange.sent_head` reads it, with its scaler; other arrays as they are.
+
+    Its rows are classes, or the second of two classes; a matrix that has them as columns is turned.
+    """
+    found = _head(arrays)
+    if found is None:
+        return arrays
+    weights, bias = np.atleast_2d(arrays[found[0]]), np.atleast_1d(arrays[found[1]].squeeze())
+    if weights.shape[0] != len(bias) and weights.shape[1] == len(bias):
+        weights = np.ascontiguousarray(weights.T)
+    if weights.shape[0] != len(bias):
+        return arrays
+    rest = {name.rpartition("/")[2]: array for name, array in arrays.items() if name not in found}
+    if "scale_" in rest and "var_" not in rest:
+        rest["var_"] = np.square(rest.pop("scale_"))
+    if "n_samples_seen_" in rest:
+        rest["n_samples_seen_"] = np.atleast_1d(rest["n_samples_seen_"])
+    if "classes_" in rest:
+        rest["head_classes"] = rest.pop("classes_")
+    return {**dict(zip(HEAD, (weights, bias), strict=True)), **rest}
+
+
+def kind_of(name: str, arrays: Arrays) -> FieldKind:
+    """The kind of an array of which nothing is said; its algebra may tell another."""
+    if not arrays[name].ndim:
+        return "other"
+    if not is_head(arrays):
+        return "parameters"
+    kind = HEAD.get(name) or SCALER.get(name, "other")
+    return kind if kind in kinds() else "other"
+
+
+def is_head(arrays: Arrays) -> bool:
+    """Whether a message is a linear head, and perhaps a scaler."""
+    return _head(arrays) is not None
+
+
+def _head(arrays: Arrays) -> tuple[str, str] | None:
+    """The names of the weights and offsets of a message that holds one head, and a scaler at most."""
+    own = [name for name in arrays if name.rpartition("/")[2] not in {*_BESIDE, "head_classes"}]
+    weights = [name for name in own if _WEIGHTS.fullmatch(name) and arrays[name].ndim <= 2]
+    offsets = [name for name in own if _OFFSETS.fullmatch(name)]
+    return (weights[0], offsets[0]) if len(own) == 2 and len(weights) == len(offsets) == 1 else None
+
+
+def downlink(path: Path, sent: dict[tuple[int, str], Arrays]) -> dict[tuple[int, str], Arrays]:
+    """What the server sent before the first of these messages, its arrays under the names that clients give them.
+
+    Args:
+        path: A file of the model.
+        sent: The clients' messages.
+
+    Raises:
+        DataError: The file cannot be read, or its arrays are not those that clients send.
+    """
+    held = messages_of({PurePath("server.any"): read_file(path)}, None)
+    arrays = plain_head({name: array for message in held.values() for name, array in message.items()})
+    first = min(number for number, _ in sent)
+    own = next(message for (_, who), message in sent.items() if who != SERVER)
+    shapes = {name: array.shape for name, array in own.items() if array.ndim}
+    given = {name: array for name, array in arrays.items() if array.ndim}
+    if not all(name in given and given[name].shape == shape for name, shape in shapes.items()):
+        if [array.shape for array in given.values()] != list(shapes.values()):
+            raise DataError(
+                f"--downlink {path}: holds {_shown(given)}, and clients send {_shown(own)}; allowed: the model "
+                "that they started from, with the same arrays"
+            )
+        given = dict(zip(shapes, given.values(), strict=True))
+    return {(first, SERVER): {name: given[name] for name in shapes}}
+
+
+def _shown(arrays: Arrays) -> str:
+    return ", ".join(f"{name} {array.shape}" for name, array in list(arrays.items())[:4]) or "nothing"
+
+
+def missing(transcript: Transcript, given: bool) -> str:
+    """Which file would let attacks read a model that was sent; empty where none is missing."""
+    sent = list(transcript.from_clients())
+    kinds = {item.kind for message in sent for item in message.fields.values()}
+    if kinds & {"head"}:
+        return (
+            "A linear head is read with candidates who may be in it: give them with --gallery FILE, an .npz with "
+            "features (n, d) and labels (n,)."
+        )
+    if given or any(message.sender == SERVER for message in transcript.messages):
+        return ""
+    tables = sum(
+        item.kind == "parameters" and len(item.shape) > 1
+        for message in sent[:1]
+        for item in message.fields.values()
+    )
+    if tables and len(sent[0].fields) > 1 and not any(message.sender == AGGREGATE for message in sent):
+        return (
+            "Weights that clients send are read beside the model that they started from: give its file with "
+            "--downlink FILE; systems keep it as the global model of the round before, or as the initial one."
+        )
+    return ""

@@ -1,0 +1,79 @@
+"""What the names of files, folders and keys say: whose an array is, of which round, and what it is called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+CLIENT_WORDS = (
+    *("client", "site", "hospital", "party", "node", "worker", "silo", "device", "org", "organisation"),
+    *("organization", "institution", "participant", "collaborator", "centre", "center", "shard", "partition"),
+)
+ROUND_WORDS = ("round", "rnd", "server-round", "server_round", "epoch", "iteration")
+_SERVER = re.compile(r"(?i)(?<![a-z])(server|global|initial|init|broadcast|downlink|sent)(?![a-z])")
+_SUMMED = re.compile(
+    r"(?i)(?<![a-z])(sums?|summed|aggregated?|total|pooled|secagg|secure[-_ ]?sum|all[-_ ]clients)(?![a-z])"
+)
+_WHO = "|".join(CLIENT_WORDS)
+_ENDS = r"(?![A-Za-z0-9])"
+_NUMBER = re.compile(rf"(?i)(?<![a-z])(?:{_WHO})s?(?:[-_ .#=]?(?:id[-_ .=]?)?(\d+)|[-_ .=]([a-z])){_ENDS}")
+_NAMED = re.compile(rf"(?i)(?:{_WHO})[-_ .=](\w[\w .-]*)")
+_ROUND = re.compile(rf"(?i)(?<![a-z])(?:round|rnd|epoch|iteration|iter)s?[-_ .#=]?(\d+){_ENDS}")
+_EDGES = "-_ .:/"
+
+
+@dataclass(frozen=True)
+class Whose:
+    """What a row of names says.
+
+    Attributes:
+        client: Whose the array is; None: no name says.
+        round: Of which round; None likewise.
+        server: Whether it is called a server's.
+        summed: Whether it is called a sum over all clients.
+        rest: What is left of the names.
+    """
+
+    client: str | None
+    round: int | None
+    server: bool
+    summed: bool
+    rest: tuple[str, ...]
+
+
+def whose(names: tuple[str, ...], last: bool) -> Whose:
+    """Read a row of names, from the outermost.
+
+    Args:
+        names: Of folders, of a file without its ending, of keys.
+        last: Whether the last of them is an array's own name, which may hold a client's number but no party.
+    """
+    client: str | None = None
+    number: int | None = None
+    server, summed, rest = False, False, []
+    for place, given in enumerate(names):
+        name = given
+        own = last and place == len(names) - 1
+        if number is None and (found := _ROUND.search(name)):
+            number, name = int(found[1][:9]), _without(name, found)
+        if client is None and (found := _NUMBER.search(name)):
+            client, name = _plain(found[1] or found[2]), _without(name, found)
+        elif client is None and not own and (found := _NAMED.fullmatch(name)):
+            client, name = found[1], ""
+        if not own and client is None:
+            if found := _SERVER.search(name):
+                server, name = True, _without(name, found)
+            elif found := _SUMMED.search(name):
+                summed, name = True, _without(name, found)
+        rest += [name] if name else []
+    return Whose(client, number, server, summed, tuple(rest))
+
+
+def _plain(name: str) -> str:
+    """A number without zeros before it."""
+    return str(int(name)) if name.isdigit() and len(name) < 10 else name
+
+
+def _without(name: str, found: re.Match[str]) -> str:
+    before, after = name[: found.start()].strip(_EDGES), name[found.end() :].strip(_EDGES)
+    return f"{before}_{after}" if before and after else before or after

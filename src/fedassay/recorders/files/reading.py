@@ -1,0 +1,285 @@
+"""Files of a deployed system as a transcript, with one sentence on what was understood.
+
+    read = read_files(Path("round_3"), Corrections(aggregate=True))
+    read.transcript.save(Path("captured"))
+
+A folder of files is read as one capture. Every array is taken to be exact, since no file says otherwise; what it
+means is inferred by its algebra (`fedassay.exchange.inference`), unless a correction says it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
+
+from fedassay.exchange.inference.infer import infer_kinds
+from fedassay.exchange.inference.populations import populations_of
+from fedassay.exchange.kinds import FieldKind, kinds
+from fedassay.exchange.message import AGGREGATE, SERVER, Message
+from fedassay.exchange.release import NoClaim
+from fedassay.exchange.shapes import shape_problem
+from fedassay.exchange.transcript import MANIFEST, Transcript
+from fedassay.recorders.files import models
+from fedassay.recorders.files.classes import classes_of
+from fedassay.recorders.files.formats import ENDINGS, Leaf, read_file
+from fedassay.recorders.files.grouping import Arrays, messages_of
+from fedassay.recorders.plain import Declared, Kept
+from fedassay.support import limits
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.reading import read_regular, regular_size
+from fedassay.support.text import cut, shown
+
+_METHOD = "captured files"
+_NAMED = 6
+_WORDS: dict[FieldKind, set[str]] = {
+    "class_means": {"mean", "means", "avg", "centroid", "centroids", "prototype", "prototypes", "mu"},
+    "class_sums": {"sum", "sums", "total", "totals"},
+    "class_counts": {"count", "counts", "n", "num", "size", "sizes", "support"},
+    "labels": {"label", "labels", "y", "target", "targets"},
+    "features": {"feature", "features", "embedding", "embeddings", "x"},
+    "class_covariances": {"cov", "covs", "covariance", "covariances"},
+}
+"""What names say of arrays of which several kinds are left."""
+_IGNORED = (".md", ".txt", ".log", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".png", ".jpg", ".pdf", ".py")
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What is said of files, in place of what was understood.
+
+    Attributes:
+        kinds: What arrays mean, by name.
+        clients: How many clients there are; 1: all arrays are one message; as many as the first side of every
+            array: each of its rows is a client's.
+        aggregate: Whether the arrays are sums over clients, which alone the server saw.
+        downlink: File of what the server sent before.
+        classes: Number of classes.
+    """
+
+    kinds: Mapping[str, FieldKind] = field(default_factory=dict)
+    clients: int | None = None
+    aggregate: bool = False
+    downlink: Path | None = None
+    classes: int | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is said."""
+        return self != Corrections()
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read.
+
+    Attributes:
+        transcript: The messages.
+        text: What was understood, in a sentence.
+        sha256: Of the files' names and contents.
+    """
+
+    transcript: Transcript
+    text: str
+    sha256: str
+
+
+def read_files(path: Path, said: Corrections) -> Read:
+    """Read a file, or every file of a folder, as the messages that they hold.
+
+    Args:
+        path: A file, or a folder without a transcript.json.
+        said: What is said of it.
+
+    Raises:
+        DataError: A file cannot be read, or names leave it open whose it is.
+        PlanError: A correction speaks of what is not there.
+    """
+    files, left_out = _files(path)
+    sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
+    sent = _split(sent, path, said)
+    sent = {key: models.plain_head(arrays) for key, arrays in sent.items()}
+    if said.aggregate:
+        sent = {
+            (number, AGGREGATE if who != SERVER else who): arrays for (number, who), arrays in _one(sent, path)
+        }
+    if all(who == SERVER for _, who in sent):
+        # A model that was published is all that is there: it is what all clients together came to.
+        sent = {(number, AGGREGATE): arrays for (number, _), arrays in sent.items()}
+    down = models.downlink(said.downlink, sent) if said.downlink is not None else {}
+    _check_names(said.kinds, sent)
+    classes = said.classes or classes_of(sent, said.kinds)
+    kept = Kept(classes, {name: Declared(kind) for name, kind in said.kinds.items()})
+    for (number, who), arrays in {**down, **sent}.items():
+        sender = who if who in {SERVER, AGGREGATE} else f"client/{who}"
+        values = [(name, array, models.kind_of(name, arrays)) for name, array in arrays.items()]
+        kept.keep(values, sender, SERVER if sender != SERVER else "client", number)
+    transcript = kept.transcript(_METHOD, NoClaim())
+    found = None if said.kinds else populations_of(_untold(kept, transcript))
+    transcript = _by_name(transcript) if found is None else found.transcript
+    text = _understood(transcript, len(files), left_out, "" if found is None else found.text)
+    more = models.missing(transcript, said.downlink is not None)
+    text = f"{text} {more}" if more else text
+    notes = (text, *(note for note in transcript.notes if found is None or note != found.text))
+    return Read(replace(transcript, notes=notes), text, _digest(path, files, said.downlink))
+
+
+def _by_name(transcript: Transcript) -> Transcript:
+    """Where arrays leave several kinds and their name says one of these, fields are of that kind."""
+    told = {each.field: each for each in infer_kinds(transcript) if each.reading.kind is None and each.as_sent}
+    said: dict[str, FieldKind] = {
+        name: kind
+        for name, each in told.items()
+        for kind, words in _WORDS.items()
+        if kind in each.reading.kinds and set(re.split(r"[\W_\d]+", name.casefold())) & words
+    }
+
+    def changed(message: Message) -> Message:
+        fields = {
+            name: replace(item, kind=said[name]) if name in said and item.kind == "parameters" else item
+            for name, item in message.fields.items()
+        }
+        made = replace(message, fields=fields)
+        return message if message.sender == SERVER or shape_problem(made, transcript.classes) else made
+
+    return replace(transcript, messages=tuple(map(changed, transcript.messages)))
+
+
+def _untold(kept: Kept, transcript: Transcript) -> Transcript:
+    return replace(transcript, messages=tuple(kept.messages))
+
+
+def _files(path: Path) -> tuple[dict[PurePath, list[Leaf]], list[str]]:
+    """What every file holds, by its path below the folder, and which files are left out."""
+    if not path.is_dir():
+        return {PurePath(path.name): read_file(path)}, []
+    found: dict[PurePath, Path] = {}
+    left_out: list[str] = []
+    total = 0
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        below = PurePath(folder).relative_to(path)
+        if len(below.parts) > limits.FOLDERS_DEEP:
+            raise DataError(f"{folder}: more than {limits.FOLDERS_DEEP} folders inside each other")
+        for name in sorted(names):
+            ending = Path(name).suffix.lower()
+            if name.startswith(".") or ending in _IGNORED:
+                left_out += [] if name.startswith(".") else [name]
+                continue
+            total += regular_size(Path(folder) / name, limits.MESSAGE_BYTES, follow=False)
+            found[below / name] = Path(folder) / name
+            if len(found) > limits.MESSAGES or total > limits.MESSAGE_BYTES:
+                raise DataError(
+                    f"{path}: holds more than is read; allowed: {limits.MESSAGES:,} files of "
+                    f"{limits.MESSAGE_BYTES // limits.GIB} GiB together"
+                )
+    if not found:
+        raise DataError(
+            f"{path}: holds no {MANIFEST} and no file that is read; allowed: a transcript's folder "
+            f"(docs/transcript.md), or files in {', '.join(ENDINGS)}"
+        )
+    return {below: read_file(file, follow=False) for below, file in found.items()}, left_out
+
+
+def _by_rows(files: Mapping[PurePath, list[Leaf]], said: Corrections) -> bool:
+    """Whether the clients that somebody counts are the rows of the arrays of one file."""
+    return (
+        said.clients is not None
+        and said.clients > 1
+        and len(files) == 1
+        and all(
+            isinstance(leaf.values, str) or (leaf.values.ndim and len(leaf.values) == said.clients)
+            for leaves in files.values()
+            for leaf in leaves
+        )
+    )
+
+
+def _split(sent: dict[tuple[int, str], Arrays], path: Path, said: Corrections) -> dict[tuple[int, str], Arrays]:
+    """One message a client where the first side of every array counts them."""
+    senders = {who for _, who in sent if who not in {SERVER, AGGREGATE}}
+    if said.clients is None or said.clients == len(senders):
+        return sent
+    if len(senders) <= 1 and all(
+        array.ndim and len(array) == said.clients for arrays in sent.values() for array in arrays.values()
+    ):
+        return {
+            (number, str(row)): {name: array[row] for name, array in arrays.items()}
+            for (number, _), arrays in sent.items()
+            for row in range(said.clients)
+        }
+    raise PlanError(
+        f"--clients {said.clients}: given, but {path} holds messages of {len(senders)}; allowed: that number, 1 "
+        "where all arrays are one message, or the first side of every array"
+    )
+
+
+def _one(sent: dict[tuple[int, str], Arrays], path: Path) -> list[tuple[tuple[int, str], Arrays]]:
+    """Messages by round, where there is one sum a round."""
+    rounds = Counter(number for number, who in sent if who != SERVER)
+    if rounds and max(rounds.values()) > 1:
+        raise PlanError(
+            f"--aggregate: given, but {path} holds messages of {max(rounds.values())} clients in one round; "
+            "allowed: with one sum a round, or with --clients 1"
+        )
+    return list(sent.items())
+
+
+def _check_names(given: Mapping[str, FieldKind], sent: Mapping[tuple[int, str], Arrays]) -> None:
+    known = kinds()
+    held = {name for arrays in sent.values() for name in arrays}
+    for name, kind in given.items():
+        if kind not in known:
+            raise PlanError(f"--kinds {name}={shown(kind)}: no such kind; allowed: {', '.join(known)}")
+        if name not in held:
+            raise PlanError(f"--kinds {name}={kind}: no array is called so; allowed: {_listed(sorted(held))}")
+
+
+def _understood(transcript: Transcript, files: int, left_out: list[str], told: str) -> str:
+    """One sentence: clients, rounds, and the kind of every array; a second one on how it was told."""
+    clients = {message.sender for message in transcript.from_clients()} - {AGGREGATE}
+    rounds = {message.round for message in transcript.from_clients()}
+    summed = any(message.sender == AGGREGATE for message in transcript.messages)
+    who = (
+        "the sum over all clients"
+        if summed and not clients
+        else f"{len(clients)} client{'s'[: len(clients) != 1]}"
+    )
+    held: dict[str, set[str]] = {}
+    for message in transcript.from_clients():
+        for name, item in message.fields.items():
+            held.setdefault(name, set()).add(item.kind)
+    names = [f"{name} ({' or '.join(sorted(own)).replace('_', ' ')})" for name, own in held.items()]
+    down = (
+        " after a model that the server sent"
+        if len(list(transcript.from_clients())) < len(transcript.messages)
+        else ""
+    )
+    text = (
+        f"Read {files} file{'s'[: files != 1]} as {who} in {len(rounds)} round{'s'[: len(rounds) != 1]}{down}: "
+        f"{_listed(names)}; {transcript.classes} class{'es'[: 2 * (transcript.classes != 1)]}."
+    )
+    text = f"{text} Left out: {_listed(left_out)}." if left_out else text
+    return f"{text} Here {told}." if told else text
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(cut(name, 100) for name in names[:_NAMED]) + more
+
+
+def _digest(path: Path, files: Mapping[PurePath, list[Leaf]], downlink: Path | None) -> str:
+    """SHA-256 over the names and contents of the files: a record says what it is about."""
+    whole = hashlib.sha256()
+    places = {str(below): path / below if path.is_dir() else path for below in files}
+    for name, place in {**places, **({} if downlink is None else {"downlink": downlink})}.items():
+        content = read_regular(place, limits.MESSAGE_BYTES)
+        whole.update(f"{name}:{hashlib.sha256(content).hexdigest()};".encode())
+    return whole.hexdigest()
+
+
+__all__ = ["Corrections", "Read", "read_files"]

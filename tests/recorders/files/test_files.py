@@ -1,0 +1,225 @@
+"""Files of systems with known records: what is read is what was written, or what would tell it is asked for."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hostile import HOSTILE
+from systems import CHANGES, CLASSES, CLIENTS, SYSTEMS, WRITERS, System
+
+from fedassay.attacks.gram.targets import targets
+from fedassay.exchange.inference.infer import infer_kinds, with_inferred
+from fedassay.exchange.view import ThreatModel, View
+from fedassay.recorders.files.reading import Corrections, read_files
+from fedassay.support.errors import DataError, PlanError
+
+
+def _found(path: Path, said: Corrections) -> tuple[int, dict[str, list[list[np.ndarray]]]]:
+    """Classes, and of every sender the second moments that attacks factor, candidates of each together."""
+    transcript = read_files(path, said).transcript
+    transcript = with_inferred(transcript, infer_kinds(transcript))
+    view = View(transcript.messages, transcript.classes, ThreatModel())
+    found: dict[str, list[list[np.ndarray]]] = {message.sender: [] for message in transcript.from_clients()}
+    for target in targets(view, gamma=None, differences=False):
+        found[target.sender].append([gram.second for gram in target.candidates])
+    return transcript.classes, found
+
+
+def _true(system: System, name: str) -> list[list[np.ndarray]]:
+    """The second moments of every client that follow from what it sends."""
+    if "of classes" in name:
+        return [
+            [own[of == c].T @ own[of == c] for c in range(CLASSES)]
+            for own, of in zip(system.features, system.labels, strict=True)
+        ]
+    return [[own.T @ own] for own in system.features]
+
+
+def _problem(name: str, change: str, writer: str, seed: int, base: Path) -> str:
+    """What is wrong with what was read of a system; empty: nothing."""
+    base.mkdir(parents=True)
+    system = SYSTEMS[name](np.random.default_rng(seed))
+    path = WRITERS[writer](CHANGES[change](system.messages), base)
+    try:
+        _, found = _found(path, Corrections())
+    except DataError as error:
+        return f"refused: {error}"
+    if len(found) != CLIENTS:
+        return f"{len(found)} senders"
+    near = 1e-2 if change == "half" else 1e-4
+    for sender, wanted in zip(sorted(found), _true(system, name), strict=True):
+        if len(found[sender]) != len(wanted):
+            return f"{len(found[sender])} second moments of {sender}"
+        for candidates, moment in zip(found[sender], wanted, strict=True):
+            off = min(float(np.abs(each - moment).max() / np.abs(moment).max()) for each in candidates)
+            if off > near:
+                return f"{sender}: off by {off:.2g}"
+    return ""
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_way_to_write_a_system_gives_its_statistics(writer: str, tmp_path: Path) -> None:
+    found = {
+        name: _problem(name, "as they are", writer, seed, tmp_path / str(seed))
+        for seed, name in enumerate(SYSTEMS)
+    }
+    assert found == dict.fromkeys(SYSTEMS, "")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_way_to_change_what_is_sent_gives_its_statistics(change: str, tmp_path: Path) -> None:
+    found = {
+        name: _problem(name, change, "npz_a_client", seed, tmp_path / str(seed))
+        for seed, name in enumerate(SYSTEMS)
+    }
+    assert found == dict.fromkeys(SYSTEMS, "")
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_files_are_refused_with_one_message_and_nothing_runs(case: str, tmp_path: Path) -> None:
+    make, says = HOSTILE[case]
+    path = make(tmp_path)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=re.escape(says)):
+        read_files(path, Corrections())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 << 20
+    assert not (tmp_path / "ran").exists()
+
+
+def _network(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "conv.weight": rng.normal(size=(4, 3, 3, 3)),
+        "conv.bias": rng.normal(size=4),
+        "fc.weight": rng.normal(size=(5, 16)),
+        "fc.bias": rng.normal(size=5),
+    }
+
+
+def _moments_of_others(rng: np.random.Generator) -> dict[str, Any]:
+    """A count, a vector and a covariance that are of different records."""
+    return {
+        "n": np.asarray(12),
+        "v": rng.normal(size=20),
+        "m": np.cov(rng.normal(size=(30, 20)).T),
+    }
+
+
+HONEST: dict[str, Callable[[np.random.Generator], dict[str, Any]]] = {
+    "network": _network,
+    "other moments": _moments_of_others,
+    "losses": lambda rng: {"loss": rng.random(20), "n": np.asarray(5), "steps": np.arange(20)},
+    "correlations": lambda rng: {
+        "n": np.asarray(50),
+        "r": np.corrcoef(rng.normal(size=(8, 30))),
+        "v": rng.random(8),
+    },
+    "metric and kernel": lambda rng: {"a": rng.normal(size=(7, 7)), "b": rng.normal(size=7), "n": np.asarray(9)},
+    "adapter": lambda rng: {"lora_A": rng.normal(size=(4, 24)), "lora_B": rng.normal(size=(24, 4))},
+}
+_STATISTICS = {"class_sums", "class_means", "class_covariances", "class_second_moments", "second_moment"}
+
+
+@pytest.mark.parametrize("kind", HONEST)
+def test_honest_messages_of_other_kinds_are_no_statistics(kind: str, tmp_path: Path) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        for client in range(2):
+            np.savez(folder / f"client_{client}.npz", **HONEST[kind](rng))
+        messages = read_files(folder, Corrections()).transcript.messages
+        assert not _STATISTICS & {item.kind for message in messages for item in message.fields.values()}
+
+
+def test_corrections_say_whose_arrays_are_and_what_they_mean(tmp_path: Path) -> None:
+    system = SYSTEMS["class sums and second moment"](np.random.default_rng(3))
+    stacked = {name: np.stack([own[name] for own in system.messages]) for name in system.messages[0]}
+    np.savez(tmp_path / "a.npz", **stacked)
+    said = Corrections(clients=3, kinds={"sums": "class_sums", "gram": "second_moment", "count": "class_counts"})
+    read = read_files(tmp_path / "a.npz", said)
+    assert [message.sender for message in read.transcript.messages] == ["client/0", "client/1", "client/2"]
+    assert read.transcript.classes == CLASSES
+    assert "3 clients in 1 round" in read.text
+    whole = {name: sum(own[name] for own in system.messages) for name in system.messages[0]}
+    np.savez(tmp_path / "b.npz", **whole)
+    read = read_files(tmp_path / "b.npz", Corrections(aggregate=True))
+    assert [message.sender for message in read.transcript.messages] == ["aggregate"]
+    assert "the sum over all clients" in read.text
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (Corrections(clients=7), "--clients 7"),
+        (Corrections(kinds={"absent": "class_sums"}), "no array is called so"),
+        (Corrections(kinds={"sums": "class_sum"}), "no such kind"),
+    ],
+)
+def test_corrections_that_do_not_fit_are_refused(said: Corrections, message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", sums=np.ones((4, 6)), counts=np.arange(1, 5))
+    with pytest.raises(PlanError, match=message):
+        read_files(tmp_path / "a.npz", said)
+
+
+def test_a_head_is_read_with_its_scaler_and_asks_for_candidates(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    head: dict[str, Any] = {"coef_": rng.normal(size=(1, 8)), "intercept_": rng.normal(size=1)}
+    np.savez(tmp_path / "head.npz", **head, scale_=np.ones(8), mean_=np.zeros(8), n_samples_seen_=np.asarray(30))
+    read = read_files(tmp_path / "head.npz", Corrections())
+    (message,) = read.transcript.messages
+    kinds = {name: item.kind for name, item in message.fields.items()}
+    assert kinds["weight"] == kinds["bias"] == "head"
+    assert set(message.fields) == {"weight", "bias", "mean_", "var_", "n_samples_seen_"}
+    assert read.transcript.classes == 2
+    assert "--gallery FILE" in read.text
+
+
+def test_weights_ask_for_the_model_that_was_sent_and_are_read_beside_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    model, sent = _network(rng), tmp_path / "sent"
+    sent.mkdir()
+    np.savez(sent / "client_1.npz", **{name: values + 0.1 for name, values in model.items()})
+    assert "--downlink FILE" in read_files(sent, Corrections()).text
+    np.savez(tmp_path / "model.npz", *model.values())
+    read = read_files(sent, Corrections(downlink=tmp_path / "model.npz"))
+    down, up = read.transcript.messages
+    assert (down.sender, up.sender) == ("server", "client/1")
+    assert list(down.fields) == list(up.fields)
+    assert "--downlink" not in read.text
+    np.savez(tmp_path / "other.npz", a=np.ones((3, 3)))
+    with pytest.raises(DataError, match="allowed: the model that they started from"):
+        read_files(sent, Corrections(downlink=tmp_path / "other.npz"))
+
+
+def test_tables_hold_clients_classes_and_vectors(tmp_path: Path) -> None:
+    def read(text: str) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+        (tmp_path / "t.csv").write_text(text)
+        messages = read_files(tmp_path / "t.csv", Corrections()).transcript.messages
+        return [message.sender for message in messages], {n: i.shape for n, i in messages[0].fields.items()}
+
+    assert read("site;n;mean_0;mean_1\nA;3;1,5;2,5\nB;4;0,5;1,5\n") == (
+        ["client/A", "client/B"],
+        {"n": (), "mean": (2,)},
+    )
+    assert read("class,count,f1,f0\n0,3,1.5,2\n1,4,2,1.25\n") == (
+        ["client/0"],
+        {"class_ids": (2,), "count": (2,), "f": (2, 2)},
+    )
+    assert read("feature,mean,var\nage,50,2.5\nbmi,24,1.5\n") == (["client/0"], {"mean": (2,), "var": (2,)})
+
+
+def test_files_that_may_be_clients_or_parts_ask(tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", a=np.ones((3, 4)), b=np.ones(3))
+    np.savez(tmp_path / "two.npz", c=np.ones(4))
+    with pytest.raises(DataError, match="--clients 1"):
+        read_files(tmp_path, Corrections())
+    (message,) = read_files(tmp_path, Corrections(clients=1)).transcript.messages
+    assert set(message.fields) == {"one/a", "one/b", "two/c"}
