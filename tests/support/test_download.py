@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 from email.message import Message
@@ -121,3 +122,28 @@ def test_a_link_in_the_way_is_left_alone(tmp_path: Path, server: Server) -> None
     with pytest.raises(PlanError, match="a link"):
         download(tmp_path / "file", ["https://x.example/file"], SHA256)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_another_process_that_gave_up_takes_nothing_away(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """It removed the empty part that was opened here, while its lock was waited for."""
+    lock, locked = fcntl.flock, []
+
+    def waited(stream: Any, kind: int) -> None:
+        if not locked:
+            (tmp_path / ".file.part").unlink()
+        locked.append(kind)
+        lock(stream, kind)
+
+    monkeypatch.setattr(fcntl, "flock", waited)
+    if whole:
+        download(tmp_path / "file", ["https://x.example/file"], SHA256)
+        assert (tmp_path / "file").read_bytes() == CONTENT
+    else:
+        server.content = CONTENT[:-1] + b"x"
+        with pytest.raises(DataError, match="its SHA-256 is not"):
+            download(tmp_path / "file", ["https://x.example/file"], SHA256)
+        assert list(tmp_path.iterdir()) == []
+    assert len(locked) == 2

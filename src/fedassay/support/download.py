@@ -12,8 +12,8 @@ import logging
 import os
 import socket
 import urllib.request
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from email.message import Message
 from http.client import HTTPException
 from pathlib import Path
@@ -61,19 +61,7 @@ def download(path: Path, urls: Sequence[str], digest: str) -> None:
     if is_offline():
         raise DataError(f"--offline: it would be downloaded from {urls[0]}")
     part = path.with_name(f".{path.name}.part")
-    try:
-        make_folder(path.parent, private=False)
-        refuse_unusual(path)
-        refuse_unusual(part)
-        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except OSError as error:
-        if error.errno not in _UNWRITABLE:
-            raise
-        said = f"{shown_path(path.parent)} cannot be written ({error.strerror})"
-        raise DataError(f"{said}; FEDASSAY_DATA (of weights, TORCH_HOME) names another folder") from None
-    with os.fdopen(handle, "r+b") as stream:
-        # Another process may be at the same file: it goes first, and its file is ours.
-        fcntl.flock(stream, fcntl.LOCK_EX)
+    with _locked(part, path) as stream:
         if path.exists():
             return
         reasons = [reason for url in urls if (reason := _from(url, stream, path, digest)) is not None]
@@ -85,6 +73,28 @@ def download(path: Path, urls: Sequence[str], digest: str) -> None:
             part.unlink()
     more = f"; {kept:,} bytes are kept, and the next try goes on from there" if kept else ""
     raise DataError(f"the download failed ({'; '.join(reasons)}{more})")
+
+
+@contextmanager
+def _locked(part: Path, path: Path) -> Iterator[IO[bytes]]:
+    """The part of a file, open and locked: another process at the same file goes first, and its file is ours."""
+    while True:
+        try:
+            make_folder(path.parent, private=False)
+            refuse_unusual(path)
+            refuse_unusual(part)
+            handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            said = f"{shown_path(path.parent)} cannot be written ({error.strerror})"
+            raise DataError(f"{said}; FEDASSAY_DATA (of weights, TORCH_HOME) names another folder") from None
+        with os.fdopen(handle, "r+b") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            # Who went first may have given up, and removed the part that was opened here.
+            if path.exists() or (part.exists() and os.path.samestat(os.fstat(stream.fileno()), part.stat())):
+                yield stream
+                return
 
 
 def _from(url: str, stream: IO[bytes], path: Path, digest: str) -> str | None:
