@@ -35,7 +35,7 @@ from pydantic import Field
 from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys_of, matched
 from fedassay.attacks.gallery.changes import times_of
 from fedassay.attacks.gallery.iterating import operations
-from fedassay.attacks.gallery.published import answer_of_head
+from fedassay.attacks.gallery.published import answer_of_head, answer_of_scaler
 from fedassay.attacks.gallery.solving import DENSE
 from fedassay.attacks.membership.signals import Group, encoded
 from fedassay.contracts.attack import AttackResult, Knowledge
@@ -47,7 +47,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.public_map import as_summed
-from fedassay.exchange.sent_head import head_in
+from fedassay.exchange.sent_head import head_in, scaler_in
 from fedassay.exchange.statistics import any_protected
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message
 from fedassay.exchange.view import View
@@ -90,6 +90,7 @@ class Gallery(Parameters):
             ("mixture_means", "mixture_covariances", "class_counts"),
             ("magnitude_mean", "class_counts"),
             "head",
+            ("scaler_mean", "scaler_variance"),
         ),
         cost=_seconds,
         takes_gallery=True,
@@ -177,8 +178,7 @@ class Gallery(Parameters):
             times, sizes = times_of(rounds_of(view, sender, None)), None
         blocks = [block for each in times for block in each]
         sent = [message.of_kind("features") for message in view.from_clients() if message.sender == sender]
-        captured = knowledge.game is not None and not knowledge.game.sizes
-        features = features_of(view, kept.records, blocks, captured)
+        features = features_of(view, kept.records, blocks, _captured(knowledge))
         if isinstance(features, str):
             return features
         for raw in sent:
@@ -192,22 +192,31 @@ class Gallery(Parameters):
     def _of_head(
         self, view: View, sender: str, kept: Kept, sizes: Ints | None, knowledge: Knowledge
     ) -> Answer | None:
-        """What the last head of a sender says, where it is known what the head solves."""
+        """What the last head of a sender says, or a scaler of captured messages; None where neither is there.
+
+        What a method's head solves is declared with it. Nobody says it of captured messages: it is found out.
+        """
         rounds = [number for name, number in view.estimators if name == sender]
-        sent = {message.round: head_in(message) for message in view.messages if message.sender == sender}
-        head = sent.get(max(rounds, default=-1))
-        if head is None:
+        captured = _captured(knowledge) and not view.estimators
+        sent = {message.round: message for message in view.messages if message.sender == sender}
+        last = max((sent if captured else rounds), default=-1)
+        if last not in sent:
             return None
-        model = view.models.get((sender, max(rounds)))
+        head, scaler = head_in(sent[last]), scaler_in(sent[last])
+        model = view.models.get((sender, last))
         transform = model.model.transform if isinstance(model, HeadScores) else None
-        features = kept.records.features if transform is None else transform(kept.records.features)
-        if features.shape[1] != head.weights.shape[1]:
+        inputs = kept.records.features if transform is None else transform(kept.records.features)
+        features: Matrix = np.asarray(inputs, np.float64)
+        width = head.weights.shape[1] if head else len(scaler.mean) if scaler else None
+        if features.shape[1] != width:
             return None
         candidates = len(kept.records) - int(kept.decoys.sum())
         members = candidates / 2 if sizes is None else self.coverage * float(sizes.sum())
         rng = knowledge.seeds.numpy("head", sender)
-        estimator = view.estimators[sender, max(rounds)]
-        return answer_of_head(estimator, head, features.astype(np.float64), kept, members, rng)
+        if head is None:
+            return None if scaler is None else answer_of_scaler(scaler, features, kept, members, rng)
+        estimator = view.estimators.get((sender, last))
+        return answer_of_head(estimator, head, features, kept, members, rng, scaler)
 
     def _announce(self, kept: Kept, blocks: Sequence[LinearBlock], knowledge: Knowledge) -> None:
         """Say how long the candidates that are no kernel's will take, before they are solved for."""
@@ -219,6 +228,11 @@ class Gallery(Parameters):
         seconds = (2 if noised else 1) * operations(size, blocks) / (_LARGE * rate.DENSE_FLOPS)
         more = "" if noised else "; three times as long if they do not explain the message"
         knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}{more}")
+
+
+def _captured(knowledge: Knowledge) -> bool:
+    """Whether messages were captured: of their senders nobody knows how many records they have."""
+    return knowledge.game is not None and not knowledge.game.sizes
 
 
 def _no_sum(view: View, sender: str) -> str:

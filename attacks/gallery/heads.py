@@ -12,6 +12,7 @@ N^2 (C + D + K) + N^3 operations for each of a few rounds, and 24 N^2 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,8 @@ ROUNDS = 6
 _START = 1e-2
 """Variance of errors at first, in units of what weights at random would leave."""
 _LEAST, _MOST = 1e-14, 1e4
+_LEAST_OF_FEW = 1e-9
+"""Least variance where candidates outnumber equations: what these leave free must not drown in rounding."""
 _TOTAL = 0.05
 """Standard deviation of the number of members about the one that is taken, as a share of the candidates."""
 _APART = 0.2
@@ -65,6 +68,8 @@ def inside_of(
     labels: Ints,
     members: float,
     rng: np.random.Generator,
+    beside: Sequence[Equations] = (),
+    rounds: int = ROUNDS,
 ) -> Inside:
     """Solve a head's equations for who of the candidates is in it.
 
@@ -75,29 +80,61 @@ def inside_of(
         labels: Theirs, shape (N,).
         members: How many of them are expected to be in the head.
         rng: Of the probes that noise is learned with.
+        beside: Equations of the same candidates that stand beside the head's, such as a scaler's.
+        rounds: Times that weights are solved for.
     """
-    size = len(features)
+    return inside(
+        lambda weights: (estimator.equations(head, features, labels, weights), *beside),
+        *(len(features), members, rng, rounds),
+    )
+
+
+def inside(
+    read: Callable[[Matrix | None], Sequence[Equations]],
+    size: int,
+    members: float,
+    rng: np.random.Generator,
+    rounds: int = ROUNDS,
+) -> Inside:
+    """Solve equations of any origin for who of the candidates is in them.
+
+    Args:
+        read: The equations, given what is known of the weights (N,).
+        size: Candidates N.
+        members: How many of them are expected to be in them.
+        rng: Of the probes that noise is learned with.
+        rounds: Times that weights are solved for, each with what follows from those before.
+    """
     share = float(np.clip(members / size, 1e-3, 1 - 1e-3))
     weights: Matrix | None = None
-    variances: Matrix | None = None
-    found = None
-    for number in range(ROUNDS):
-        equations = estimator.equations(head, features, labels, weights)
-        system = _Weighted.of(equations, variances)
-        found = system.solve(share, members, rng, learn=number < ROUNDS - 1)
-        weights, variances = expit(found.odds), found.variances
+    variances: list[Matrix | None] = []
+    found, parts = None, list[_Weighted]()
+    for number in range(rounds):
+        told = read(weights)
+        variances = variances or [None] * len(told)
+        parts = [_Weighted.of(each, known) for each, known in zip(told, variances, strict=True)]
+        found = _solve(parts, share, members)
+        weights = expit(found.odds)
+        if number < rounds - 1:
+            probes = found.probes(rng)
+            least = _LEAST if sum(each.count for each in told) > size else _LEAST_OF_FEW
+            variances = [part.learned(found.weights, probes, least) for part in parts]
         members = _counted(found.weights) or members
     assert found is not None
-    noise = float(np.median(found.variances / np.maximum(found.energy, 1e-300)))
-    return Inside(found.odds, found.weights, noise, equations.count)
+    noise = float(np.median(np.concatenate([part.variances / np.maximum(part.energy, 1e-300) for part in parts])))
+    return Inside(found.odds, found.weights, noise, sum(each.count for each in told))
 
 
 @dataclass(frozen=True, eq=False)
 class _Posterior:
     odds: Matrix
     weights: Matrix
-    variances: Matrix
-    energy: Matrix
+    factor: Matrix
+
+    def probes(self, rng: np.random.Generator) -> Matrix:
+        """Draws of the weights' errors, shape (N, probes)."""
+        drawn = rng.standard_normal((len(self.weights), _PROBES))
+        return np.asarray(solve_triangular(self.factor, drawn, lower=True, trans=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,39 +190,24 @@ class _Weighted:
             along = np.zeros(0)
         return _Weighted(equations.residuals, rows, target, products, along, variances, energy, (flat, lower))
 
-    def solve(self, share: float, members: float, rng: np.random.Generator, *, learn: bool) -> _Posterior:
-        size = len(self.rows)
-        kernel = (self.residuals @ self.residuals.T) * (self.rows @ self.rows.T)
+    def add_to(self, kernel: Matrix) -> None:
+        """Add the inner products of candidates' parts to a kernel (N, N)."""
+        kernel += (self.residuals @ self.residuals.T) * (self.rows @ self.rows.T)
         kernel -= self.free @ self.free.T
-        side = np.einsum("nd,nd->n", self.residuals @ self.target, self.rows) - self.free @ self.along
-        known = 1 / (_TOTAL * size) ** 2
-        precision = 1 / (share * (1 - share))
-        kernel += known
-        kernel[np.diag_indices(size)] += precision
-        factor = cho_factor(kernel, lower=True, overwrite_a=True)
-        weights = cho_solve(factor, side + members * known + precision * share)
-        if not self.target.any():
-            # Every multiple of a solution is one, 0 among them: the number of members sets the size.
-            even = cho_solve(factor, np.ones(size))
-            weights = weights + even * (members - weights.sum()) / even.sum()
-        probes = solve_triangular(factor[0], rng.standard_normal((size, _PROBES)), lower=True, trans=1)
-        inverse, _ = lapack.dpotri(factor[0], lower=1)
-        spread = inverse.diagonal()
-        # What the equations alone say of a candidate: its posterior without its own prior.
-        alone = 1 / np.maximum(1 / spread - precision, 1e-9)
-        centre = alone * (weights / spread - precision * share)
-        odds = np.log(share / (1 - share)) + (2 * centre - 1) / (2 * alone)
-        variances = self._learned(weights, probes) if learn else self.variances
-        return _Posterior(odds, weights, variances, self.energy)
 
-    def _learned(self, weights: Matrix, probes: Matrix) -> Matrix:
+    def side(self) -> Matrix:
+        """Inner products of every candidate's part with the target, shape (N,)."""
+        along = np.einsum("nd,nd->n", self.residuals @ self.target, self.rows)
+        return np.asarray(along - self.free @ self.along)
+
+    def learned(self, weights: Matrix, probes: Matrix, least: float) -> Matrix:
         """Variances of errors from what weights leave of every direction, with the weights' own uncertainty."""
         left = self._left(weights, self.target)
         unsure = np.mean([self._left(probe, np.zeros_like(self.target)) for probe in probes.T], axis=0)
         left, unsure = _smooth(left), _smooth(unsure)
         classes = self.residuals.shape[1]
         found = self.variances * left / np.maximum(classes - unsure, 0.15 * classes)
-        return np.asarray(np.clip(found, _LEAST * self.energy, _MOST * self.energy))
+        return np.asarray(np.clip(found, least * self.energy, _MOST * self.energy))
 
     def _left(self, weights: Matrix, target: Matrix) -> Matrix:
         """Squared residual of every direction, shape (D,)."""
@@ -195,6 +217,31 @@ class _Weighted:
             along = cho_solve((lower, True), flat @ rest.ravel())
             rest = rest - (flat.T @ along).reshape(rest.shape)
         return np.asarray((rest**2).sum(axis=0))
+
+
+def _solve(parts: Sequence[_Weighted], share: float, members: float) -> _Posterior:
+    """Weights of candidates of a common prior share, of whom so many are expected to be members."""
+    size = len(parts[0].rows)
+    known = 1 / (_TOTAL * size) ** 2
+    precision = 1 / (share * (1 - share))
+    kernel = np.full((size, size), known)
+    for part in parts:
+        part.add_to(kernel)
+    side = np.sum([part.side() for part in parts], axis=0)
+    kernel[np.diag_indices(size)] += precision
+    factor = cho_factor(kernel, lower=True, overwrite_a=True)
+    weights = cho_solve(factor, side + members * known + precision * share)
+    if not any(part.target.any() for part in parts):
+        # Every multiple of a solution is one, 0 among them: the number of members sets the size.
+        even = cho_solve(factor, np.ones(size))
+        weights = weights + even * (members - weights.sum()) / even.sum()
+    inverse, _ = lapack.dpotri(factor[0], lower=1)
+    spread = inverse.diagonal()
+    # What the equations alone say of a candidate: its posterior without its own prior.
+    alone = 1 / np.maximum(1 / spread - precision, 1e-9)
+    centre = alone * (weights / spread - precision * share)
+    odds = np.log(share / (1 - share)) + (2 * centre - 1) / (2 * alone)
+    return _Posterior(odds, weights, factor[0])
 
 
 def _counted(weights: Matrix) -> float | None:

@@ -160,6 +160,13 @@ _OWN: dict[str, FieldFacts] = {
         sides=1,
     ),
     "head": FieldFacts("any", "weights of the global classifier head", "weights of a classifier"),
+    "scaler_mean": FieldFacts(
+        "(d,)", "mean of each feature over the records of a head, before it", "means of features", sides=1
+    ),
+    "scaler_variance": FieldFacts(
+        "(d,)", "variance of each feature over the same", "spreads of features", sides=1
+    ),
+    "scaler_count": FieldFacts("(1,)", "number of the same records", "numbers of records", sides=1),
     "parameters": FieldFacts("any", "weights of a trained model", "weights of a network"),
     "gradient": FieldFacts(
         "any",

@@ -1,0 +1,98 @@
+"""What a head solves, where nobody says so: every loss of `fedassay.heads.penalised`, judged by fitting again.
+
+A head in a file has neither its loss nor its penalty beside it. For each loss the equations are first solved with
+the penalty free: the weights that are found give a penalty, up to what is wrong with them. Of the two losses whose
+equations leave the least, that penalty and the round ones beside it (C = 10^k is what people write) are tried: a
+head is fitted to the candidates that are more likely in than not. The loss and the penalty of the nearest head are
+what the head solves. Where none comes near, the equations are solved under every round penalty: a solver that
+stopped early leaves equations that give no penalty.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.attacks.gallery.heads import inside_of
+from fedassay.heads.estimating import Equations
+from fedassay.heads.linear import LinearHead
+from fedassay.heads.penalised import LOSSES, Loss, PenalisedEstimator, coefficients
+from fedassay.support.errors import DataError
+from fedassay.support.types import Floats, Ints
+
+Matrix = NDArray[np.float64]
+
+NEAR = 0.1
+"""Distance of a head that was fitted again, relative to the one that was sent, at which no other is tried."""
+ROUND = tuple(10.0**power for power in range(-3, 4))
+"""Values of C (and of `alpha`) that people write."""
+_LIBLINEAR: tuple[Loss, ...] = ("logistic", "squared_hinge")
+"""Losses that people fit by liblinear, which penalises the bias."""
+_FITTED = 2
+"""Losses whose heads are fitted again: those of which the equations leave the least."""
+_BRIEF = 3
+"""Times that weights are solved for while a loss and a penalty are chosen."""
+
+
+def estimator_of(
+    head: LinearHead,
+    features: Floats,
+    labels: Ints,
+    members: float,
+    rng: np.random.Generator,
+    beside: tuple[Equations, ...] = (),
+) -> PenalisedEstimator | None:
+    """The loss and penalty under which candidates explain a head best; None where no head can be fitted again.
+
+    Args:
+        head: As it was sent.
+        features: Of the candidates, as the head takes them, shape (N, d).
+        labels: Theirs, shape (N,).
+        members: How many of them are expected to be in the head.
+        rng: For what is drawn.
+        beside: Equations that stand beside the head's.
+    """
+
+    def tried(estimator: PenalisedEstimator) -> tuple[float, PenalisedEstimator]:
+        found = inside_of(estimator, head, features, labels, members, rng, beside, rounds=_BRIEF)
+        return _off(estimator, head, features, labels, found.odds), estimator
+
+    solved = []
+    for loss in LOSSES:
+        free = PenalisedEstimator(loss, None, loss in _LIBLINEAR)
+        found = inside_of(free, head, features, labels, members, rng, beside, rounds=_BRIEF)
+        guess = free.penalty_of(head, features, labels, np.clip(found.weights, 0.0, 1.0))
+        # A penalty below 0 is no solver's: the equations are of another loss.
+        if guess > 0:
+            solved.append((found.noise, loss, guess, found.odds))
+    best: tuple[float, PenalisedEstimator] | None = None
+    for _, loss, guess, odds in sorted(solved, key=lambda each: each[0])[:_FITTED]:
+        nearest = sorted(_penalties(loss), key=lambda each: abs(np.log(each / guess)))[:2]
+        for penalty in (*nearest, guess):
+            estimator = PenalisedEstimator(loss, penalty, loss in _LIBLINEAR)
+            off = _off(estimator, head, features, labels, odds)
+            if best is None or off < best[0]:
+                best = off, estimator
+    if best is not None and best[0] > NEAR:
+        loss = best[1].loss
+        every = [PenalisedEstimator(loss, each, loss in _LIBLINEAR) for each in _penalties(loss)]
+        best = min([best, *map(tried, every)], key=lambda pair: pair[0])
+    return None if best is None or not np.isfinite(best[0]) else best[1]
+
+
+def _penalties(loss: Loss) -> list[float]:
+    """The penalties of round values of C or alpha."""
+    return [(0.5 if loss == "squared_hinge" else 1.0) * each for each in ROUND]
+
+
+def _off(estimator: PenalisedEstimator, head: LinearHead, features: Floats, labels: Ints, odds: Matrix) -> float:
+    """How far the head of the likelier candidates is from the one that was sent, relative to its length."""
+    chosen = odds > 0
+    try:
+        again = estimator.fit(features[chosen], labels[chosen])
+    except (DataError, np.linalg.LinAlgError):
+        return np.inf
+    if not np.array_equal(again.classes, head.classes):
+        return np.inf
+    rows, sent = (np.concatenate([part.ravel() for part in coefficients(each)]) for each in (again, head))
+    return float(np.linalg.norm(rows - sent) / max(float(np.linalg.norm(sent)), 1e-300))

@@ -1,0 +1,152 @@
+"""Who is in a scikit-learn model: the tables of docs/published-heads.md, one JSON object a line.
+
+    python benchmarks/published_heads.py models [--data cifar10] [--draws 3] [--only ridge]
+    python benchmarks/published_heads.py table
+
+`models` appends one row a draw to `--rows`, and goes on where it was stopped; `table` sums the rows up. Models are
+fitted to 1,000 members with defaults after a `StandardScaler`, and read for 2,000 candidates in float32: loss and
+penalty are known, and so is the number of members. Of two classes (labels below 5 and others) the scaler is read
+alone, and beside the head. `null` is a model of 1,000 others. Features are those of SqueezeNet at 64 pixels, kept
+under --cache; intervals at 95 % are over draws (Student's).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import public_data
+from gallery_attack import Pool, drawn
+from kept_rows import Job, kept, key_of, measure, summaries
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from fedassay.attacks.gallery.heads import Inside, inside, inside_of
+from fedassay.audits.stats.roc import auc
+from fedassay.heads.linear import LinearHead
+from fedassay.heads.penalised import PenalisedEstimator, head_of
+from fedassay.heads.scaler import Scaler
+
+MODELS: dict[str, tuple[Callable[[], Any], PenalisedEstimator]] = {
+    "LogisticRegression": (LogisticRegression, PenalisedEstimator("softmax", 1.0)),
+    "RidgeClassifier": (RidgeClassifier, PenalisedEstimator("least_squares", 1.0)),
+    "one against the rest": (
+        lambda: OneVsRestClassifier(LogisticRegression(solver="liblinear")),
+        PenalisedEstimator("logistic", 1.0, bias_penalised=True),
+    ),
+    "LinearSVC": (LinearSVC, PenalisedEstimator("squared_hinge", 0.5, bias_penalised=True)),
+}
+CERTAIN = float(np.log(99.0))
+"""Log odds above which a candidate counts as named."""
+
+
+def models(pool: Pool, draws: int) -> Iterator[Job]:
+    """Every model, of members or (`null`) of others; and scalers with and without a head of two classes."""
+    for draw in range(draws):
+        for about in ("scaler alone", "two classes: head alone", "two classes: scaler and head"):
+            yield Job({"model": about, "of": "members", "draw": draw}, partial(_of_two, pool, about, draw))
+        for name in MODELS:
+            for of in ("members", "null") if name in ("LogisticRegression", "RidgeClassifier") else ("members",):
+                yield Job({"model": name, "of": of, "draw": draw}, partial(_of_model, pool, name, of, draw))
+
+
+def _of_model(pool: Pool, name: str, of: str, draw: int) -> dict[str, Any]:
+    members, others, further = drawn(pool, draw, (pool.members,) * 3)
+    made_of = further if of == "null" else members
+    rows, make, estimator = np.concatenate([members, others]), *MODELS[name]
+    scaler = StandardScaler().fit(pool.features[made_of].astype(np.float64))
+    model = make().fit(scaler.transform(pool.features[made_of].astype(np.float64)), pool.labels[made_of])
+    inputs, labels = scaler.transform(pool.features[rows].astype(np.float64)), pool.labels[rows]
+    head = _sent(model)
+    used = time.process_time()
+    found = inside_of(estimator, head, inputs, labels, pool.members, np.random.default_rng(draw))
+    return _judged(found, estimator, head, inputs, labels, used)
+
+
+def _of_two(pool: Pool, about: str, draw: int) -> dict[str, Any]:
+    members, others = drawn(pool, draw, (pool.members,) * 2)
+    rows, labels = np.concatenate([members, others]), (pool.labels >= 5).astype(np.int64)
+    features = pool.features[rows].astype(np.float64)
+    fitted = StandardScaler().fit(features[: pool.members])
+    scaler = Scaler(fitted.mean_, fitted.var_, pool.members)
+    inputs = scaler.transform(features)
+    head = _sent(LogisticRegression().fit(inputs[: pool.members], labels[members]))
+    estimator = PenalisedEstimator("softmax", 1.0)
+    told, rng, used = scaler.equations(features), np.random.default_rng(draw), time.process_time()
+    if about == "scaler alone":
+        found = inside(lambda weights: (told,), len(rows), pool.members, rng)
+    else:
+        beside = (told,) if "scaler" in about else ()
+        found = inside_of(estimator, head, inputs, labels[rows], pool.members, rng, beside)
+    return _judged(found, estimator, head, inputs, labels[rows], used)
+
+
+def _sent(model: Any) -> LinearHead:
+    """The model's head in float32."""
+    if isinstance(model, OneVsRestClassifier):
+        weights = np.concatenate([each.coef_ for each in model.estimators_])
+        bias = np.concatenate([each.intercept_ for each in model.estimators_])
+    else:
+        weights, bias = model.coef_, model.intercept_
+    return head_of(weights.astype(np.float32), bias.astype(np.float32), model.classes_)
+
+
+def _judged(
+    found: Inside, estimator: PenalisedEstimator, head: LinearHead, inputs: Any, labels: Any, used: float
+) -> dict[str, Any]:
+    """How well the first half of the candidates is told from the second, and by the model's own loss alone."""
+    seconds, size = time.process_time() - used, len(labels) // 2
+    left = np.abs(estimator.equations(head, inputs, labels, None).residuals)
+    if estimator.loss == "softmax":
+        # Of the record's own class, whose residual is the sum of the others.
+        loss = np.log(np.maximum(1 - left.sum(axis=1) / min(left.shape[1], 2), 1e-300))
+    elif estimator.loss == "logistic":
+        loss = np.log(np.maximum(1 - left, 1e-300)).sum(axis=1)
+    else:
+        loss = -(left**2).sum(axis=1)
+    names = found.odds > CERTAIN
+    return {
+        "n": len(labels),
+        "auc": auc(found.odds[size:], found.odds[:size]).value,
+        "auc_loss": auc(loss[size:], loss[:size]).value,
+        "named": int(names.sum()),
+        "wrongly_named": int(names[size:].sum()),
+        "first": float((np.argsort(-found.odds)[:size] < size).mean()),
+        "cpu_seconds": round(seconds, 1),
+    }
+
+
+def main() -> None:
+    """Measure the models, or say what the rows of a file show."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("models", "table"))
+    public_data.add_arguments(parser)
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--images", type=int, default=14_500)
+    parser.add_argument("--members", type=int, default=1000, help="Members, and as many others")
+    parser.add_argument("--cache", type=Path, default=Path("/tmp"))
+    parser.add_argument("--only", default="", help="Expression that the settings of a row match, as JSON")
+    parser.add_argument("--rows", type=Path, help="published_heads.jsonl in the cache if not given")
+    given = parser.parse_args()
+    path = given.rows or given.cache / "published_heads.jsonl"
+    if given.part == "table":
+        for line in summaries(kept(path)):
+            print(json.dumps(line))
+        return
+    pool = Pool(given.data, given.weights, given.cache, given.images, given.members)
+    about = {"part": given.part, "data": public_data.called(given.data)}
+    jobs = (Job(about | job.settings, job.measure) for job in models(pool, given.draws))
+    measure((job for job in jobs if re.search(given.only, key_of(job.settings))), path)
+
+
+if __name__ == "__main__":
+    public_data.ended(main)

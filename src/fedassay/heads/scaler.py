@@ -1,0 +1,65 @@
+"""A published scaler is a sum over records, too: scikit-learn's `StandardScaler`, or running moments.
+
+Its mean m and variance v of every feature say, in z = (x - m) / sqrt(v),
+
+    sum_i z_i = 0,     sum_i (z_i^2 - 1) = 0,
+
+2 d equations that need no label. How many records there are does not enter; where it is published beside them
+(`n_samples_seen_`), the number of members is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.heads.estimating import Equations
+from fedassay.support.types import Floats
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """Moments that features are standardised by.
+
+    Attributes:
+        mean: `mean_`, shape (d,).
+        variance: `var_`, shape (d,), of the records and not of a population (no Bessel correction).
+        count: `n_samples_seen_`; None: not published.
+    """
+
+    mean: Matrix
+    variance: Matrix
+    count: int | None = None
+
+    def transform(self, features: Floats) -> Matrix:
+        """Standardised features (n, d); a feature without variance is only centred, as by scikit-learn."""
+        scale = np.sqrt(np.where(self._moving(), self.variance, 1.0))
+        return np.asarray((np.asarray(features, np.float64) - self.mean) / scale)
+
+    def equations(self, features: Floats) -> Equations:
+        """What the moments say of candidates with raw features (N, d)."""
+        rows = self.transform(features)[:, self._moving()]
+        rows = np.concatenate([rows, rows**2 - 1], axis=1)
+        # A feature that hardly moves in the records may be of any size in others; an equation has no scale.
+        rows = rows / np.sqrt(np.maximum((rows**2).mean(axis=0), 1e-300))
+        nothing = np.zeros((1, rows.shape[1]))
+        return Equations(np.ones((len(rows), 1)), rows, nothing, np.zeros((0, *nothing.shape)), np.zeros(0))
+
+    def distance(self, features: Floats) -> float | None:
+        """How far the scaler of records (n, d) is from this one, in what the usual record moves.
+
+        The distance is that of the equations' sums. It is None of fewer than two records, and where their number
+        is not the one that was published.
+        """
+        if len(features) < 2 or (self.count is not None and len(features) != self.count):
+            return None
+        rows = self.equations(features).rows
+        usual = float(np.median(np.linalg.norm(rows, axis=1)))
+        return float(np.linalg.norm(rows.sum(axis=0))) / usual if usual > 0 else None
+
+    def _moving(self) -> NDArray[np.bool_]:
+        return np.asarray(self.variance > 10 * np.finfo(np.float64).eps * np.maximum(self.mean**2, 1e-300))
