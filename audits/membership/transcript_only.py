@@ -4,8 +4,9 @@ A leak is said where a certificate holds that was fixed beforehand: weights near
 message, or names at a false-discovery rate of 1 % by decoys. The positive control is a message of the same sums
 over a half of the gallery, in the types of the captured one, which must be certified with exactly that half
 named; the negative one the same sums over candidates whose features were shuffled coordinate by coordinate,
-which no certificate may name. Where sums were sent at several times, a control changes between two of them: who
-joined and who left must be named, and nobody else.
+which no certificate may name. Where a head was captured without sums, both are ridge heads of these candidates.
+Where sums were sent at several times, a control changes between two of them: who joined and who left must be
+named, and nobody else.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame
 from fedassay.data.records import Records, joined
+from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.release import exact
+from fedassay.exchange.sent_head import head_in
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
+from fedassay.heads.penalised import PenalisedEstimator
 from fedassay.mixtures.packed import pack_lower
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Metric
@@ -147,19 +151,28 @@ def _attacked(
         Message(number, sender, SERVER, _sums(features[held], gallery.labels[held], context))
         for number, held in enumerate(times)
     )
-    sizes = np.bincount(gallery.labels[times[-1]], minlength=context.classes)
+    # Of the sender of a head alone, as of the captured one, nobody knows how many records it has.
+    known = np.bincount(gallery.labels[times[-1]], minlength=context.classes)
+    sizes = {} if _a_head_alone(context) else {sender: known}
     game: MembershipGame = replace(
-        context.game, questions={sender: gallery}, sizes={sender: sizes}, gallery=gallery, kept={}
+        context.game, questions={sender: gallery}, sizes=sizes, gallery=gallery, kept={}
     )
     return context.attack(View(messages, context.classes, context.view.threat), game)
 
 
 def _sums(features: Matrix, labels: NDArray[np.int64], context: AttackedContext) -> dict[str, MessageField]:
-    """Class sums, and a second moment where the captured messages hold one, in their type."""
+    """Class sums, and a second moment where the captured messages hold one, in their type; or a ridge head."""
     fields = [item for message in context.view.from_clients() for item in message.fields.values()]
     kinds = {item.kind for item in fields}
     floats = [item.dtype for item in fields if item.dtype.kind == "f" and item.dtype.itemsize >= 4]
     kind = min(floats, key=lambda each: each.itemsize) if floats else np.dtype(np.float64)
+    if _a_head_alone(context):
+        head = PenalisedEstimator("least_squares", 1.0).fit(features, labels)
+        return {
+            "head_classes": MessageField(head.classes.astype(np.int32), "other", exact()),
+            "weights": MessageField(head.weights.astype(kind), "head", exact()),
+            "bias": MessageField(head.bias.astype(kind), "head", exact()),
+        }
     sums = np.zeros((context.classes, features.shape[1]))
     np.add.at(sums, labels, features)
     found = {"A": MessageField(sums.astype(kind), "class_sums", exact())}
@@ -171,3 +184,10 @@ def _sums(features: Matrix, labels: NDArray[np.int64], context: AttackedContext)
         np.add.at(squares, labels, features**2)
         found["S"] = MessageField(squares.astype(kind), "class_second_moments", exact())
     return found
+
+
+def _a_head_alone(context: AttackedContext) -> bool:
+    """Whether the captured messages hold a head, and no sums beside it."""
+    messages = context.view.from_clients()
+    heads = [message for message in messages if head_in(message) is not None]
+    return bool(heads) and not any(linear_blocks(message, context.view.classes, None) for message in messages)

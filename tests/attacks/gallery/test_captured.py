@@ -11,7 +11,10 @@ import pytest
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import joined
+from fedassay.exchange.message import Message, MessageField
+from fedassay.exchange.release import exact
 from fedassay.execution.captured import AuditOptions, audit_transcript
+from fedassay.heads.penalised import PenalisedEstimator
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.records.record import Finding
@@ -97,3 +100,26 @@ def test_a_wrong_gallery_is_one_clear_error(given: str, make_task: MakeTask, tmp
     said = {"nothing": "no such folder", "images": "--plan", "labels": "allowed: 0 to 9"}[given]
     with pytest.raises(DataError, match=said):
         audited(tmp_path, folder)
+
+
+@pytest.mark.long
+def test_a_model_in_a_capture_is_read_and_its_control_is_a_head(make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(clients=1, records=60)
+    own, test = task.clients[0], task.test
+    sent = FedCGS().run(task).transcript
+    head = PenalisedEstimator("least_squares", 2.0).fit(own.features, own.labels)
+    fields = {
+        "head_classes": MessageField(head.classes.astype(np.int32), "other", exact()),
+        "weights": MessageField(head.weights.astype(np.float32), "head", exact()),
+        "bias": MessageField(head.bias.astype(np.float32), "head", exact()),
+    }
+    message = Message(0, own.name, "server", fields)
+    replace(sent, messages=(message,)).save(tmp_path / "sent")
+    features = np.concatenate([own.features, test.features[:60]])
+    labels = np.concatenate([own.labels, test.labels[:60]])
+    found = audited(tmp_path, written(tmp_path / "gallery", features, labels))
+    assert found.controls.positive is not None
+    assert found.controls.positive.caught
+    assert found.verdict == "leak"
+    assert found.harm is not None
+    assert found.harm.count == 60
