@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
 from fedassay.cli import cli
 from fedassay.console import policy_file
@@ -694,3 +697,26 @@ def test_recorded_count_mean_and_covariance_are_read_whatever_the_classes(tmp_pa
     record = _audit(_save(tmp_path / "in", fields))
     assert _found(record)["gram_factorization"].reason.startswith("20 of 20")
     assert "label_histograms" not in {f.source for f in record.cells[0].findings if f.verdict == "leak"}
+
+
+@pytest.mark.long
+def test_a_head_of_scikit_learn_in_a_file_names_its_members(tmp_path: Path) -> None:
+    """And a head of other records names nobody of the same candidates."""
+    digits = load_digits()
+    rng = np.random.default_rng(0)
+    features = np.maximum(digits.data / 16 @ rng.normal(size=(64, 128)), 0).astype(np.float32)
+    order = rng.permutation(len(features))
+    candidates = np.sort(order[:600])
+    np.savez(tmp_path / "candidates.npz", features=features[candidates], labels=digits.target[candidates])
+    for name, members in (("ours", order[:300]), ("others", order[600:900])):
+        scaler = StandardScaler().fit(features[members])
+        head = LogisticRegression(max_iter=1000).fit(scaler.transform(features[members]), digits.target[members])
+        kept = {each: getattr(scaler, each) for each in ("mean_", "var_", "scale_", "n_samples_seen_")}
+        np.savez(tmp_path / f"{name}.npz", coef_=head.coef_, intercept_=head.intercept_, **kept)
+        options = ["--gallery", str(tmp_path / "candidates.npz"), "-o", str(tmp_path / name)]
+        done = CliRunner().invoke(cli, ["audit", str(tmp_path / f"{name}.npz"), *options])
+        assert not done.exception or isinstance(done.exception, SystemExit), done.output
+        assert "--gallery FILE" not in done.output
+        assert "no kind that its numbers tell" not in done.output
+        assert ("an attacker names 300 records that took part" in done.output) == (name == "ours")
+        assert ("names" in done.output.split("Report:")[0]) == (name == "ours")

@@ -179,7 +179,7 @@ def _read(path: Path, options: AuditOptions) -> Read | None:
                 "--downlink say of other files; allowed: to edit it"
             )
         return None
-    read = read_files(path, options.corrections)
+    read = read_files(path, options.corrections, candidates=options.gallery is not None)
     if not options.quiet:
         say(read.text, err=True)
     return read

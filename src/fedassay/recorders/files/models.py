@@ -41,8 +41,9 @@ def plain_head(arrays: Arrays) -> Arrays:
     if weights.shape[0] != len(bias):
         return arrays
     rest = {name.rpartition("/")[2]: array for name, array in arrays.items() if name not in found}
-    if "scale_" in rest and "var_" not in rest:
-        rest["var_"] = np.square(rest.pop("scale_"))
+    if "scale_" in rest:
+        # The root of the variance, which a scaler keeps as well.
+        rest.setdefault("var_", np.square(rest.pop("scale_")))
     if "n_samples_seen_" in rest:
         rest["n_samples_seen_"] = np.atleast_1d(rest["n_samples_seen_"])
     if "classes_" in rest:
@@ -103,15 +104,22 @@ def _shown(arrays: Arrays) -> str:
     return ", ".join(f"{name} {array.shape}" for name, array in list(arrays.items())[:4]) or "nothing"
 
 
-def missing(transcript: Transcript, given: bool) -> str:
-    """Which file would let attacks read a model that was sent; empty where none is missing."""
+def missing(transcript: Transcript, given: bool, candidates: bool) -> str:
+    """Which file would let attacks read a model that was sent; empty where none is missing.
+
+    Args:
+        transcript: The messages.
+        given: Whether the model that the server had sent is given.
+        candidates: Whether candidates are.
+    """
     sent = list(transcript.from_clients())
     kinds = {item.kind for message in sent for item in message.fields.values()}
-    if kinds & {"head"}:
-        return (
+    if "head" in kinds:
+        asked = (
             "A linear head is read with candidates who may be in it: give them with --gallery FILE, an .npz with "
             "features (n, d) and labels (n,)."
         )
+        return "" if candidates else asked
     if given or any(message.sender == SERVER for message in transcript.messages):
         return ""
     tables = sum(

@@ -88,12 +88,13 @@ class Read:
     sha256: str
 
 
-def read_files(path: Path, said: Corrections) -> Read:
+def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Read:
     """Read a file, or every file of a folder, as the messages that they hold.
 
     Args:
         path: A file, or a folder without a transcript.json.
         said: What is said of it.
+        candidates: Whether candidates who may be in it are given beside it.
 
     Raises:
         DataError: A file cannot be read, or names leave it open whose it is.
@@ -122,7 +123,7 @@ def read_files(path: Path, said: Corrections) -> Read:
     found = None if said.kinds else populations_of(_untold(kept, transcript))
     transcript = _by_name(transcript) if found is None else found.transcript
     text = _understood(transcript, len(files), left_out, "" if found is None else found.text)
-    more = models.missing(transcript, said.downlink is not None)
+    more = models.missing(transcript, said.downlink is not None, candidates)
     text = f"{text} {more}" if more else text
     notes = (text, *(note for note in transcript.notes if found is None or note != found.text))
     return Read(replace(transcript, notes=notes), text, _digest(path, files, said.downlink))
@@ -280,6 +281,3 @@ def _digest(path: Path, files: Mapping[PurePath, list[Leaf]], downlink: Path | N
         content = read_regular(place, limits.MESSAGE_BYTES)
         whole.update(f"{name}:{hashlib.sha256(content).hexdigest()};".encode())
     return whole.hexdigest()
-
-
-__all__ = ["Corrections", "Read", "read_files"]
