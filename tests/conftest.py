@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from fedassay.attacks.gram import remembered
 from fedassay.contracts.audit import AuditContext, AuditIO, Look, Replayed
-from fedassay.contracts.method import HasLeakiestForm, Method, MethodInput, Outcome
+from fedassay.contracts.method import Method, MethodInput, Outcome, nonprivate_form
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
@@ -218,7 +218,7 @@ def make_context() -> MakeContext:
             if method is None:
                 raise NotRunError("there is no method here")
             privacy = task.privacy.model_copy(update={"epsilon": math.inf})
-            form = method.leakiest_form() if isinstance(method, HasLeakiestForm) else method
+            form = nonprivate_form(method, task.privacy.private)
             again = replace(task, clients=tuple(clients), seeds=seeds, privacy=privacy, simulated=True)
             return form.run(again)
 

@@ -26,6 +26,7 @@ from fedassay.audits.verdict import assay, with_harm
 from fedassay.contracts.audit import AuditContext
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
+from fedassay.support.errors import Why
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Scores of releases without the record in question, shape (n,), and with it, shape (m,)."""
@@ -259,9 +260,10 @@ def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Res
     if ours.test.rejects:
         clear = f"members are told from strangers, but no better than {allowed.words} allows"
         if ours.reach <= allowed.epsilon:
-            undecided = (
+            undecided = Why(
                 f"members are told from strangers, but so many trials cannot show more than epsilon "
-                f"{ours.reach:.3g}, below what is claimed: {allowed.words}; more candidates would decide"
+                f"{ours.reach:.3g}, below what is claimed: {allowed.words}; more candidates would decide",
+                kind="no_power",
             )
     return Result(
         test=ours.exceeds(allowed),

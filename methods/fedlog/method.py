@@ -76,11 +76,16 @@ AUTHORS_DROPOUT = 0.5
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
     by_noise = private and given["body"] == "dp_sgd"
-    records = sizes.public if private and given["body"] == "public" else None
+    records = sizes.public if _trains(given["body"], private) == "public" else None
     each = training(
         given, sizes, epochs=given["local_epochs"], batch=given["batch"], private=by_noise, records=records
     )
     return float(given["rounds"] * (each + 0.2) + rate.CALIBRATION * by_noise)
+
+
+def _trains(body: Body | None, private: bool) -> Body:
+    """What trains the bodies of a run, by the plan's key and whether the run is private."""
+    return body or ("public" if private else "private")
 
 
 @register("method", "fedlog")
@@ -109,7 +114,8 @@ class FedLog(Parameters):
             and none with `body: dp_sgd`, which they do not have.
         mechanism: Noise of a private run; see `fedassay.methods.fedlog.private`.
         counts: Whether n_i is sent besides T, exactly (the paper), or derived from the noised T.
-        body: What trains the bodies of a private run.
+        body: What trains the bodies: public records, or the client's own, in a private run also by DP-SGD. None:
+            public records in a private run, and the client's own without privacy, as in the paper.
         noise: Every client's own (`local`), or one noise on the securely aggregated sum (`central`).
         width: Number of features m that all bodies share, the constant 1 included.
         bodies: One or several; client i gets entry i modulo their number.
@@ -143,7 +149,7 @@ class FedLog(Parameters):
     dropout: float | None = Field(default=None, ge=0, lt=1)
     mechanism: Mechanism = "tight"
     counts: Literal["from_noised", "exact"] = "from_noised"
-    body: Body = "public"
+    body: Body | None = None
     noise: Literal["local", "central"] = "local"
     width: int = Field(default=32, ge=2)
     bodies: Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)] = (
@@ -179,7 +185,7 @@ class FedLog(Parameters):
         """
         self._check(task)
         protected = self._protection(task)
-        from_public = task.public if protected is not None and protected.body == "public" else None
+        from_public = task.public if self._body(task) == "public" else None
         bodies = self._bodies(task, from_public)
         rounds = Rounds(self, task, [network.module for network in bodies.networks])
         shared = self._initial(task)
@@ -231,7 +237,7 @@ class FedLog(Parameters):
         task.require_records("fedlog")
         if task.adversary is not None:
             check(self.initialization == "shared", self.variant == "plain" or self.rounds == 1)
-        if task.privacy.private and self.body == "dp_sgd" and self.dropout:
+        if task.privacy.private and self._body(task) == "dp_sgd" and self.dropout:
             raise PlanError(
                 f"fedlog: dropout {self.dropout:g} with body dp_sgd, whose steps take every record by itself; "
                 "allowed: 0 or null"
@@ -244,14 +250,24 @@ class FedLog(Parameters):
                 f"{self.alpha / others:g}"
             )
 
+        if self._body(task) == "public" and not task.public:
+            raise PlanError(
+                "fedlog: public records train the body, but data.split.public has no records; allowed: a share of "
+                "public records, or body dp_sgd or private"
+            )
+
+    def _body(self, task: MethodInput) -> Body:
+        return _trains(self.body, task.privacy.private)
+
+    def noiseless_form(self) -> FedLog:
+        """Sums without noise, of the bodies that public records train where they train those of a private run."""
+        if self.body not in (None, "public"):
+            return self
+        return self.model_copy(update={"body": "public", "activation": self.activation or "none"})
+
     def _protection(self, task: MethodInput) -> Protection | None:
         if not task.privacy.private:
             return None
-        if self.body == "public" and not task.public:
-            raise PlanError(
-                "fedlog: body public in a private run, but data.split.public has no records; allowed: a share of "
-                "public records, or body dp_sgd or private"
-            )
         statistic = Statistic(
             rounds=self.rounds,
             width=self.width,
@@ -263,7 +279,7 @@ class FedLog(Parameters):
             counts=self.counts == "exact",
         )
         bodies = BodyTraining(
-            body=self.body,
+            body=self._body(task),
             epochs=self.local_epochs,
             batch=self.batch,
             dp_sgd=self.dp_sgd,
@@ -379,7 +395,8 @@ class FedLog(Parameters):
             return found
 
         names = [client.name for client in task.clients]
-        return enters_through(rounds, dict(zip(names, of_client, strict=True)), self.clip)
+        clip = np.inf if protected is None else self.clip
+        return enters_through(rounds, dict(zip(names, of_client, strict=True)), clip)
 
     def _answer(
         self,

@@ -30,8 +30,11 @@ from fedassay.support.adjacency import UNIT_ORDER, Unit
 KAPPA = 0.01
 """The stated prior of a rebuilt record: without the release, the best guess at it succeeds so often."""
 
-_WANT_OF_NUMBERS = ("no_power", "records_missing")
-"""Obstacles that say that there were too few records or runs, and not that the attack is weak or misled."""
+_OF_NUMBERS = ("no_power", "records_missing", "between_levels", "worse_than_baseline", "control_missed")
+"""Obstacles of an attack that works without privacy: records, runs or the noise keep it from a verdict.
+
+All of them are settled alike, so that fewer records never turn an open question into one that a claim settles.
+"""
 
 
 def allowed(cell: CellRecord, finding: Finding) -> Limit | None:
@@ -52,14 +55,16 @@ def allowed(cell: CellRecord, finding: Finding) -> Limit | None:
 
 
 def settled(cell: CellRecord, finding: Finding) -> bool:
-    """Whether a finding is inconclusive for want of numbers alone, of what the claim bounds anyway.
+    """Whether a finding is inconclusive where the attack is not what fails, of what the claim bounds anyway.
 
-    A control that was missed is want of numbers where the attack worked on all of the method's own messages
-    without privacy, by this selection of the pictures that it made of a source or by another. Where it did not,
-    another attack that did has looked for the same harm.
+    The attack was caught on all of the method's own messages without privacy, by this selection of the pictures
+    that it made of a source or by another; or another attack that was has looked for the same harm in silence.
+    A control that could not be made shows no more than one that was missed.
     """
     obstacle = obstacle_of(finding)
     if finding.verdict != "inconclusive" or obstacle is None or obstacle.role == "clients":
+        return False
+    if obstacle.kind not in _OF_NUMBERS or allowed(cell, finding) is None:
         return False
     same = [
         each
@@ -67,8 +72,7 @@ def settled(cell: CellRecord, finding: Finding) -> bool:
         if (each.audit, each.attack, each.source) == (finding.audit, finding.attack, finding.source)
         if each.selection == finding.selection or kind_sought(each) == "pictures"
     ]
-    few = obstacle.kind == "control_missed" and (any(map(worked, same)) or _looked_for_elsewhere(cell, finding))
-    return (few or obstacle.kind in _WANT_OF_NUMBERS) and allowed(cell, finding) is not None
+    return any(map(worked, same)) or _looked_for_elsewhere(cell, finding)
 
 
 def failed(cell: CellRecord, finding: Finding) -> bool:

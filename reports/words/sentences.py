@@ -374,9 +374,10 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     """
     words = _missed(finding, asked)
     by_claim = finding.limit is not None and finding.limit.planted == BY_CLAIM
-    if not words or finding.attack is None or by_claim:
+    if not words or by_claim:
         return words
-    return f"{words}, by {finding.attack.replace('_', ' ')}"
+    by = f"the audit {finding.audit}" if finding.attack is None else finding.attack
+    return f"{words}, by {by.replace('_', ' ')}"
 
 
 def _missed(finding: Finding, asked: Epsilon | None) -> str:

@@ -121,9 +121,13 @@ def test_the_smaller_of_what_was_missed_and_what_is_allowed_stands(build_cell: A
 @pytest.mark.parametrize(
     ("finding", "expected"),
     [
-        (unclear("no_power"), True),
-        (unclear("records_missing", "control"), True),
-        (unclear("records_missing", "clients"), False),
+        (unclear("no_power"), False),
+        (unclear("no_power", all_controls=(OWN,)), True),
+        (unclear("records_missing", "control"), False),
+        (unclear("records_missing", "private", all_controls=(OWN,)), True),
+        (unclear("records_missing", "clients", all_controls=(OWN,)), False),
+        (unclear("between_levels", all_controls=(OWN,)), True),
+        (unclear("worse_than_baseline", all_controls=(OWN,)), True),
         (unclear("control_missed"), False),
         (unclear("control_flagged"), False),
         (unclear("control_missed", all_controls=(OWN, RAW)), True),
@@ -166,7 +170,9 @@ def test_what_an_attack_shows_that_could_not_have_shown_a_leak_bounds_nothing(bu
 
 def test_few_records_under_a_sound_claim_can_pass_and_the_answer_says_by_what(build_cell: Any) -> None:
     """A clinic of 700 records could show no limit below .3, whatever it did: undecided for ever."""
-    cell = cell_of(build_cell, silent(), unclear("no_power", source="informed", selection="real_records"))
+    cell = cell_of(
+        build_cell, silent(), unclear("no_power", source="informed", selection="real_records", all_controls=(OWN,))
+    )
     record = RunRecord(plan={}, environment={}, cells=(cell,))
     assert check_record(record, STRICT).exit_code == 0
     said = answer(record, STRICT)
@@ -246,7 +252,9 @@ def test_the_verdicts_begin_with_what_a_claim_settles(
     build_cell: Any, kinds: list[ObstacleKind], said: str
 ) -> None:
     cells = [
-        cell_of(build_cell, unclear(kind)).model_copy(update={"label": f"entry-{number}"})
+        cell_of(build_cell, unclear(kind, all_controls=(MISSED if kind == "control_missed" else OWN,))).model_copy(
+            update={"label": f"entry-{number}"}
+        )
         for number, kind in enumerate(kinds)
     ]
     assert lead(RunRecord(plan={}, environment={}, cells=tuple(cells))).endswith(said)

@@ -296,6 +296,18 @@ class HasLeakiestForm(Protocol):
         ...
 
 
+@runtime_checkable
+class HasNoiselessForm(Protocol):
+    """A method that sends something else under a claim than without one, beside the noise.
+
+    Controls of a private run are its release without noise, so that they show what an attack reads of it.
+    """
+
+    def noiseless_form(self) -> Method:
+        """The method of a run without privacy that sends what its private run does, without noise."""
+        ...
+
+
 class Method(Configured, Protocol):
     """A one-shot (or few-round) federated method; its fields are its plan parameters."""
 
@@ -304,3 +316,15 @@ class Method(Configured, Protocol):
     def run(self, task: MethodInput) -> Outcome:
         """Fit each client on its own records, send, aggregate, and return the model."""
         ...
+
+
+def nonprivate_form(method: Method, private: bool) -> Method:
+    """What controls run: the method without privacy, in the form in which it gives records away most.
+
+    Args:
+        method: The audited method.
+        private: Whether its audited run is private, so that the control sends what such a run does.
+    """
+    if private and isinstance(method, HasNoiselessForm):
+        method = method.noiseless_form()
+    return method.leakiest_form() if isinstance(method, HasLeakiestForm) else method

@@ -14,7 +14,7 @@ from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.persons import share_interval, share_of_persons
 from fedassay.contracts.audit import AttackAudit, Audit, Look, Replayed, RunAudit
 from fedassay.contracts.facts import in_words
-from fedassay.contracts.method import HasLeakiestForm, MethodInput, Outcome
+from fedassay.contracts.method import MethodInput, Outcome, nonprivate_form
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.evaluation import against_chance
 from fedassay.data.records import Records
@@ -186,8 +186,7 @@ class SimulatedSource:
 
     def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Run the method's most revealing form without privacy, on records of these clients."""
-        method = self.cell.method.build
-        form = method.leakiest_form() if isinstance(method, HasLeakiestForm) else method
+        form = nonprivate_form(self.cell.method.build, self.cell.privacy.private)
         privacy = self.cell.privacy.model_copy(update={"epsilon": math.inf})
         return form.run(replace(self._input(clients, seeds, None), privacy=privacy))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import fedassay.methods.shared.rounds as rounds_module
-from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.method import MethodInput, Outcome, nonprivate_form
 from fedassay.data.records import Records
+from fedassay.exchange.blocks import OfImages
 from fedassay.exchange.ledger import account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import SERVER, Message, Transcript
@@ -107,6 +109,30 @@ def test_bodies_end_in_a_relu_but_for_private_ones(
     outcome = _quick(**params).run(make_task(epsilon=epsilon))
     sums = [m.fields["sums"].values for m in outcome.transcript.messages if m.sender != SERVER]
     assert (np.concatenate(sums).min() < -0.1) == signed
+
+
+def test_a_control_of_a_private_run_sums_what_public_bodies_say_of_records(make_task: MakeTask) -> None:
+    """Without it no control of FedLog's private run could be read, and its attack would say nothing for ever."""
+    task = make_task(epsilon=2.0)
+    exact = replace(task, privacy=task.privacy.model_copy(update={"epsilon": math.inf}))
+    method = _quick(rounds=1)
+    for private, form in ((True, nonprivate_form(method, True)), (False, nonprivate_form(method, False))):
+        outcome = form.run(exact)
+        assert (outcome.enters is not None) == private
+        if outcome.enters is None:
+            continue
+        sent = next(m for m in outcome.transcript.messages if m.sender == task.clients[0].name and m.fields)
+        (block,) = [each for each in outcome.enters(sent, task.classes) if isinstance(each.of, OfImages)]
+        assert isinstance(block.of, OfImages)
+        vectors = block.of.vectors(task.clients[0].images)
+        held = np.stack([vectors[task.clients[0].labels == label].sum(axis=0) for label in range(task.classes)])
+        np.testing.assert_allclose(block.total, held, atol=1e-4)
+
+
+@pytest.mark.parametrize("body", ["private", "dp_sgd"])
+def test_bodies_of_private_records_are_those_of_a_control_too(make_task: MakeTask, body: Body) -> None:
+    form = nonprivate_form(_quick(rounds=1, body=body), True)
+    assert form.run(make_task(epsilon=math.inf)).enters is None
 
 
 def test_dropout_is_the_authors_and_comes_before_the_clip() -> None:
