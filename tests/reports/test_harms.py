@@ -216,16 +216,21 @@ def test_the_weakest_audit_is_behind_a_tick_and_not_the_limit_of_another() -> No
     assert "the search for signs of membership would have missed is not known" in silent_clause(
         [features, everybody, unknown]
     )
-    assert missed_clause(features).endswith("of fewer than 3 of 414 records may have been missed")
+    assert missed_clause(features).endswith(
+        "of fewer than 3 of 414 records may have been missed, by the audit message"
+    )
     assert missed_clause(silent("counts", metric="messages", value=1.0)) == ""
     told = silent("members", metric="tpr_at_10pct", value=0.3539, n=471, of="record")
     assert missed_clause(told).endswith(
-        "of records with a true-positive rate under 35.4 %, at 10 % false alarms, may have been missed"
+        "of records with a true-positive rate under 35.4 %, at 10 % false alarms, may have been missed, "
+        "by the audit membership"
     )
     counted = silent("counts", metric="messages", value=1.0)
     assert silent_clause([counted, told]) == f"no leak was found; {missed_clause(told)}"
     often = silent("members", metric="worst_client_told", value=0.8, n=200, of="client")
-    assert missed_clause(often).endswith("where a client is recognised in fewer than 80 % of the runs")
+    assert missed_clause(often).endswith(
+        "where a client is recognised in fewer than 80 % of the runs, by the audit membership"
+    )
 
 
 def test_an_obstacle_says_why_nothing_can_be_said() -> None:
