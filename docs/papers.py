@@ -1,15 +1,16 @@
 """Holds the plans under configs/papers against what the papers' authors ran, and writes what differs.
 
-python docs/papers.py                    writes the head of every plan, and the tables of docs/papers.md
+python docs/papers.py                    writes the head of every plan, and the table of docs/papers.md
 python docs/papers.py --check            exits 1 where one of them is not what it would write
 python docs/papers.py --keep RUN ...     keeps the figures of runs in docs/papers/runs.yaml first
 
-docs/papers/NAME.yaml holds one paper: its plans, their titles and the paper's figures (with `stand_in`, what the
-small run had in place of data not at hand), and `settings`, each with where the paper says it. The `key` of a
-setting names values of the resolved plan, defaults filled in: `clients.count`, `methods.fedpft.head.epochs` of
-every entry of a method or of the entry with that label, `methods.*.rounds` of every entry that has it; of a list
-of keys the first that the plan has (with `every`, all of them). What is not equal to `value` is listed, and so
-is what has no key (`here` says what is done instead) and what the paper does not say (`value: null`).
+docs/papers/NAME.yaml holds one paper: its plans, their titles and the paper's figures (with `stand_in`, what
+the small run had in place of data not at hand), `nearest` (runs of other plans, kept by hand), and `settings`,
+each with where the paper says it. The `key` of a setting names values of the resolved plan, defaults filled in:
+`clients.count`, `methods.fedpft.head.epochs` of every entry of a method or of the entry with that label,
+`methods.*.rounds` of every entry that has it; of a list of keys the first that the plan has (with `every`, all
+of them). What is not equal to `value` is listed, and so is what has no key (`here` says what is done instead)
+and what the paper does not say (`value: null`).
 
 `says` quotes the paper where it states the value, `means` says how the value follows where the words do not hold
 it, `absent` are words that a silent part has not; `sections` says where parts begin and end, `from` and `cells`
@@ -39,6 +40,8 @@ _WIDTH = 115
 _MISSING = object()
 _FILES = (".npz", ".pt", ".pth", ".safetensors")
 """Endings of files of one's own, for data and weights."""
+_NO_NEWS = ("data.path=FILE", "backbone.weights=FILE", "backbone.input_size=", "similarity.lpips=")
+"""Beginnings of keys that say no more than the data set, the backbone and the metric beside them."""
 
 CHANCE = 0.15
 """Accuracy on ten classes and a few hundred test images that luck alone may give."""
@@ -288,47 +291,55 @@ def agreement(order: Mapping[str, float], figures: Mapping[str, float]) -> str:
 
 
 def tables() -> str:
-    """The page's tables: every plan of every paper, what was run of it, and what is missing."""
+    """The page's table: what was run of every paper's tables and figures, beside the paper's values."""
     runs = kept_runs()
-    parts = []
+    rows = []
     for paper in papers():
-        parts.append(f"### {paper['paper']}\n")
+        method = paper["paper"].split(" ", 1)[0]
+        for each in paper["nearest"]:
+            plan = f"`{each['plan'].removesuffix('.yaml')}`"
+            rows.append((f"{method}, {each['what']}", plan, each["run"], each["figures"], each["differs"]))
         for name, about in paper["plans"].items():
-            parts.append(_of_plan(name, about, runs.get(name)))
-        parts.append("| not run | why |\n|---|---|")
-        parts.append("\n".join(f"| {each['what']} | {each['why']} |" for each in paper["not_planned"]) + "\n")
-    return "\n".join(parts)
+            rows.append((f"{method}, {about['title']}", f"`{name}`", *_of_plan(about, runs.get(name))))
+        rows += [(f"{method}, {each['what']}", "", "not run", "", each["why"]) for each in paper["not_planned"]]
+    head = ("paper, table or figure", "plan", "what was run here", "the paper's / ours", "what differs")
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)) + "\n"
 
 
-def _of_plan(name: str, about: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
-    """One plan: the paper's figures beside ours."""
-    title = f"**`{name}`**: {about['title']}."
-    results = " ".join(about["results"].split())
+def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[str, str, str]:
+    """What was run of a plan, the paper's figures beside ours, and what differs."""
     if run is None:
-        return f"{title} Not run. The paper: {results}\n"
+        return "not run", f"{' '.join(about['results'].split()).rstrip('.')} / -", ""
+    clients = f"{run['clients']} client{'' if run['clients'] == 1 else 's'}"
+    said = f"scale {run['scale']:g}: {run['records']:,} records, {clients}, {run['minutes']:g} minutes"
+    differs = [f"`{each}`" for each in run["set"] if not each.startswith(_NO_NEWS)]
+    differs += [each.rstrip(".") for each in run["errors"]]
+    if "stand_in" in about:
+        differs.append(" ".join(about["stand_in"].split()).rstrip("."))
     order, figures = about["order"], run["figures"]
-    given = f", with {', '.join(f'`{each}`' for each in run['set'])}" if run["set"] else ""
-    failed = "".join(f" Failed: {each}." for each in run["errors"])
-    stand_in = f" {' '.join(about['stand_in'].split())}" if "stand_in" in about else ""
-    said = (
-        f"{title} Run at scale {run['scale']:g}{given}: {run['records']:,} records at {run['clients']} clients, "
-        f"{run['minutes']:g} minutes.{failed}{stand_in}"
-    )
-    rows = [f"| method | paper | ours ({run['measured'].replace('_', ' ')}) |", "|---|---:|---:|"]
-    for label in dict.fromkeys([*order, *figures]):
-        ours = figures.get(label)
-        there = order.get(label)
-        shown = "" if ours is None else f"{ours:.3f}" if run["measured"] == "ssim" else f"{100 * ours:.1f}"
-        # Of a figure without a table the order is known, and no numbers.
-        known = "" if there is None or about.get("places") else f"{there:g}"
-        rows.append(f"| {label} | {known} | {shown} |")
-    rows.append("")
-    compared = agreement(order, figures)
+    # Of a figure without a table the order is known, and no numbers.
+    there = {} if about.get("places") else order
     if run["measured"] != "ssim" and max(figures.values(), default=1.0) < CHANCE:
-        rows.append("Nothing has learned anything at this scale: the order says nothing.\n")
-    elif compared != "nothing to compare":
-        rows.append(f"Pairs of methods in the paper's order: {compared}.\n")
-    return said + "\n\n" + "\n".join(rows)
+        known = "; ".join(f"{label} {_number(value)}" for label, value in there.items())
+        differs.insert(0, "Nothing has learned anything at this scale")
+        return said, f"{known or '-'} / none above {100 * CHANCE:g}", "; ".join(differs)
+    shown = "; ".join(
+        f"{label} {_number(there.get(label))} / {_number(figures.get(label), run['measured'])}"
+        for label in dict.fromkeys([*order, *figures])
+    )
+    compared = agreement(order, figures)
+    if compared != "nothing to compare":
+        differs.append(f"pairs of methods in the paper's order: {compared}")
+    return said, f"{shown} ({run['measured'].replace('_', ' ')})", "; ".join(differs)
+
+
+def _number(value: float | None, measured: str | None = None) -> str:
+    """A figure as the page shows it: the paper's as it stands there, ours in percent where it is no SSIM."""
+    if value is None:
+        return "-"
+    if measured is None:
+        return f"{value:g}"
+    return f"{value:.3f}" if measured == "ssim" else f"{100 * value:.1f}"
 
 
 def with_tables(text: str, name: str, made: str) -> str:

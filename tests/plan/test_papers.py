@@ -110,6 +110,28 @@ def test_order_is_counted_in_pairs(papers: ModuleType) -> None:
     assert papers.agreement(order, {"b": 0.5, "c": 0.6}) == "nothing to compare"
 
 
+def test_a_row_has_the_papers_figures_beside_ours(papers: ModuleType) -> None:
+    run = {"scale": 0.02, "set": ["data.name=npz", "data.path=FILE.npz"], "records": 1200, "clients": 1}
+    run |= {
+        "minutes": 3.0,
+        "measured": "accuracy",
+        "figures": {"a": 0.5, "c": 0.25},
+        "errors": ["b: it diverged."],
+    }
+    about = {"results": "a 90,\n b 80.", "order": {"a": 90.0, "b": 80.5}}
+    assert papers._of_plan(about, run) == (
+        "scale 0.02: 1,200 records, 1 client, 3 minutes",
+        "a 90 / 50.0; b 80.5 / -; c - / 25.0 (accuracy)",
+        "`data.name=npz`; b: it diverged",
+    )
+    assert papers._of_plan(about, None) == ("not run", "a 90, b 80 / -", "")
+    low = papers._of_plan(about, run | {"figures": {"a": 0.1}})
+    assert low[1:] == (
+        "a 90; b 80.5 / none above 15",
+        "Nothing has learned anything at this scale; `data.name=npz`; b: it diverged",
+    )
+
+
 def test_a_digest_names_no_folder(papers: ModuleType) -> None:
     cell = CellRecord(
         method="fedavg",
