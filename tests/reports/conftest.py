@@ -505,7 +505,7 @@ def make_record(run: Path | None, seeds: tuple[int | None, ...] = (0, 1)) -> Run
         ],
     }
     environment = {
-        "fedassay": "0.1.0",
+        "fedassay": "1.0.0",
         "git_revision": "0123abc",
         "python": "3.11.2",
         "platform": "Linux",

@@ -1,3 +1,3 @@
 """The version of the package, where every module can read it without importing the package's public face."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
