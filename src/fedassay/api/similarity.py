@@ -245,7 +245,7 @@ def similarity_report(
     sets = [named_images(private, "private"), named_images(reconstructed, "reconstructed")]
     others = None if lookalikes is None else named_images(lookalikes, "look-alikes")
     asked = _asked(lpips)
-    similarity = make_similarity(asked, Path(), device)
+    similarity = make_similarity(asked, Path(), device).warned()
     trunk = asked.trunk if isinstance(asked, LpipsSpec) else None
     found = compare_pairs(sets[0], sets[1], others, similarity, pairs, seed)
     return SimilarityReport(

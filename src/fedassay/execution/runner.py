@@ -115,7 +115,7 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
                 clients = prepared.clients
                 require_persons([each.name for each in clients], [each.groups for each in clients])
         if measures_lpips(scenario):
-            similarity_of(scenario.plan.similarity.lpips, scenario.base, device)
+            similarity_of(scenario.plan.similarity.lpips, scenario.base, device).warned()
         with runfolder.claim(
             folder, scenario.resolved(), options.resume, options.force, table_names, options.redact
         ):

@@ -32,11 +32,13 @@ class Similarity:
         lpips: The loaded network, or None.
         remark: Which LPIPS network it is, or why there is none.
         device: Where LPIPS is computed, and where searches over pairs run.
+        lacks: Why a network that was asked for could not be had, and which file would do; else empty.
     """
 
     lpips: Lpips | None
     remark: str
     device: str = "cpu"
+    lacks: str = ""
 
     def measure(self, truth: Images, images: Images) -> dict[str, NDArray[np.float64]]:
         """PSNR (dB) and SSIM by scikit-image, LPIPS where it is available, and every registered metric of pairs.
@@ -57,6 +59,12 @@ class Similarity:
         measured = {metric.facts.name: metric.measure(truth, images) for metric in more_metrics()}
         return values | {name: each for name, each in measured.items() if each is not None}
 
+    def warned(self) -> Similarity:
+        """The same, after a line on what it lacks: for whoever begins a run, and not for every worker."""
+        if self.lacks:
+            _log.warning("similarity.lpips: LPIPS is not measured: %s", self.lacks)
+        return self
+
     @property
     def remarks(self) -> dict[str, str]:
         """What to say beside each metric: which network, or why it was not measured."""
@@ -65,8 +73,6 @@ class Similarity:
 
 def make_similarity(asked: LpipsSpec | Literal["auto"] | None, base: Path, device: str) -> Similarity:
     """The metrics that a plan's `similarity` section asks for.
-
-    Where an official trunk is neither there nor can be had, a line says which file would do.
 
     Raises:
         DataError: A trunk file is named and cannot be used.
@@ -79,6 +85,5 @@ def make_similarity(asked: LpipsSpec | Literal["auto"] | None, base: Path, devic
 
     found = load_lpips(net=spec.net, trunk=spec.trunk, base=base, device=device)
     if isinstance(found, Unavailable):
-        _log.warning("similarity.lpips: LPIPS is not measured: %s", found.reason)
-        return Similarity(None, f"not available: {found.reason}", device)
+        return Similarity(None, f"not available: {found.reason}", device, found.reason)
     return Similarity(found, found.description, device)
