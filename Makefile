@@ -8,7 +8,7 @@ TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test test-long test-slow test-wheel test-flower test-mlflow mutants faults check docs format bench bench-full clean
+.PHONY: quickstart test test-long test-slow test-wheel test-flower test-mlflow mutants faults check docs format bench bench-full release clean
 
 # What a run needs, and no more.
 $(RUNS): pyproject.toml constraints.txt
@@ -81,6 +81,10 @@ bench: $(STAMP)
 # Every row at its own size: an hour and more.
 bench-full: $(STAMP)
 	$(BIN)/python benchmarks/run_all.py --full
+
+# The wheel and the sdist of this commit, tried in fresh environments; docs/release.md.
+release: $(STAMP)
+	$(BIN)/python docs/release.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-flower site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,7 +18,7 @@ import fedassay
 from fedassay.cli import cli
 
 _DRAW = np.random.default_rng(0)
-_SMALL = """\
+SMALL = """\
 name: small
 data: {name: digits, limit: 300, split: {private: 0.5, test: 0.3, control: 0.2}}
 clients: {count: 2, partition: iid}
@@ -31,7 +31,10 @@ audits: [message]
 
 def notebook() -> None:
     """A figure of a run."""
-    fedassay.load("run").plot.tradeoff().figure.savefig("tradeoff.pdf")
+    from matplotlib import pyplot
+
+    fedassay.load("run").plot.tradeoff()
+    pyplot.savefig("tradeoff.pdf")
 
 
 def sign() -> None:
@@ -69,10 +72,8 @@ def dicom() -> None:
     for number in range(40):
         meta = FileMetaDataset()
         meta.TransferSyntaxUID = ExplicitVRLittleEndian
-        meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = (
-            SecondaryCaptureImageStorage,
-            f"1.2.{number}",
-        )
+        meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
+        meta.MediaStorageSOPInstanceUID = f"1.2.{number}"
         image = FileDataset("", {}, file_meta=meta, preamble=bytes(128))
         image.Rows = image.Columns = 8
         image.SamplesPerPixel, image.PhotometricInterpretation, image.PixelRepresentation = 1, "MONOCHROME2", 0
@@ -93,6 +94,9 @@ def pdf() -> None:
 
 def flower() -> None:
     """The recorder of Flower apps."""
+    from fedassay.recorders.flower import Recorder
+
+    assert callable(Recorder)
 
 
 def mlflow() -> None:
@@ -103,7 +107,7 @@ def mlflow() -> None:
 
 def ray() -> None:
     """A plan on the engine Ray."""
-    Path("small.yaml").write_text(_SMALL)
+    Path("small.yaml").write_text(SMALL)
     _command("run", "small.yaml", "-o", "on-ray", "--engine", "ray", "--jobs", "1")
     _command("verify", "on-ray")
 
@@ -122,5 +126,5 @@ def _pixels() -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
 
 
 if __name__ == "__main__":
-    assert Path(fedassay.__file__).is_relative_to(Path(sys.prefix).parent), fedassay.__file__
+    assert Path(fedassay.__file__).is_relative_to(Path(sys.prefix).parents[1]), fedassay.__file__
     {extra.__name__: extra for extra in EXTRAS}[sys.argv[1]]()
