@@ -127,6 +127,93 @@ def test_it_runs_by_itself(wheel: Path, tmp_path: Path) -> None:
     assert "fedcgs-epsinf" in done.stdout
 
 
+_CHAIN = """
+import hashlib, json, sys, zipfile
+from pathlib import Path
+from click.testing import CliRunner
+import fedassay
+from fedassay.cli import cli
+from fedassay.support.errors import FedassayError
+
+assert fedassay.__file__.startswith(sys.argv[1]), fedassay.__file__
+
+def code(*words):
+    done = CliRunner().invoke(cli, list(words), standalone_mode=False)
+    assert done.exception is None or isinstance(done.exception, FedassayError), done.exception
+    return 2 if done.exception else done.return_value
+
+Path("policy.yaml").write_text("name: kept\\ncells: {epsilon: finite}\\nmaximum: {accounted: 3.0}\\n")
+said = {"run": code("run", "plan.yaml", "-o", "run", "--quiet"),
+        "sign": code("sign", "run", "--key", "mine"),
+        "signed run": code("verify", "run", "--key", "mine.pub"),
+        "pack": code("pack", "run", "--whole", "-o", "whole.zip"),
+        "whole": code("verify", "whole.zip", "--key", "mine.pub"),
+        "check": code("check", "whole.zip", "--policy", "policy.yaml", "--key", "mine.pub")}
+with zipfile.ZipFile("whole.zip") as packed:
+    files = {name: packed.read(name) for name in packed.namelist()}
+
+def tried(step):
+    with zipfile.ZipFile("forged.zip", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    for key in ([], ["--key", "mine.pub"]):
+        words = ["forged.zip", *key]
+        said[step, "verify", len(key)] = code("verify", *words)
+        said[step, "check", len(key)] = code("check", *words, "--policy", "policy.yaml")
+
+# Each step of the forger mends what gave the one before away.
+before = files["record.json"]
+files["record.json"] = before.replace(b'"leak"', b'"no_leak_found"')
+assert files["record.json"] != before
+tried("record")
+statement = json.loads(files["statement.json"])
+for subject in statement["subject"]:
+    if subject["name"] == "record.json":
+        subject["digest"]["sha256"] = hashlib.sha256(files["record.json"]).hexdigest()
+files["statement.json"] = json.dumps(statement).encode()
+tried("statement")
+envelope = files.pop("statement.dsse.json")
+tried("no signature")
+files["record.json"] = before
+files["statement.json"] = json.dumps(statement).encode()
+files["statement.dsse.json"] = envelope
+tried("the old record under the forged statement")
+Path("forger").mkdir()
+assert code("run", "plan.yaml", "-o", "forger/run", "--quiet", "--set", "seeds=[1]") == 0
+assert code("pack", "forger/run", "-o", "forged.zip", "--key", "theirs") == 0
+for key in ("mine", "theirs"):
+    words = ["forged.zip", "--key", key + ".pub"]
+    said["another run", key] = [code("verify", *words), code("check", *words, "--policy", "policy.yaml")]
+for name, found in said.items():
+    print(name, found)
+"""
+
+
+def test_run_sign_pack_verify_and_check_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """One chain on the wheel alone, and a forger who mends what gave each step away: none passes with the key."""
+    pytest.importorskip("securesystemslib")
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("no ssh-keygen here")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    (tmp_path / "plan.yaml").write_text(
+        "name: packed\nseeds: [0]\nclients: {count: 2, partition: iid}\nbackbone: {name: pixels}\n"
+        "data: {name: digits, limit: 300, split: {private: 0.5, test: 0.3, control: 0.2}}\n"
+        "privacy: {epsilon: 2, delta: 1.0e-5}\nmethods: [{raw_features: {epsilon: .inf}}, fedcgs]\n"
+        "attacks: [message_algebra]\naudits: [{dp_claim: {mechanism_trials: 500, replays: 8}}, message]\n"
+        "resources: {threads: 1}\n"
+    )
+    for name in ("mine", "theirs"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
+    done = _run("-c", _CHAIN, tmp_path / "site", folder=tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:6] == ["run 0", "sign 0", "signed run 0", "pack 0", "whole 0", "check 0"]
+    forged = [line for line in lines[6:] if line.startswith("(")]
+    assert len(forged) == 18
+    honest = [line for line in forged if line.endswith((" 0", "[0, 0]"))]
+    assert honest == ["('another run', 'theirs') [0, 0]"]
+
+
 def test_an_sdist_makes_the_same_wheel(checkout: Path, wheel: Path) -> None:
     done = _build(checkout)
     assert done.returncode == 0, done.stderr
