@@ -42,71 +42,66 @@ DRAWN = "Generated faults: "
 TITLE = "# How good is this assay?"
 HEAD = (
     TITLE,
-    "How often are leaks found (sensitivity), how often is left alone what does not leak (specificity), and how "
-    "small a leak is seen (limit of detection)? This page is made by `tests/mutants/assay.py`; change that.",
+    "This page is for those who rely on a verdict. It says which situation leads to which verdict, how often "
+    "leaks are found (sensitivity), how often a method that does not leak is left alone (specificity), and "
+    "how small a leak would be found (limit of detection). `tests/mutants/assay.py` makes the page.",
 )
 SENSITIVITY = (
     "## Sensitivity",
-    "Shipped code is broken on purpose, one fault at a time (`tests/mutants/*.toml`), and run through the command "
-    "line. A method that leaks is found where its claim is called unsound or unsupported, for the right reason; a "
-    "broken attack is found where nothing that it concerns reads `no_leak_found`, on a plan where the unbroken "
-    "attack was conclusive. Other faults than these may be missed.",
+    "Shipped code is broken on purpose, one fault at a time (`tests/mutants/*.toml`), and run through the "
+    "command line. A leaking method is found if its claim is called unsound or unsupported for the right "
+    "reason. A broken attack is found if nothing that it concerns reads `no_leak_found`, on a plan where the "
+    "unbroken attack was conclusive. Other faults than these may be missed. A fault has a row of its own if "
+    "it was missed or not judged.",
 )
 FAULTS = (
     "## Faults by a generator",
-    "Faults above were thought of. These were not: `tests/mutants/generated/operators.py` makes one small "
-    "change at random in code that runs (a call, a term or an argument left out, half a scale, arguments or "
-    "statements in another order, another variable, a cast, one more or less, a constant for data, the first "
-    "answer for all). A fault of a method counts where a classifier that shares no code with the audits tells "
-    "two neighbouring data sets apart by what clients send, beyond a claim of (.05, .5), at the level of one "
-    "in a million (`leaks.py`). A fault of an attack counts where half of its raw score on the truth is gone "
-    "(`cripples.py`). Faults that only raise an error, that change nothing of what is sent or returned, or "
-    "that this classifier cannot see are tried and do not count; methods that train networks are not among "
-    "those that were tried. Each that counts is audited under the same claim by the "
-    "command line.",
+    "`tests/mutants/generated/operators.py` makes one small change at random in code that runs. A fault of a "
+    "method counts if a classifier that shares no code with the audits distinguishes two neighbouring data "
+    "sets by what clients send, beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A"
+    " fault of an attack counts if half of its raw score on the truth is gone (`cripples.py`). Each that "
+    "counts is audited under the same claim by the command line. Methods that train networks were not tried.",
 )
 NOTICED = (
     "### Would the tests notice?",
     "The same changes in all functions of the rooms that claims and verdicts rest on, each run through that "
-    "room's own tests (`tests/mutants/generated/rooms.py`). Equivalent are changes after which nothing that "
-    "anybody can ask for is another; each is named with its reason in `tests/mutants/generated/rooms.toml`. Tests "
-    "were written for every change that was missed, so that the rows `after` say nothing of changes that were not "
-    "drawn; a draw that is made afterwards, before there are tests for it, does.",
+    "room's own tests (`tests/mutants/generated/rooms.py`). Equivalent changes alter nothing that a user can "
+    "ask for; `tests/mutants/generated/rooms.toml` has the reason for each. Tests were written for every "
+    "change that was missed, so the rows `after` say nothing of changes that were not drawn, and the last "
+    "draw does.",
 )
 ROOMS = Path(__file__).resolve().parent / "generated" / "rooms.toml"
 SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
 SPECIFICITY = (
     "## Specificity",
-    "Honest variations of private methods must not be flagged; findings on honest methods at finite epsilon must "
-    "not be `leak`, `unsound` or `unsupported` (`tests/mutants/specificity.py` says what is a false alarm: fields "
-    "that leave exactly are leaks and no false alarms). The nominal rate of a whole run is 5 %. A finding that "
-    "nothing of its kind is sent, as of memorization where there is no generator, does not apply: it is in none "
-    "of the last two columns.",
+    "Honest variations of private methods must not be flagged, and findings on honest methods at finite "
+    "epsilon must not be `leak`, `unsound` or `unsupported`. Fields that leave exactly are leaks and no false"
+    " alarms (`tests/mutants/specificity.py`). The nominal rate of a whole run is 5 %. A finding does not "
+    "apply if nothing of its kind is sent, and is then in none of the last two columns.",
 )
 LIMITS = (
     "## Limits of detection",
-    "The smallest leak that runs would have found with probability .95 (`tests/calibration/test_detection.py` "
-    "plants leaks of that size), over findings that read `no_leak_found`. It falls with the number of records: "
-    "every report prints its own. Limits of unlike kinds stand apart: each row says what its figures count or are "
-    "a share of, and by which mechanism the leak was planted; a bound on epsilon is of a run.",
+    "The smallest leak that a run would have found with probability .95, over findings that read "
+    "`no_leak_found` (`tests/calibration/test_detection.py` plants leaks of that size). It falls with the "
+    "number of records, and every report prints its own. Each row says by which mechanism the leak was "
+    "planted.",
 )
 OF_PLANS = "Of the plans that mutants are run on, unbroken:"
 OF_SWEEP = "Of the sweep of honest methods:"
 HONEST = "honest variations of methods"
 SITUATIONS = (
     "## One situation, one verdict",
-    "An audit measures five arms: the audited release; end-to-end controls, known leaks that went the whole way "
-    "of the result; controls of the attack alone; a negative control; and, where clients may have distributions "
-    "of their own, other data of the same clients. The table is asked from the top, and the first situation that "
-    "applies decides, for every audit alike (`audits/ladder.py`; `tests/audits/test_situations.py` puts every "
-    "audit into every situation).",
+    "An audit measures five arms: the audited release; end-to-end controls, which are known leaks that go the"
+    " whole way of the result; controls of the attack alone; a negative control; and, where clients may have "
+    "distributions of their own, other data of the same clients. The first situation that applies decides, "
+    "for every audit (`audits/ladder.py`; `tests/audits/test_situations.py` puts every audit into every "
+    "situation).",
 )
 PRINCIPLE = (
-    "An attack that found a leak has worked here. So a leak takes a negative control that is not flagged and one "
-    "positive control that is caught, wherever: what an attack misses elsewhere tells of its silence alone. "
-    "Silence takes every positive control, the end-to-end one among them and not faint, and a limit of detection. "
-    "Levels are corrected for the tests of the run where a leak or a flagged control is at stake; what leaks on "
-    "purpose is caught at .01 by itself, and whether so few trials would show a leak is the limit's question.",
+    "A leak takes a negative control that is not flagged and one positive control that is caught. Silence "
+    "takes every positive control, an end-to-end control that is not faint, and a limit of detection. Levels "
+    "are corrected for the tests of the run where a leak or a flagged control is at stake; a planted leak is "
+    "caught at .01 by itself.",
     "Which audits have which arms:",
 )
 ARMS = (
@@ -148,16 +143,7 @@ def situations() -> str:
     """The table of situations, as the ladder has it, and what audits bring to it."""
     rows = [(str(place), rung.when, f"`{rung.verdict}`") for place, rung in enumerate(LADDER, 1)]
     table = _table(("", "situation", "verdict"), rows)
-    return "\n\n".join((*SITUATIONS, table, *PRINCIPLE, _table(ARMS[0], ARMS[1:]), CHANGED))
-
-
-CHANGED = (
-    "Verdicts of earlier versions that this table moved: reconstruction, inversion and dense vectors of messages "
-    "without, or beside a missed, end-to-end control were `inconclusive` where the test rejects, and are `leak` "
-    "where raw features or statistics by hand are caught; memorization was `inconclusive` under any difference of "
-    "a client's halves, and is so up to twice its reach; swaps without control records were `not_run`, and are "
-    "`inconclusive`; captured and third-party findings without a limit of detection are no `no_leak_found`."
-)
+    return "\n\n".join((*SITUATIONS, table, *PRINCIPLE, _table(ARMS[0], ARMS[1:])))
 
 
 def page(
@@ -272,14 +258,20 @@ def _drawn(words: str, operator: str, rows: Sequence[dict[str, Any]], status: st
 
 
 def _sensitivity(mutants: Sequence[dict[str, Any]]) -> str:
-    rows = []
+    rows, told = [], []
     for kind, words in (("leaky", "methods that leak"), ("attack", "broken attacks")):
         own = [item for item in mutants if item["kind"] == kind and item["fault"] != UNCHANGED]
         own = [item for item in own if not item["fault"].startswith(GENERATED)]
-        for fault in sorted({item["fault"] for item in own}):
-            rows.append(_found(words, fault, [item for item in own if item["fault"] == fault]))
+        of = {fault: [item for item in own if item["fault"] == fault] for fault in {item["fault"] for item in own}}
+        for fault in sorted(of):
+            if any(item["outcome"] != "found" for item in of[fault]):
+                rows.append(_found(words, fault, of[fault]))
         rows.append(_found(f"**{words}**", "all", own))
-    return _table(("what", "fault", "tried", "found", "missed", "could not be judged"), rows)
+        most = sorted(of, key=lambda fault: (-len(of[fault]), fault))
+        listed = ", ".join(f"{fault} {len(of[fault])}" for fault in most) or UNMEASURED
+        told.append(f"Faults of {words}, and how often each was tried: {listed}.")
+    table = _table(("what", "fault", "tried", "found", "missed", "could not be judged"), rows)
+    return "\n\n".join((table, *told))
 
 
 def _found(words: str, fault: str, items: Sequence[dict[str, Any]]) -> tuple[str, ...]:
@@ -342,16 +334,13 @@ def _limits(limits: Sequence[Sequence[Any]]) -> str:
     held: dict[tuple[str, ...], list[float]] = {}
     for *kind, value in limits:
         held.setdefault(tuple(kind), []).append(value)
+    alike: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    for (audit, metric, thing, planted), values in sorted(held.items()):
+        spread = tuple(f"{each:.3g}" for each in _spread(values))
+        alike.setdefault((audit, metric, _of(thing), *spread), []).append((_words(planted), len(values)))
     rows = [
-        (
-            audit,
-            metric,
-            _of(thing),
-            _words(planted),
-            str(len(values)),
-            *(f"{each:.3g}" for each in _spread(values)),
-        )
-        for (audit, metric, thing, planted), values in sorted(held.items())
+        (audit, metric, thing, ", ".join(words for words, _ in of), str(sum(count for _, count in of)), *spread)
+        for (audit, metric, thing, *spread), of in alike.items()
     ]
     rows = rows or [(UNMEASURED,) * 8]
     head = ("audit", "measured in", "of", "planted", "findings", "smallest", "median", "largest")
