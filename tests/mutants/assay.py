@@ -58,8 +58,8 @@ FAULTS = (
     "## Faults by a generator",
     "`tests/mutants/generated/operators.py` makes one small change at random in code that runs. A fault of a "
     "method counts if a classifier that shares no code with the audits distinguishes two neighbouring data "
-    "sets by what clients send, beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A"
-    " fault of an attack counts if half of its raw score on the truth is gone (`cripples.py`). Each that "
+    "sets by what clients send, beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A "
+    "fault of an attack counts if half of its raw score on the truth is gone (`cripples.py`). Each that "
     "counts is audited under the same claim by the command line. Methods that train networks were not tried.",
 )
 NOTICED = (
@@ -75,8 +75,8 @@ SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
 SPECIFICITY = (
     "## Specificity",
     "Honest variations of private methods must not be flagged, and findings on honest methods at finite "
-    "epsilon must not be `leak`, `unsound` or `unsupported`. Fields that leave exactly are leaks and no false"
-    " alarms (`tests/mutants/specificity.py`). The nominal rate of a whole run is 5 %. A finding does not "
+    "epsilon must not be `leak`, `unsound` or `unsupported`. Fields that leave exactly are leaks and no false "
+    "alarms (`tests/mutants/specificity.py`). The nominal rate of a whole run is 5 %. A finding does not "
     "apply if nothing of its kind is sent, and is then in none of the last two columns.",
 )
 LIMITS = (
@@ -91,8 +91,8 @@ OF_SWEEP = "Of the sweep of honest methods:"
 HONEST = "honest variations of methods"
 SITUATIONS = (
     "## One situation, one verdict",
-    "An audit measures five arms: the audited release; end-to-end controls, which are known leaks that go the"
-    " whole way of the result; controls of the attack alone; a negative control; and, where clients may have "
+    "An audit measures five arms: the audited release; end-to-end controls, which are known leaks that go the "
+    "whole way of the result; controls of the attack alone; a negative control; and, where clients may have "
     "distributions of their own, other data of the same clients. The first situation that applies decides, "
     "for every audit (`audits/ladder.py`; `tests/audits/test_situations.py` puts every audit into every "
     "situation).",
