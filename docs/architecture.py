@@ -1,6 +1,6 @@
-"""The picture of docs/architecture.md: which folder imports which, from the import statements of every module.
+"""The table of docs/architecture.md: which folder imports which, from the import statements of every module.
 
-    python docs/architecture.py            writes the picture into the page
+    python docs/architecture.py            writes the table into the page
     python docs/architecture.py --check    exits 1 where the page shows another one
 
 The four rooms stand at the top of the repository and are links inside the package. Tools that follow no link see
@@ -68,20 +68,18 @@ def folders() -> dict[str, set[str]]:
 
 
 def picture() -> str:
-    """The table of folders from the ground up, each below every folder that it imports."""
+    """The table of folders from the ground up, each below every folder that it imports, with their numbers."""
     graph = folders()
     order = list(TopologicalSorter({own: sorted(others) for own, others in sorted(graph.items())}).static_order())
-    rows = ["| imports | " + " | ".join(f"{number}" for number in range(1, len(order))) + " |"]
-    rows.append("|---" * len(order) + "|")
+    rows = ["| folder | imports |", "|---|---|"]
     for number, own in enumerate(order, 1):
-        cells = ["■" if other in graph[own] else "" for other in order[: number - 1]]
-        cells += ["·"] * (number < len(order)) + [""] * (len(order) - number - 1)
-        rows.append(f"| {number} `{own}` | " + " | ".join(cells) + " |")
+        others = [str(place) for place, other in enumerate(order[: number - 1], 1) if other in graph[own]]
+        rows.append(f"| {number} `{own}` | {', '.join(others)} |")
     return "\n".join(rows) + "\n"
 
 
 def written(page: str) -> str:
-    """The page with today's picture between its marks."""
+    """The page with today's table between its marks."""
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n{picture()}\n{END}{after}"

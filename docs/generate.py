@@ -69,7 +69,8 @@ FIRST = [
 ]
 FORMATS = [
     {"Command line": "command-line.md"},
-    {"Plans": "plans.md"},
+    {"Every plan that ships": "plans.md"},
+    {"Keys of a plan": "plan-keys.md"},
     {"Policies": "policy.md"},
     {"Transcripts": "transcript.md"},
 ]
@@ -126,7 +127,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from the code."""
-    pages = {"command-line.md": _command_line(), "plans.md": _plans(), "api/index.md": _api_index()}
+    pages = {"command-line.md": _command_line(), "plan-keys.md": _plans(), "api/index.md": _api_index()}
     for kind, (folder, about) in KINDS.items():
         pages[f"{folder}/index.md"] = _index(kind, folder, about)
         for entry in _all(kind):
@@ -212,10 +213,10 @@ def _component(kind: str, entry: RegistryEntry) -> str:
     own = re.sub(r"^Attributes:\n(?:    .*\n|\n)*(?:    .*)?", "", own, flags=re.MULTILINE).strip()
     own = re.sub(r"^(Args|Returns|Raises):", r"*\1*:", own, flags=re.MULTILINE)
     component = lookup(kind, entry.name)  # type: ignore[arg-type]
-    table = _table(keys(component), "../plans.md") if kind in ENTRIES else ""
+    table = _table(keys(component), "../plan-keys.md") if kind in ENTRIES else ""
     parts = [f"# {entry.name}", entry.summary, _prose(own), _prose(ast.get_docstring(tree) or "")]
     if table:
-        more = " Every method's entry takes [some more](../plans.md#methods)." if kind == "method" else ""
+        more = " Every method's entry takes [some more](../plan-keys.md#methods)." if kind == "method" else ""
         parts += ["## Parameters", f"Keys of its entry in a plan.{more}", table]
     if kind == "attack":
         reads = [audit.name for audit in _all("audit") if _reads(audit, entry.name)]
@@ -364,14 +365,14 @@ def _plans() -> str:
     """The starting plan, and every key: the plan's own, those of what it lists, those of sections of these."""
     starter = (PACKAGE / "starter.yaml").read_text(encoding="utf-8")
     parts = [
-        "# Plans",
+        "# Keys of a plan",
         "A plan says what is run: data, clients, backbone, what is asked of privacy, who the adversary is, and "
         "the methods, attacks and audits. Unknown keys are refused by name. `fedassay init` writes this one:",
         f"```yaml\n{starter}```",
         "`path`, `weights` and `trunk` are absolute, or beside the plan, or under `FEDASSAY_DATA`, or under "
         "`FEDASSAY_WEIGHTS`. `--set a.b=c` overrides a key from the command line. "
         "A section whose default is `{}` has its own keys' defaults.",
-        "## Keys of a plan",
+        "## Keys of the whole plan",
         _table(keys(Plan)),
     ]
     for path, section in _plan_sections():

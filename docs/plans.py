@@ -35,7 +35,7 @@ GROUPS = (
     (
         "attacks",
         "One attack each",
-        "Each runs on embedded images, without a network; its head has the larger form.",
+        "Each runs on embedded images; its head has the larger form.",
     ),
     (
         "",
@@ -48,10 +48,10 @@ GROUPS = (
 
 _HEAD = """# Every plan that ships
 
-Made by `docs/plans.py` from the plans themselves. Times are of one core's processor, memory is of one process.
-Measured means run with an empty cache and no data folder; "about" is what `fedassay run PLAN --dry-run` estimates.
-Published files are fetched on the first run, with a bar, and held against their digest; `--offline` forbids it,
-and the error says which file goes where.
+This page is for those who look for a plan to run or to cut down. `docs/plans.py` makes it from the plans.
+Time is of one core's processor, memory of one process. Bold figures were measured with an empty cache and no data
+folder; the others are what `fedassay run PLAN --dry-run` estimates. "Fetched" names what the first run downloads
+and holds against its digest; `--offline` forbids that, and the error says which file goes where.
 """
 
 
@@ -79,8 +79,8 @@ def page() -> str:
     for folder, heading, words in GROUPS:
         rows = [_row(path, kept.get(name_of(path))) for path in plans(folder)]
         table = [
-            "| plan | what it shows | data and weights | network | time | memory |",
-            "|---|---|---|---|---|---|",
+            "| plan | what it shows | data, backbone | fetched | time, memory |",
+            "|---|---|---|---|---|",
         ]
         parts.append("\n".join([f"## {heading}", "", words, "", *table, *rows, ""]))
     return "\n".join(parts)
@@ -91,27 +91,27 @@ def _row(path: Path, measured: Measured | None) -> str:
     shows = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").rstrip(".")
     name = name_of(path)
     if measured is not None:
-        time, memory = in_words(measured.seconds), f"{measured.mib / 1024:.1f} GiB"
+        takes = f"**{in_words(measured.seconds)}, {measured.mib / 1024:.1f} GiB**"
     else:
         found = estimate(scenario)
-        time = "unknown" if found.seconds is None else f"about {in_words(found.seconds)}"
-        memory = "unknown" if found.memory is None else f"about {found.memory / 2**30:.1f} GiB"
-    return f"| `{name}` | {shows} | {_needs(scenario)} | {_network(scenario)} | {time} | {memory} |"
+        time = "unknown" if found.seconds is None else in_words(found.seconds)
+        takes = time if found.memory is None else f"{time}, {found.memory / 2**30:.1f} GiB"
+    return f"| `{name}` | {shows} | {_needs(scenario)} | {_network(scenario)} | {takes} |"
 
 
 def _needs(scenario: Scenario) -> str:
     data, backbone = scenario.plan.data, scenario.plan.backbone
-    weights = "" if backbone.weights in (None, "public", "random") else f", `{backbone.weights}`"
-    return f"`{data.name}`; `{backbone.name}`{weights}"
+    weights = "" if backbone.weights in (None, "public", "random") else f" (`{backbone.weights}`)"
+    return f"`{data.name}`, `{backbone.name}`{weights}"
 
 
 def _network(scenario: Scenario) -> str:
     """Which files the first run fetches; what has to be unpacked by hand."""
     files = files_of(scenario.plan)
     if files is None:
-        return "unpack the data by hand"
-    counts = Counter(f"`{each.what}`" if each.key == "data" else "weights" for each in files)
-    return "once: " + ", ".join(counts) if counts else "no"
+        return "unpacked by hand"
+    counts = Counter("data" if each.key == "data" else "weights" for each in files)
+    return ", ".join(counts)
 
 
 def measure(path: Path) -> Measured:

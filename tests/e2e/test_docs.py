@@ -8,6 +8,7 @@ A page's blocks share one empty folder. `yaml` with a title is a file of that na
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import json
 import os
@@ -158,7 +159,10 @@ def test_the_site_has_a_page_for_everything_registered(site: Path) -> None:
             assert f'<h1 id="{name}">' in page or f">{name}<" in page
     for page in PAGES:
         if (ROOT / "docs") in page.parents:
-            assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file()
+            made = (site / page.relative_to(ROOT / "docs")).with_suffix(".html").read_text(encoding="utf-8")
+            title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").replace("`", "")
+            shown = re.sub(r"<[^>]+>", "", made.partition("<h1")[2].partition("</h1>")[0]).partition(">")[2]
+            assert html.unescape(shown).startswith(title), f"another page stands in the place of {page.name}"
 
 
 @pytest.mark.slow
