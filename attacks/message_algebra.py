@@ -8,7 +8,8 @@ Single records' features:
   has a record for its mean. A mixture with as many components as records has nothing else.
 - `spreadless_means`: where no counts are sent, a class (or component) whose covariance is 0, or nothing but the
   regularisation that all covariances share, is one record, and its mean is that record's feature.
-- `differences`: the class sums of two messages of one sender whose counts differ by one record.
+- `differences`: the class sums of two messages of one sender whose counts differ by one record, of mixtures too:
+  whatever its components are, a mixture holds the sum of its class (`fedassay.exchange.mixture_sums`).
 
 And facts, by the rules of `fedassay.exchange.statistics`: the number of records from the rank of a second moment,
 counts that are sent or follow from other fields, redundant fields, fields without protection beside protected
@@ -41,8 +42,8 @@ from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.statistics import (
-    Statistics,
     any_protected,
     field_of,
     known_counts,
@@ -56,7 +57,7 @@ from fedassay.exchange.view import View
 from fedassay.mixtures.packed import diagonal_index
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Floats, Parameters
+from fedassay.support.types import Floats, Ints, Parameters
 
 NAME = "message_algebra"
 
@@ -98,6 +99,11 @@ def _counted(message: Message) -> bool:
     )
 
 
+def _told(message: Message) -> bool:
+    """Whether sums of classes stand beside numbers of records, or follow from mixtures."""
+    return _counted(message) or _sends("mixture_means", "mixture_covariances", "class_counts")(message)
+
+
 def _noised(*kinds: str) -> Callable[[Message], bool]:
     return lambda message: any(item.kind in kinds and noise_of(item) > 0 for item in message.fields.values())
 
@@ -125,7 +131,7 @@ APPLIES: Mapping[str, Applies] = {
             )
         )
     ),
-    "differences": lambda messages: sum(map(_counted, messages)) > 1,
+    "differences": lambda messages: sum(map(_told, messages)) > 1,
     "exact_counts": _any(_declared_counts),
     "derivable_counts": _any(
         lambda message: (
@@ -294,20 +300,15 @@ class MessageAlgebra(Parameters):
                     yield means[row], int(labels[row])
 
     def _differences(self, old: Message, new: Message, classes: int) -> Iterator[tuple[Floats, int]]:
-        before, after = statistics_of(old, classes), statistics_of(new, classes)
-        counts = known_counts(old, classes), known_counts(new, classes)
-        found = field_of(new, "class_sums") or field_of(new, "class_means")
-        if before.sums is None or after.sums is None or counts[0] is None or counts[1] is None or found is None:
+        before, after = _summed(old, classes), _summed(new, classes)
+        if before is None or after is None or before.sums.shape[1] != after.sums.shape[1]:
             return
-        if before.sums.shape[1] != after.sums.shape[1]:
-            return
-        noise = noise_of(found[1]) * float(np.sqrt(2))
         for label in np.union1d(before.order, after.order):
-            moved = [_row(own, known[0], label) for own, known in ((before, counts[0]), (after, counts[1]))]
-            change = moved[1][0] - moved[0][0]
-            if abs(round(change)) == 1 and min(moved[0][0], moved[1][0]) > 0.5:
-                vector = np.sign(change) * (moved[1][1] - moved[0][1])
-                if self._clear(vector, noise):
+            (held, sums, off), (now, moved, error) = before.row(label), after.row(label)
+            change = now - held
+            if abs(round(change)) == 1 and min(held, now) > 0.5:
+                vector = np.sign(change) * (moved - sums)
+                if self._clear(vector, float(np.hypot(off, error))):
                     yield vector, int(label)
 
     def _clear(self, vector: Floats, noise: float) -> bool:
@@ -324,10 +325,39 @@ def _variances(covariances: Matrix, width: int) -> Matrix:
     return np.asarray(covariances[:, diagonal_index("full", width)].mean(axis=1))
 
 
-def _row(own: Statistics, counts: Matrix, label: int) -> tuple[float, Matrix]:
-    """Count and sum of a class, zeros where the message does not speak of it."""
-    assert own.sums is not None
-    rows = np.flatnonzero(own.order == label)
-    if not len(rows):
-        return 0.0, np.zeros(own.sums.shape[1])
-    return float(counts[rows[0]]), own.sums[rows[0]]
+@dataclass(frozen=True)
+class _Summed:
+    """The sums of classes that a message holds.
+
+    Attributes:
+        order: Classes, shape (P,).
+        counts: Records of each, shape (P,).
+        sums: Shape (P, d).
+        error: Standard deviation of noise, and of what transport rounds off mixtures, shape (P,).
+    """
+
+    order: Ints
+    counts: Matrix
+    sums: Matrix
+    error: Matrix
+
+    def row(self, label: int) -> tuple[float, Matrix, float]:
+        """Count, sum and error of a class, zeros where the message does not speak of it."""
+        rows = np.flatnonzero(self.order == label)
+        if not len(rows):
+            return 0.0, np.zeros(self.sums.shape[1]), 0.0
+        return float(self.counts[rows[0]]), self.sums[rows[0]], float(self.error[rows[0]])
+
+
+def _summed(message: Message, classes: int) -> _Summed | None:
+    own, known = statistics_of(message, classes), known_counts(message, classes)
+    if known is None:
+        return None
+    sent = field_of(message, "class_sums") or field_of(message, "class_means")
+    if own.sums is not None and sent is not None:
+        return _Summed(own.order, known[0], own.sums, np.full(len(own.order), noise_of(sent[1])))
+    mixed, blocks = field_of(message, "mixture_means"), linear_blocks(message, classes)
+    found = next(
+        (block.together() for block in blocks if mixed and (block.field, block.of) == (mixed[0], "features")), None
+    )
+    return None if found is None else _Summed(own.order, known[0], found.total[own.order], found.error[own.order])

@@ -242,7 +242,7 @@ def _peak() -> dict[str, float]:
 
 
 def components(pool: Pool, draws: int) -> Iterator[Job]:
-    """Mixtures of several components a class (FedPFT, K), of which the sums over components are read."""
+    """Mixtures of several components a class (FedPFT, K), each of which is a sum by itself."""
     for family, kind in (("diag", "float32"), ("diag", "float16"), ("spherical", "float16")):
         for number in (1, 3, 10, 50):
             method = FedPFT.model_validate({"components": number, "covariance": family, "transport": kind})
@@ -408,10 +408,12 @@ def null(pool: Pool, draws: int) -> Iterator[Job]:
     A name at a rate of one in a hundred needs a hundred candidates above all decoys: galleries are of 100
     candidates and of 400 by turns, with as many decoys.
     """
-    chosen = {
+    chosen: dict[str, Method] = {
         "fedcgs": FedCGS(secure_aggregation="all"),
         "fedncm": FedNCM(),
         "fedpft diag": FedPFT(components=1, covariance="diag"),
+        "fedpft diag, 10 components": FedPFT(components=10, covariance="diag"),
+        "fedpft spherical, 10 components": FedPFT(components=10, covariance="spherical"),
     }
     for name, method in chosen.items():
         for kind in ("strangers", "another backbone", "shuffled labels"):
@@ -550,13 +552,7 @@ def main() -> None:
     """Measure a part, or say what the rows of a file show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=(*PARTS, "table"))
-    public_data.add_arguments(parser)
-    parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--images", type=int, default=14_500)
-    parser.add_argument("--members", type=int, default=750, help="Members, and as many others")
-    parser.add_argument("--cache", type=Path, default=Path("/tmp"))
-    parser.add_argument("--only", default="", help="Expression that the settings of a row match, as JSON")
-    parser.add_argument("--rows", type=Path, help="gallery_attack.jsonl in the cache if not given")
+    public_data.add_row_arguments(parser, draws=10, members=750)
     given = parser.parse_args()
     path = given.rows or given.cache / "gallery_attack.jsonl"
     if given.part == "table":

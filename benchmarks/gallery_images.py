@@ -13,16 +13,16 @@ has the photographs that were sent, or others of the same people; `--data att_fa
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import public_data
 from gallery_attack import CLASSES, CLIENTS, Pool, asked, drawn, judged, truth_of
-from kept_rows import Job, measure
+from kept_rows import Job, key_of, measure
 from numpy.typing import NDArray
 
 from fedassay.attacks.gallery.attack import KEY, Gallery
@@ -209,16 +209,12 @@ def main() -> None:
     """Measure a part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
-    public_data.add_arguments(parser)
-    parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--images", type=int, default=14_500)
-    parser.add_argument("--members", type=int, default=400, help="Members, and as many others")
-    parser.add_argument("--cache", type=Path, default=Path("/tmp"))
-    parser.add_argument("--rows", type=Path, help="gallery_images.jsonl in the cache if not given")
+    public_data.add_row_arguments(parser, draws=10, members=400)
     given = parser.parse_args()
     pool = Pool(given.data, given.weights, given.cache, given.images, given.members)
     about = {"part": given.part, "data": public_data.called(given.data)}
     jobs = (Job(about | job.settings, job.measure) for job in PARTS[given.part](pool, given.draws))
+    jobs = (job for job in jobs if re.search(given.only, key_of(job.settings)))
     measure(jobs, given.rows or given.cache / "gallery_images.jsonl")
 
 

@@ -42,6 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser, *, weights: bool = True) -> N
         )
 
 
+def add_row_arguments(parser: argparse.ArgumentParser, *, draws: int, members: int) -> None:
+    """`add_arguments`, and those of scripts that measure draws of members of a pool of images and keep rows."""
+    add_arguments(parser)
+    parser.add_argument("--draws", type=int, default=draws)
+    parser.add_argument("--images", type=int, default=14_500)
+    parser.add_argument("--members", type=int, default=members, help="Members, and as many others")
+    parser.add_argument("--cache", type=Path, default=Path("/tmp"))
+    parser.add_argument("--only", default="", help="Expression that the settings of a row match, as JSON")
+    parser.add_argument("--rows", type=Path, help="a .jsonl of the script's name in the cache if not given")
+
+
 def called(data: str) -> str:
     """A data set as results call it: a public one by its name, a file by its name without folders."""
     return Path(data).stem if data.endswith(_FILE) else data

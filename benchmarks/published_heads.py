@@ -18,7 +18,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,13 +128,7 @@ def main() -> None:
     """Measure the models, or say what the rows of a file show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("models", "table"))
-    public_data.add_arguments(parser)
-    parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--images", type=int, default=14_500)
-    parser.add_argument("--members", type=int, default=1000, help="Members, and as many others")
-    parser.add_argument("--cache", type=Path, default=Path("/tmp"))
-    parser.add_argument("--only", default="", help="Expression that the settings of a row match, as JSON")
-    parser.add_argument("--rows", type=Path, help="published_heads.jsonl in the cache if not given")
+    public_data.add_row_arguments(parser, draws=3, members=1000)
     given = parser.parse_args()
     path = given.rows or given.cache / "published_heads.jsonl"
     if given.part == "table":

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.attacks.gallery.certificate import named, whole
+from fedassay.attacks.gallery.certificate import in_part, named, whole
 from fedassay.attacks.gallery.changes import difference
 from fedassay.attacks.gallery.solving import Solved, exact_weights, posterior_changes, posterior_weights
 from fedassay.attacks.gallery.system import System, system_of
@@ -103,7 +103,7 @@ def answer(
     Returns:
         The weights of the last time; whoever is named at any, or named to have joined or left.
     """
-    told = [_solved(blocks, features, kept, sizes, coverage) for blocks in times]
+    told = [_told(blocks, features, kept, sizes, coverage) for blocks in times]
     if isinstance(told[-1], str):
         return told[-1]
     steps = [
@@ -124,6 +124,18 @@ def answer(
     )
 
 
+def _told(
+    blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, sizes: Ints | None, coverage: float
+) -> Answer | str:
+    """Who is in the sums of one time: of components by themselves, or of classes where these alone explain all."""
+    finest = _solved(blocks, features, kept, sizes, coverage)
+    if isinstance(finest, str) or finest.whole or not any(block.cells for block in blocks):
+        return finest
+    # The last step of a fit that stopped early was of other responsibilities than those that its components give.
+    together = _solved([block.together() for block in blocks], features, kept, sizes, coverage)
+    return together if isinstance(together, Answer) and together.whole else finest
+
+
 def _solved(
     blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, sizes: Ints | None, coverage: float
 ) -> Answer | str:
@@ -133,22 +145,29 @@ def _solved(
     system = _system(blocks, features, kept, here, missing)
     if system is None:
         return f"its sums are not of the {features.shape[1]} features that candidates have"
-    words = f"{system.size} candidates, {system.equations} equations"
+    words, sure = f"{system.size} candidates, {system.equations} equations", np.zeros(len(features), np.bool_)
+    exactly = np.zeros(len(features))
     if not system.noised:
         solved = exact_weights(system)
         words += "" if solved.rank is None else f", rank {solved.rank}"
+        exactly[here] = solved.weights
         if whole(system, solved, kept.copies[here]):
-            weights = np.zeros(len(features))
-            weights[here] = solved.weights
-            names = np.rint(weights) >= np.maximum(kept.copies, 1)
-            return Answer(weights, names & ~kept.decoys, True, f"{words}: explained as a whole", none)
+            return Answer(exactly, _all_of(exactly, kept), True, f"{words}: explained as a whole", none)
+        sure[here] = in_part(system, solved, kept.copies[here])
         missing = max(missing, _lacking(system, solved))
     # Names are given where decoys are solved for alike; candidates are ranked without them, who are in nothing.
     every = np.arange(len(features))
     names = named(_posterior(blocks, features, kept, every, sizes, missing), kept.decoys)
     weights = np.zeros(len(features))
     weights[here] = _posterior(blocks, features, kept, here, sizes, missing)
-    return Answer(weights, names, False, f"{words}: not explained as a whole, {int(names.sum())} named", none)
+    weights, names = np.where(sure, exactly, weights), np.where(sure, _all_of(exactly, kept), names)
+    how = f"explained for {int(sure.sum())} of them" if sure.any() else "not explained as a whole"
+    return Answer(weights, names, False, f"{words}: {how}, {int(names.sum())} named", none)
+
+
+def _all_of(weights: Matrix, kept: Kept) -> Bools:
+    """Candidates of which every copy is a member by exact weights, shape (N,)."""
+    return np.asarray((np.rint(weights) >= np.maximum(kept.copies, 1)) & ~kept.decoys)
 
 
 def _posterior(

@@ -1,7 +1,7 @@
 """Who of these candidates is in this message? Sums over records are solved for the records.
 
-Counts, class sums, second moments, class-wise moments, means beside counts and mixtures, the components of a class
-taken together, are linear in who is in (`fedassay.exchange.linear`): one equation for every number of a sum.
+Counts, class sums, second moments, class-wise moments, means beside counts and the components of mixtures, one by
+one, are linear in who is in (`fedassay.exchange.linear`): one equation for every number of a sum.
 Whoever has a gallery of candidates solves for their weights. Nothing is learned, the number of members does not
 matter, and it does not matter whether a message is one client's or the sum of all (secure aggregation). It is the
 reconstruction of Dinur and Nissim (2003) and De (2012), with the equations of one-shot federated learning for
@@ -19,7 +19,7 @@ Assumes: the backbone, what was sent of it, and a gallery, which is the attacker
 captured messages a folder. How many records of each class a client has is known where the message does not say it.
 
 A null result does not mean that records are safe: more equations than candidates are needed, the gallery may
-cover too few members, or show them too differently. Of several components only the sum is read.
+cover too few members, or show them too differently.
 """
 
 from __future__ import annotations

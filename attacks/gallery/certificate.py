@@ -4,6 +4,7 @@
   message, and what the rounded weights leave of it is less than half of one record, or than rounding in
   transport explains. A gallery that does not hold the members gives weights all over the line and leaves many
   records' worth.
+- `in_part`: the same of a class, or of a component of a mixture, where each is a sum by itself.
 - `named`: those with the largest weights, down to where the share of decoys among them says that one in a hundred
   may be wrong. Decoys are records that the attacker knows to be in no message; they are solved for like
   candidates, so that a candidate that is no member ranks like them (Barber and Candes 2015, with their one added
@@ -41,12 +42,32 @@ def whole(system: System, solved: Solved, copies: Ints, *, changes: bool = False
         changes: Whether weights are of who joined less who left, possibly nobody.
     """
     near = np.rint(solved.weights)
-    if not solved.unique or (np.abs(solved.weights - near) > TOLERANCE).any():
+    if _undecided(solved, copies, changes).any() or not (changes or near.any()):
         return False
-    if (near < (-copies if changes else 0)).any() or (near > copies).any() or not (changes or near.any()):
-        return False
-    allowed = max(_HALF * float(np.median(system.lengths())), _ROUNDED * system.rounded)
-    return system.left(near) <= allowed
+    left, rounded = system.left_by_sum(near)
+    allowed = max(_HALF * float(np.median(system.lengths())), _ROUNDED * float(rounded.sum()))
+    return float(left.sum()) <= allowed
+
+
+def in_part(system: System, solved: Solved, copies: Ints) -> Bools:
+    """Candidates of the classes, or components, that are explained by themselves, shape (N,); see `whole`."""
+    found = ~_undecided(solved, copies, changes=False)
+    if not system.separate:
+        return np.zeros(system.size, np.bool_)
+    left, rounded = system.left_by_sum(np.rint(solved.weights))
+    lengths = system.lengths()
+    for place in np.unique(system.labels):
+        own = system.labels == place
+        allowed = max(_HALF * float(np.median(lengths[own])), _ROUNDED * float(rounded[place]))
+        found[own] = found[own].all() and float(left[place]) <= allowed
+    return found
+
+
+def _undecided(solved: Solved, copies: Ints, changes: bool) -> Bools:
+    """Weights that are no whole number that they can be, or not the only ones, shape (N,)."""
+    near = np.rint(solved.weights)
+    impossible = (near < (-copies if changes else 0)) | (near > copies)
+    return np.asarray(~solved.unique | (np.abs(solved.weights - near) > TOLERANCE) | impossible)
 
 
 def named(weights: Matrix, decoys: Bools) -> Bools:

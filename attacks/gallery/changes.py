@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
-from fedassay.exchange.blocks import LinearBlock, Of
+from fedassay.exchange.blocks import Cells, LinearBlock, Of
 
-_Key = tuple[str, str, int, bool, tuple[int, ...]]
+_Key = tuple[str, str, int, bool, tuple[int, ...], Cells | None]
 
 _LEVEL = 0.99
 """Quantile of the squared differences of messages of the same records that are still taken for these."""
@@ -47,10 +47,12 @@ def difference(before: Sequence[LinearBlock], after: Sequence[LinearBlock]) -> l
 
     Args:
         before: No two of one sum.
-        after: Likewise; only sums that both have are compared.
+        after: Likewise; only sums that both have are compared. Of mixtures these are the sums of classes: the
+            components of two fits are of unlike records.
     """
-    earlier = {_key(block): block for block in before}
-    return [_minus(block, earlier[_key(block)]) for block in after if _key(block) in earlier]
+    earlier, later = ([block.together() for block in blocks] for blocks in (before, after))
+    known = {_key(block): block for block in earlier}
+    return [_minus(block, known[_key(block)]) for block in later if _key(block) in known]
 
 
 def averaged(blocks: Sequence[LinearBlock]) -> list[LinearBlock]:
@@ -114,4 +116,4 @@ def _size(block: LinearBlock) -> float:
 def _key(block: LinearBlock) -> _Key:
     """What is the same sum at any time."""
     of: Of | str = block.of if isinstance(block.of, str) else "own"
-    return block.field, of, block.power, block.by_class, block.total.shape
+    return block.field, of, block.power, block.by_class, block.total.shape, block.cells

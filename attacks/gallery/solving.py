@@ -47,13 +47,13 @@ class Solved:
         weights: Shape (N,).
         rank: Independent ones among the candidates' sums; None where it was not measured.
         boxed: Whether weights were kept within [0, 1] for want of equations.
-        unique: Whether no other weights (within [0, 1], where boxed) reproduce the message as well.
+        unique: Whether no other weights (within [0, 1], where boxed) reproduce its sums as well, shape (N,).
     """
 
     weights: Matrix
     rank: int | None
     boxed: bool
-    unique: bool
+    unique: Bools
 
 
 def exact_weights(system: System, *, boxes: bool = True) -> Solved:
@@ -63,25 +63,27 @@ def exact_weights(system: System, *, boxes: bool = True) -> Solved:
         system: The equations.
         boxes: Whether weights are between 0 and 1, and not differences of such.
     """
-    weights, rank, boxed, unique = np.zeros(system.size), 0, False, True
-    side, known = system.side(), True
+    weights, unique = np.zeros(system.size), np.ones(system.size, np.bool_)
+    rank, boxed, known, factors = 0, False, True, list[tuple[Ints, _Pivoted]]()
+    side = system.side()
     for rows in _groups(system):
         if len(rows) > DENSE:
             weights[rows], known = conjugate_gradients(system, rows, side), False
             continue
-        kernel = system.kernel(rows)
-        factor = _Pivoted.of(kernel)
+        factor = _Pivoted.of(system.kernel(rows))
         rank += factor.rank
         if factor.rank == len(rows):
             weights[rows] = factor.solve(side[rows])
+            factors.append((rows, factor))
         elif boxes and len(rows) <= BOXED:
             weights[rows], boxed = boxed_weights(factor, side[rows]), True
-            unique = unique and _only_one(factor, weights[rows])
+            unique[rows] = _only_one(factor, weights[rows])
         else:
-            weights[rows], unique = factor.solve(side[rows]), False
-            continue
-        if factor.rank == len(rows):
-            weights[rows] = _refined(system, factor, weights, rows)
+            weights[rows], unique[rows] = factor.solve(side[rows]), False
+    for _ in range(_REFINED if factors else 0):
+        rest = system.rest(weights)
+        for rows, factor in factors:
+            weights[rows] += factor.solve(rest[rows])
     return Solved(weights, rank if known else None, boxed, unique)
 
 
@@ -182,15 +184,6 @@ class _Pivoted:
         first = self.order[: self.rank]
         goal = solve_triangular(lower[: self.rank], side[first], lower=True, check_finite=False)
         return design, np.asarray(goal)
-
-
-def _refined(system: System, factor: _Pivoted, weights: Matrix, rows: Ints) -> Matrix:
-    """Weights (n,) after steps against what they leave of the equations."""
-    whole = np.zeros(system.size)
-    whole[rows] = weights[rows]
-    for _ in range(_REFINED):
-        whole[rows] += factor.solve(system.rest(whole)[rows])
-    return whole[rows]
 
 
 def _only_one(factor: _Pivoted, weights: Matrix) -> bool:

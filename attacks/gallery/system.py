@@ -38,13 +38,13 @@ class Part:
 
     Attributes:
         rows: Vectors u, shape (N, p).
-        labels: Shape (N,).
+        labels: The sum that each is in, its class or a cell, shape (N,).
         power: 1 or 2.
-        by_class: Whether there is a sum of each class.
+        by_class: Whether there is a sum of each class or cell.
         total: As in `LinearBlock`, weighted.
         identity: The weighted identity (p, p) of norm 1 that products are told up to; None: none.
         equations: Numbers that are told.
-        rounded: Squared norm that rounding in transport has in `total`, by expectation.
+        rounded: Squared norm that rounding in transport has in each sum of `total`, by expectation, shape (Q,).
     """
 
     rows: Matrix
@@ -54,7 +54,7 @@ class Part:
     total: Matrix
     identity: Matrix | None
     equations: int
-    rounded: float
+    rounded: Matrix
 
     def forward(self, weights: Matrix) -> Matrix:
         """The sum of the candidates with weights (N,), in the shape of `total`."""
@@ -124,7 +124,7 @@ class System:
 
     Attributes:
         parts: At least one.
-        labels: Of the candidates, shape (N,).
+        labels: Of the candidates as the first part has them, shape (N,).
         noised: Whether Gaussian noise is declared on any of it.
     """
 
@@ -143,14 +143,9 @@ class System:
         return sum(part.equations for part in self.parts)
 
     @property
-    def rounded(self) -> float:
-        """Squared norm that rounding in transport leaves, by expectation."""
-        return sum(part.rounded for part in self.parts)
-
-    @property
     def separate(self) -> bool:
-        """Whether classes have nothing to do with each other."""
-        return all(part.by_class for part in self.parts)
+        """Whether classes, or cells, have nothing to do with each other."""
+        return all(part.by_class and np.array_equal(part.labels, self.labels) for part in self.parts)
 
     def side(self) -> Matrix:
         """Inner products of every candidate's sums with the message, shape (N,)."""
@@ -168,7 +163,24 @@ class System:
 
     def left(self, weights: Matrix) -> float:
         """Squared norm of what weights leave of the message."""
-        return float(sum(((part.total - part.forward(weights)) ** 2).sum() for part in self.parts))
+        return float(self.left_by_sum(weights)[0].sum())
+
+    def left_by_sum(self, weights: Matrix) -> tuple[Matrix, Matrix]:
+        """Squared norm of what weights leave of each class or cell, and of what rounding leaves: (Q,) each.
+
+        One number for the whole message where its sums are not separate.
+        """
+        sums = max(len(part.rounded) for part in self.parts) if self.separate else 1
+        left, rounded = np.zeros(sums), np.zeros(sums)
+        for part in self.parts:
+            squares = (part.total - part.forward(weights)) ** 2
+            if self.separate:
+                left[: len(squares)] += squares.reshape(len(squares), -1).sum(axis=1)
+                rounded[: len(part.rounded)] += part.rounded
+            else:
+                left += squares.sum()
+                rounded += part.rounded.sum()
+        return left, rounded
 
     def kernel(self, chosen: Ints, others: Ints | None = None) -> Matrix:
         """Inner products of some candidates' sums with those of others, or their own: (n, m) or (n, n)."""
@@ -206,14 +218,16 @@ def system_of(
         missing: Records of the sender that are expected to be no candidates.
     """
     noised = any(bool((block.noise > 0).any()) for block in blocks)
+    every = {block.cells for block in blocks}
+    places = {cells: labels if cells is None else cells.of(features, labels) for cells in every}
     parts = []
     for block in blocks:
         # Without noise a block needs some error, whatever it is, for its weights to be finite.
         unknown = missing if (block.noise > 0).all() else max(1.0, missing)
         vectors = vectors_of(block, features, images)
         if vectors is not None and vectors.shape[1] == block.width and len(vectors):
-            parts.append(_part(block, vectors, labels, unknown))
-    return System(tuple(parts), labels, noised) if parts else None
+            parts.append(_part(block, vectors, places[block.cells], unknown))
+    return System(tuple(parts), parts[0].labels, noised) if parts else None
 
 
 def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix | None:
@@ -234,17 +248,17 @@ def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix |
 
 def _part(block: LinearBlock, vectors: Matrix, labels: Ints, missing: float) -> Part:
     classes = len(block.total) if block.by_class else 1
-    error, rounding = (float(np.sqrt(np.mean(each**2))) for each in (block.error, block.rounding))
+    error = float(np.sqrt(np.mean(block.error**2)))
     values, basis = np.linalg.eigh(vectors.T @ vectors / len(vectors))
     values = np.maximum(values, _FLOOR * max(float(values[-1]), 1e-300))
     unknown = missing / classes
     if block.power == 1:
         transform = basis / np.sqrt(error**2 + unknown * values)
-        rounded = rounding**2 * classes * float((transform**2).sum())
+        rounded = block.rounding**2 * float((transform**2).sum())
         total = block.total @ transform
         return Part(vectors @ transform, labels, 1, block.by_class, total, None, block.equations, rounded)
     transform = basis / np.sqrt(error + np.sqrt(2 * unknown) * values)
-    rounded = rounding**2 * classes * float((transform**2).sum()) ** 2
+    rounded = block.rounding**2 * float((transform**2).sum()) ** 2
     total = transform.T @ block.total @ transform
     identity = None
     if block.free_ridge:

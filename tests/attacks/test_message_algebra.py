@@ -20,7 +20,8 @@ from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.mixtures.packed import pack_lower
+from fedassay.mixtures.em import fit_mixtures
+from fedassay.mixtures.packed import Family, pack_lower
 from fedassay.privacy.mechanisms import release_shared_sums
 from fedassay.privacy.tape import FreeNoise
 from fedassay.support.errors import NotRunError
@@ -179,6 +180,34 @@ def test_one_record_more_or_less_is_the_difference(leaving: bool) -> None:
     np.testing.assert_allclose(source(result, "differences").vectors, own[5:], rtol=1e-5)
     assert source(result, "differences").labels.tolist() == [0]
     assert not any(part.name == "singletons" for part in result.vectors)
+
+
+@pytest.mark.parametrize(
+    ("family", "components", "transport"), [("spherical", 3, "float16"), ("diag", 5, "float32")]
+)
+def test_who_left_between_two_fits_of_a_mixture_is_a_vector(
+    family: Family, components: int, transport: str
+) -> None:
+    """Two fits that start anew have other components, and the sums of their classes differ by one record."""
+    own = features(30)
+    messages = []
+    for number, n in enumerate((30, 29)):
+        mixed, _ = fit_mixtures([own[:n]], components, family, [np.random.default_rng(number)])
+        messages.append(
+            sent(
+                number,
+                N=([n], "class_counts"),
+                parts=(mixed.components, "component_counts"),
+                weights=(mixed.weights.astype(transport), "mixture_weights"),
+                means=(mixed.means.astype(transport), "mixture_means"),
+                spread=(mixed.covariances.astype(transport), "mixture_covariances"),
+            )
+        )
+    result = attacked(*messages, classes=1)
+    found = source(result, "differences").vectors
+    assert found.shape == (1, own.shape[1])
+    assert np.linalg.norm(found[0] - own[29]) < 0.03 * np.linalg.norm(own[29])
+    assert "differences" in result.artifacts["applicable"]
 
 
 def test_two_records_more_are_no_vector() -> None:

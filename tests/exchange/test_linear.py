@@ -187,7 +187,7 @@ def test_mixtures_of_several_components_are_sums_taken_together(
     typed = {name: own.astype(kind) if name.startswith("mixture") else own for name, own in sent.items()}
     found = _blocks(typed)
     sums, second = _truth(family)
-    first, own = found["mixture_means"], found["mixture_covariances"]
+    first, own = found["mixture_means"].together(), found["mixture_covariances"].together()
     assert own.of == {"full": "features", "diag": "squares", "spherical": "norms"}[family]
     assert np.all(np.abs(first.total - sums) <= 4 * first.rounding[:, None] + 1e-12)
     gap = own.total - second

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.message import Message
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Ints
 
 Matrix = NDArray[np.float64]
 Of = Literal["ones", "features", "squares", "norms", "magnitudes"]
@@ -28,6 +28,19 @@ class OfImages:
 
 
 @dataclass(frozen=True, eq=False)
+class Cells:
+    """Sums that are finer than classes, such as those of the components of a mixture.
+
+    Attributes:
+        classes: The class of each sum, shape (Q,).
+        of: Which sum a record would be in, shape (n,), from features (n, d) and labels (n,).
+    """
+
+    classes: Ints
+    of: Callable[[Floats, Ints], Ints]
+
+
+@dataclass(frozen=True, eq=False)
 class LinearBlock:
     """One sum over the records of a sender.
 
@@ -36,12 +49,12 @@ class LinearBlock:
         of: What is summed of a record: a named vector, what makes vectors (n, p) of features (n, d), or of images.
         power: 1: the vector u itself; 2: u u^T.
         by_class: Whether there is a sum of each class, or one over all records.
-        total: The sum: (p,) or (p, p), with a first axis of C classes where it is by class.
-        noise: Standard deviation of the declared Gaussian noise on an isometric coordinate of the sum, shape (C,)
-            or (1,); 0: none.
+        total: The sum: (p,) or (p, p), with a first axis of C classes, or Q cells, where it is by class.
+        noise: Standard deviation of the declared Gaussian noise on an isometric coordinate of the sum, shape (C,),
+            (Q,) or (1,); 0: none.
         rounding: Standard deviation of what the transport has rounded off a coordinate, in the same shape.
         free_ridge: Whether an unknown multiple of the identity is in the sum.
-        classes: Which classes were sent, shape (C,); all where the block is over all records.
+        cells: What takes the place of classes; None: classes do.
     """
 
     field: str
@@ -52,6 +65,20 @@ class LinearBlock:
     noise: Matrix
     rounding: Matrix
     free_ridge: bool = False
+    cells: Cells | None = None
+
+    def together(self) -> LinearBlock:
+        """The same by classes."""
+        if self.cells is None:
+            return self
+        rows, classes = self.cells.classes, int(self.cells.classes.max()) + 1
+        total, noise, rounding = (
+            np.zeros((classes, *part.shape[1:])) for part in (self.total, self.noise, self.rounding)
+        )
+        np.add.at(total, rows, self.total)
+        np.add.at(noise, rows, self.noise**2)
+        np.add.at(rounding, rows, self.rounding**2)
+        return replace(self, total=total, noise=np.sqrt(noise), rounding=np.sqrt(rounding), cells=None)
 
     @property
     def of_images(self) -> bool:

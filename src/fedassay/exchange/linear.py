@@ -1,6 +1,6 @@
 """How a record enters a message: the sums that a message holds, block by block.
 
-Sums, moments, class means beside counts, and mixtures whose components are taken together are linear in who is in:
+Sums, moments, class means beside counts, and the components of mixtures are linear in who is in:
 a block is T = sum_i w_i phi(x_i, y_i), w_i 1 for the sender's records and 0 for everybody else's. `linear_blocks`
 reads the blocks of a message from the kinds of its fields, so that messages of any origin have them; a method
 whose fields have no such kind declares its own by `fedassay.contracts.method.Outcome.enters`.
@@ -29,19 +29,14 @@ from fedassay.exchange.blocks import LinearBlock, Of
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.kinds import facts_of
 from fedassay.exchange.message import Message, MessageField
+from fedassay.exchange.mixture_sums import MixtureSums, above_floor
 from fedassay.exchange.ridge import regularised, square
 from fedassay.exchange.spectra import halved
 from fedassay.exchange.statistics import field_of, noise_of, roundoff
-from fedassay.mixtures.packed import Mixtures, unpack_lower
+from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints
 
 Matrix = NDArray[np.float64]
-_Field = tuple[str, MessageField]
-
-_FITTED = 4 * 2.0**-24
-"""What the arithmetic of a fit in float32 leaves a sum over components off by, relatively: four roundings."""
-_FLOORED = 0.01
-"""Share of its class's variance below which a component's one variance may be a floor."""
 
 
 def linear_blocks(message: Message, classes: int, sizes: Ints | None = None) -> tuple[LinearBlock, ...]:
@@ -57,14 +52,10 @@ def linear_blocks(message: Message, classes: int, sizes: Ints | None = None) -> 
     reader = _Reader(message, classes, order, sizes)
     if order.size and (order.min() < 0 or order.max() >= classes):
         return ()
-    parts = (
-        reader.counts(),
-        reader.sums(),
-        reader.moment(),
-        reader.by_class(),
-        reader.mixtures(),
-        reader.images(),
-    )
+    mixtures = reader.mixtures()
+    # Where components stand by themselves, the number of records of each says those of classes.
+    counts = [] if any(block.of == "ones" for block in mixtures) else reader.counts()
+    parts = (counts, reader.sums(), reader.moment(), reader.by_class(), mixtures, reader.images())
     return tuple(block for found in parts for block in found)
 
 
@@ -134,9 +125,7 @@ class _Reader:
     def mixtures(self) -> list[LinearBlock]:
         """Means and covariances of mixtures, as sums of a class's records.
 
-        One component is its class's mean and covariance. Several are linear in who is in as well, taken together:
-        a step of maximisation ends every fit, after which sum_k pi_k mu_k is the mean of the class, and
-        sum_k pi_k (C_k + mu_k mu_k^T) its second moment but for floors, whatever the responsibilities were.
+        One component is its class's mean and covariance; of several see `mixture_sums`.
         """
         means, known = field_of(self.message, "mixture_means"), self._known()
         mixed = message_mixtures(self.message)
@@ -146,7 +135,7 @@ class _Reader:
         if len(mixed.components) != len(self.order) or not len(self.order):
             return []
         if (mixed.components > 1).any():
-            return self._together(means, spread, mixed, known)
+            return MixtureSums(self.message, mixed, self.order, known, self._scales).blocks()
         centres = means[1].values.astype(np.float64)
         first = self._block(means[0], "features", 1, self._spread(centres) * known[:, None], means[1], known)
         values = spread[1].values.astype(np.float64)
@@ -155,7 +144,7 @@ class _Reader:
             total = (self._spread(norms[:, None])) * known[:, None]
             return [first, self._block(spread[0], "norms", 1, total, spread[1], known * mixed.width)]
         if values.shape[1] == mixed.width:
-            values, lost = _above_floor(values, centres)
+            values, lost = above_floor(values, centres)
             total = self._spread(values + centres**2) * known[:, None]
             block = self._block(spread[0], "squares", 1, total, spread[1], known)
             rounding = np.hypot(block.rounding, known * self._spread(lost))
@@ -164,68 +153,6 @@ class _Reader:
         block = self._block(spread[0], "features", 2, whole * known[:, None, None], spread[1], known)
         # Covariances are fitted with something on their diagonal that the message does not name.
         return [first, replace(block, free_ridge=True)]
-
-    def _together(self, means: _Field, spread: _Field, mixed: Mixtures, known: Matrix) -> list[LinearBlock]:
-        """The components of each class, taken together: sums over its records.
-
-        Noise was added to each component by itself, as DP-EM does in its last step.
-        """
-        starts = np.concatenate([[0], np.cumsum(mixed.components)[:-1]])
-        group = np.repeat(np.arange(len(mixed.components)), mixed.components)
-        # As they were sent: what makes covariances definite again is no record's.
-        shares, centres, spreads = mixed.weights, mixed.means, spread[1].values.astype(np.float64)
-        of_weights, of_means, of_spread = (
-            _FITTED if found is None else max(_FITTED, roundoff(found[1].values))
-            for found in (field_of(self.message, "mixture_weights"), means, spread)
-        )
-
-        def block(field: _Field, of: Of, values: Matrix, error: Matrix, lost: Matrix | float = 0.0) -> LinearBlock:
-            """What components hold (S, p), added up by class; off by `error` one by one, by `lost` all alike."""
-            total = np.add.reduceat(shares[:, None] * values, starts)
-            return of_classes(field, of, 1, total, np.hypot(error, off_by(values - total[group])), lost)
-
-        def off_by(apart: Matrix) -> Matrix:
-            """What rounded shares make of what components differ by from their class."""
-            return of_weights * _root_mean_square(apart)
-
-        def of_classes(
-            field: _Field, of: Of, power: Literal[1, 2], total: Matrix, error: Matrix, lost: Matrix | float = 0.0
-        ) -> LinearBlock:
-            off = np.hypot(
-                np.sqrt(np.add.reduceat((shares * error) ** 2, starts)), np.add.reduceat(shares * lost, starts)
-            )
-            whole = known.reshape(-1, *(1,) * (total.ndim - 1)) * self._spread(total)
-            # A joint release noises the sums of all components; others noise what is divided by their counts.
-            joint = field[1].release.cells == ("all",)
-            parts = mixed.components if joint else known[self.order] ** 2 * np.add.reduceat(shares**2, starts)
-            noise = self._spread(np.sqrt(parts)) * self._scales(field[1])
-            return LinearBlock(field[0], of, power, True, whole, noise, known * self._spread(off))
-
-        first = block(means, "features", centres, of_means * _root_mean_square(centres))
-        if mixed.family == "spherical":
-            usual = np.add.reduceat(shares * spreads, starts)[group]
-            floored = spreads < _FLOORED * usual
-            values = np.where(floored, 0.5, 1.0) * spreads
-            lost = mixed.width * np.where(floored, spreads / np.sqrt(12), 0.0)
-            norms = mixed.width * values + (centres**2).sum(axis=1)
-            return [first, block(spread, "norms", norms[:, None], max(of_spread, 2 * of_means) * norms, lost)]
-        if mixed.family == "diag":
-            values, lost = _above_floor(spreads, centres)
-            error = np.hypot(of_spread * _root_mean_square(values), 2 * of_means * _root_mean_square(centres**2))
-            return [first, block(spread, "squares", values + centres**2, error, lost)]
-
-        def product(number: int) -> Matrix:
-            return np.asarray(unpack_lower(spreads[number]) + np.outer(centres[number], centres[number]))
-
-        # One by one: all components' matrices together can take a gigabyte.
-        total, error = np.zeros((len(starts), mixed.width, mixed.width)), np.zeros(len(shares))
-        for number, share in enumerate(shares):
-            total[group[number]] += share * product(number)
-        for number in range(len(shares)):
-            own = product(number)
-            apart = off_by((own - total[group[number]])[None])[0]
-            error[number] = np.hypot(max(of_spread, 2 * of_means) * _root_mean_square(own[None])[0], apart)
-        return [first, replace(of_classes(spread, "features", 2, total, error), free_ridge=True)]
 
     def images(self) -> list[LinearBlock]:
         found, counts = field_of(self.message, "magnitude_mean"), self._known()
@@ -293,22 +220,3 @@ class _Reader:
         # A joint release over all classes noises the sums themselves, from which means are derived.
         lifted = scales * (factor if item.release.cells != ("all",) else 1.0)
         return LinearBlock(name, of, power, by_class, total, np.asarray(lifted), roundoff(item.values) * usual)
-
-
-def _root_mean_square(values: Matrix) -> Matrix:
-    """Of each row, over all that follows its first axis, shape (S,)."""
-    return np.asarray(np.sqrt(np.mean(values.reshape(len(values), -1) ** 2, axis=1)))
-
-
-def _above_floor(variances: Matrix, means: Matrix) -> tuple[Matrix, Matrix]:
-    """Variances (P, d) without the floor that fits keep them at, and what is not known of them, shape (P,).
-
-    The least variance of a component is a floor where several coordinates share it. A coordinate without a mean is
-    never active and has none; of others it is only known that theirs are at most the floor.
-    """
-    least = variances.min(axis=1, initial=np.inf, keepdims=True)
-    at_floor = (variances == least) & ((variances == least).sum(axis=1, keepdims=True) > 1)
-    dead = at_floor & (means == 0)
-    found = np.where(dead, 0.0, np.where(at_floor, least / 2, variances))
-    open_ = (at_floor & ~dead).mean(axis=1)
-    return found, np.asarray(least[:, 0] * np.sqrt(open_ / 12))

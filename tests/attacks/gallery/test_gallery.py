@@ -162,7 +162,7 @@ def test_boxes_go_on_where_equations_end(monkeypatch: pytest.MonkeyPatch) -> Non
     found = exact_weights(system)
     assert found.rank == system.equations == 114
     assert found.boxed
-    assert found.unique
+    assert found.unique.all()
     assert np.abs(found.weights - inside).max() < 1e-6
     assert whole(system, found, np.ones(130, np.int64))
     design = dense(features, labels)
