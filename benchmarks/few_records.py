@@ -1,4 +1,4 @@
-"""What components of few records give away: the tables of docs/few_records.md.
+"""What components of few records give away: the tables of docs/fedpft.md.
 
     python benchmarks/few_records.py PART [--seeds 20] [--data cifar10]
 

@@ -1,4 +1,4 @@
-"""Set-level reconstruction, membership and partial reconstruction in a chain: the table of docs/few_records.md.
+"""Set-level reconstruction, membership and partial reconstruction in a chain: the table of docs/fedpft.md.
 
     python benchmarks/few_records_chain.py [--seeds 20] [--data cifar10]
 
