@@ -1,6 +1,6 @@
 """Figure 1 of Yu et al. 2026: two clients, 80 points of the plane, one global round of FedLog and of LG-FedAvg.
 
-    python benchmarks/fedlog_figure1.py docs/fedlog_figure1.png
+    python benchmarks/fedlog_figure1.py figure1.png
 
 Records, bodies and parameters are those of configs/fedlog_figure1.yaml. Accuracies here are those of each
 client's model on its own half of the square, mean of both and of all seeds of the plan.
