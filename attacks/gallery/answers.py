@@ -127,13 +127,15 @@ def answer(
 def _told(
     blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, sizes: Ints | None, coverage: float
 ) -> Answer | str:
-    """Who is in the sums of one time: of components by themselves, or of classes where these alone explain all."""
+    """Who is in the sums of one time: of components by themselves, or of classes where these name no fewer."""
     finest = _solved(blocks, features, kept, sizes, coverage)
     if isinstance(finest, str) or finest.whole or not any(block.cells for block in blocks):
         return finest
     # The last step of a fit that stopped early was of other responsibilities than those that its components give.
     together = _solved([block.together() for block in blocks], features, kept, sizes, coverage)
-    return together if isinstance(together, Answer) and together.whole else finest
+    if isinstance(together, str):
+        return finest
+    return finest if finest.names.sum() > together.names.sum() and not together.whole else together
 
 
 def _solved(
