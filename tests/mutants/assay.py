@@ -60,7 +60,8 @@ FAULTS = (
     "method counts if a classifier that shares no code with the audits distinguishes two neighbouring data "
     "sets by what clients send, beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A "
     "fault of an attack counts if half of its raw score on the truth is gone (`cripples.py`). Each that "
-    "counts is audited under the same claim by the command line. Methods that train networks were not tried.",
+    "counts is audited under the same claim by the command line. Methods that train networks were not tried. "
+    "A change has a row of its own if one of its faults was missed when it was drawn.",
 )
 NOTICED = (
     "### Would the tests notice?",
@@ -207,7 +208,8 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
     for status, words in (("leaks", "methods that leak"), ("crippled", "crippled attacks")):
         own = [row for row in drawn if (row["case"] in CELLS) == (status == "crippled")]
         counted = [row for row in own if row["status"] == status]
-        for operator in sorted({row["operator"] for row in counted}):
+        missed = [row for row in counted if row["outcome"] != "found" or "first" in row]
+        for operator in sorted({row["operator"] for row in missed}):
             rows.append(_drawn(words, operator, [row for row in own if row["operator"] == operator], status))
         rows.append(_drawn(f"**{words}**", "all", own, status) if own else (words, *[UNMEASURED] * 8))
         for row in counted:
