@@ -84,7 +84,10 @@ def _without_controls(cell: CellRecord, attack: str) -> CellRecord:
         for each in cell.findings
     )
     rows = tuple(
-        row.model_copy(update={"status": "inconclusive"}) if row.attack == attack else row for row in cell.coverage
+        row.model_copy(update={"status": "inconclusive"})
+        if row.attack == attack and row.status != "not_run"
+        else row
+        for row in cell.coverage
     )
     return cell.model_copy(update={"findings": found, "coverage": rows})
 
