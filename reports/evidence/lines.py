@@ -193,7 +193,7 @@ def from_findings(
     if worst is not None:
         places = tuple(place for place, finding in release.findings() if finding == worst.finding)
         return Line(clause, question, "answered", sentence(harm_clause(worst)), places, found=True)
-    # One that said nothing for want of numbers has a limit where the claim bounds what it looked for.
+    # One without a verdict has a limit where the claim bounds what it looked for.
     open_ = [pair for pair in found if pair[1].verdict == "inconclusive" and pair[1].limit is None]
     silent = [pair for pair in found if pair not in open_ and pair[1].verdict in ("no_leak_found", "inconclusive")]
     if open_:

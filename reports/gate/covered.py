@@ -102,7 +102,7 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
             why = (
                 "fails on this release even without noise, another attack looked for the same harm"
                 if weak
-                else "had too few records or runs to conclude"
+                else "reached no verdict"
             )
             words = f"{row.attack} {why}, and the claim bounds what it looks for"
             yield Judgement(rule, name, "pass", words, about="coverage", basis="claim")

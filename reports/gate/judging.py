@@ -279,7 +279,7 @@ def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
     if all(settled(cell, finding) for finding in findings if finding.verdict == "inconclusive") and not any(
         conclusive(finding) for finding in findings
     ):
-        words = f"{audit} had too few records or runs to conclude, and the claim bounds what it looks for"
+        words = f"{audit} reached no verdict, and the claim bounds what it looks for"
         return Judgement(rule, name, "pass", words, basis=basis_of(cell, audit, "claim"))
     return Judgement(rule, name, "pass", f"{audit} reached a verdict", basis=basis_of(cell, audit))
 

@@ -164,7 +164,7 @@ def silent_in(cell: CellRecord) -> list[Finding]:
 
 
 def _quiet(cell: CellRecord, finding: Finding) -> bool:
-    """Whether a finding is silent, or says nothing for want of numbers alone, where the claim bounds it."""
+    """Whether a finding is silent, or reached no verdict where the claim bounds what it looked for."""
     return finding.verdict == "no_leak_found" or settled(cell, finding)
 
 

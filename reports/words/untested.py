@@ -22,7 +22,7 @@ def open_rows(cell: CellRecord) -> list[Coverage]:
 
 
 def _settled(cell: CellRecord, row: Coverage) -> bool:
-    """Whether all that an attack left open is open for want of numbers, and bounded by a claim that is sound."""
+    """Whether all that an attack left open is bounded by a claim that is sound, and the attack itself works."""
     tried = unclear(cell, row)
     return row.status == "inconclusive" and bool(tried) and all(settled(cell, finding) for finding in tried)
 
