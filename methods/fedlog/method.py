@@ -237,7 +237,7 @@ class FedLog(Parameters):
         task.require_records("fedlog")
         if task.adversary is not None:
             check(self.initialization == "shared", self.variant == "plain" or self.rounds == 1)
-        if task.privacy.private and self._body(task) == "dp_sgd" and self.dropout:
+        if task.privacy.private and self.body == "dp_sgd" and self.dropout:
             raise PlanError(
                 f"fedlog: dropout {self.dropout:g} with body dp_sgd, whose steps take every record by itself; "
                 "allowed: 0 or null"
