@@ -321,7 +321,7 @@ def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[s
     there = {} if about.get("places") else order
     if run["measured"] != "ssim" and max(figures.values(), default=1.0) < CHANCE:
         known = "; ".join(f"{label} {_number(value)}" for label, value in there.items())
-        differs.insert(0, "Nothing has learned anything at this scale")
+        differs.insert(0, "nothing learned")
         return said, f"{known or '-'} / none above {100 * CHANCE:g}", "; ".join(differs)
     shown = "; ".join(
         f"{label} {_number(there.get(label))} / {_number(figures.get(label), run['measured'])}"
@@ -329,7 +329,7 @@ def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[s
     )
     compared = agreement(order, figures)
     if compared != "nothing to compare":
-        differs.append(f"pairs of methods in the paper's order: {compared}")
+        differs.append(f"order {compared}")
     return said, f"{shown} ({run['measured'].replace('_', ' ')})", "; ".join(differs)
 
 

@@ -11,11 +11,11 @@ FEDASSAY_WEIGHTS set. What was not measured is what `fedassay run --dry-run` est
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -42,17 +42,23 @@ GROUPS = (
         "Questions",
         "`quickstart` is the one to begin with, `sweep` its larger form, `clinic` the one for a hospital.",
     ),
-    ("papers", "As the papers have it", "For a GPU; `--scale` makes any of them small. See [papers](papers.md)."),
+    (
+        "papers",
+        "As the papers have it",
+        "For a GPU; `--scale` makes any of them small. [The papers' figures](papers.md) says what each shows.",
+    ),
 )
 """Folder of plans, heading and a word on them."""
 
 _HEAD = """# Every plan that ships
 
-This page is for those who look for a plan to run or to cut down. `docs/plans.py` makes it from the plans.
-Time is of one core's processor, memory of one process. Bold figures were measured with an empty cache and no data
-folder; the others are what `fedassay run PLAN --dry-run` estimates. "Fetched" names what the first run downloads
-and holds against its digest; `--offline` forbids that, and the error says which file goes where.
+This page is for those who look for a plan to run or to cut down; `docs/plans.py` makes it. Time is of one core's
+processor, memory of one process. Bold figures were measured with an empty cache and no data folder, the others are
+estimates of `--dry-run`. ↓ marks what the first run fetches; `--offline` forbids it and says which file goes where.
 """
+
+_CITED = re.compile(r" \((?:the rivals of )?[A-Z]\w+ et al\. [^)]+\)")
+"""A citation in the title of a plan; docs/papers.md has them all."""
 
 
 class Measured(NamedTuple):
@@ -78,40 +84,37 @@ def page() -> str:
     parts = [_HEAD]
     for folder, heading, words in GROUPS:
         rows = [_row(path, kept.get(name_of(path))) for path in plans(folder)]
-        table = [
-            "| plan | what it shows | data, backbone | fetched | time, memory |",
-            "|---|---|---|---|---|",
-        ]
+        heads = ["plan", "what it shows", "data, backbone", "time, GiB"]
+        if folder == "papers":
+            heads.remove("what it shows")
+        table = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
         parts.append("\n".join([f"## {heading}", "", words, "", *table, *rows, ""]))
     return "\n".join(parts)
 
 
 def _row(path: Path, measured: Measured | None) -> str:
     scenario = load_scenario(path)
-    shows = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").rstrip(".")
+    shows = _CITED.sub("", path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").rstrip("."))
     name = name_of(path)
     if measured is not None:
-        takes = f"**{in_words(measured.seconds)}, {measured.mib / 1024:.1f} GiB**"
+        takes = f"**{in_words(measured.seconds)}, {measured.mib / 1024:.1f}**"
     else:
         found = estimate(scenario)
         time = "unknown" if found.seconds is None else in_words(found.seconds)
-        takes = time if found.memory is None else f"{time}, {found.memory / 2**30:.1f} GiB"
-    return f"| `{name}` | {shows} | {_needs(scenario)} | {_network(scenario)} | {takes} |"
+        takes = time if found.memory is None else f"{time}, {found.memory / 2**30:.1f}"
+    # The page on papers has the figure or table of each.
+    cells = [f"`{name}`", *([] if path.parent.name == "papers" else [shows]), _needs(scenario), takes]
+    return f"| {' | '.join(cells)} |"
 
 
 def _needs(scenario: Scenario) -> str:
+    """Data and backbone, and which of them the first run fetches."""
     data, backbone = scenario.plan.data, scenario.plan.backbone
-    weights = "" if backbone.weights in (None, "public", "random") else f" (`{backbone.weights}`)"
-    return f"`{data.name}`, `{backbone.name}`{weights}"
-
-
-def _network(scenario: Scenario) -> str:
-    """Which files the first run fetches; what has to be unpacked by hand."""
     files = files_of(scenario.plan)
-    if files is None:
-        return "unpacked by hand"
-    counts = Counter("data" if each.key == "data" else "weights" for each in files)
-    return ", ".join(counts)
+    fetched = {each.key == "data" for each in files or ()}
+    weights = "" if backbone.weights in (None, "public", "random") else f" (`{backbone.weights}`)"
+    by_hand = " (unpacked by hand)" if files is None else ""
+    return f"`{data.name}`{'↓' * (True in fetched)}{by_hand}, `{backbone.name}`{'↓' * (False in fetched)}{weights}"
 
 
 def measure(path: Path) -> Measured:

@@ -128,7 +128,7 @@ def test_a_row_has_the_papers_figures_beside_ours(papers: ModuleType) -> None:
     low = papers._of_plan(about, run | {"figures": {"a": 0.1}})
     assert low[1:] == (
         "a 90; b 80.5 / none above 15",
-        "Nothing has learned anything at this scale; `data.name=npz`; b: it diverged",
+        "nothing learned; `data.name=npz`; b: it diverged",
     )
 
 
