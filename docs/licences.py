@@ -20,8 +20,8 @@ What `pip install --require-hashes -r locked.txt` installs, with the licence tha
 own metadata. fedassay itself is under Apache-2.0. `locked-cuda.txt` adds NVIDIA's libraries, which come under
 NVIDIA's own terms, and Triton (MIT). `docs/licences.py` makes this page from an installed environment.
 
-| distribution | version | licence |
-|---|---|---|
+| licence | distributions |
+|---|---|
 """
 _LONGEST = 60
 
@@ -61,21 +61,21 @@ def page(known: dict[str, str]) -> str:
     """The page.
 
     Args:
-        known: Licences of what is not installed here, by name, from an earlier page.
+        known: Licences of what is not installed here, by `name==version`, from an earlier page.
     """
-    rows = []
+    held: dict[str, list[str]] = {}
     for name, version in pinned().items():
-        words = installed(name, version) or known.get(f"{name} {version}") or "–"
-        rows.append(f"| {name} | {version} | {words.replace('|', '/')} |")
-    return _HEAD + "\n".join(rows) + "\n"
+        words = installed(name, version) or known.get(f"{name}=={version}") or "–"
+        held.setdefault(words.replace("|", "/"), []).append(f"{name}=={version}")
+    return _HEAD + "".join(f"| {words} | {', '.join(held[words])} |\n" for words in sorted(held))
 
 
 def known() -> dict[str, str]:
-    """Licences that the page names now, by name and version."""
+    """Licences that the page names now, by `name==version`."""
     if not PAGE.is_file():
         return {}
-    rows = re.findall(r"^\| (\S+) \| (\S+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    return {f"{name} {version}": words for name, version, words in rows if version[:1].isdigit() and words != "–"}
+    rows = re.findall(r"^\| (.+) \| (\S+==.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {each: words for words, held in rows if words != "–" for each in held.split(", ")}
 
 
 def main() -> int:

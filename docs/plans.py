@@ -54,7 +54,7 @@ _HEAD = """# Every plan that ships
 
 This page is for those who look for a plan to run or to cut down; `docs/plans.py` makes it. Time is of one core's
 processor, memory of one process. Bold figures were measured with an empty cache and no data folder, the others are
-estimates of `--dry-run`. ↓ marks what the first run fetches; `--offline` forbids it and says which file goes where.
+estimates of `--dry-run`. ↓ marks what the first run fetches; `--offline` forbids it and says where files go.
 """
 
 _CITED = re.compile(r" \((?:the rivals of )?[A-Z]\w+ et al\. [^)]+\)")
