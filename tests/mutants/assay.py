@@ -43,16 +43,15 @@ TITLE = "# How good is this assay?"
 HEAD = (
     TITLE,
     "This page is for those who rely on a verdict. It says which situation leads to which verdict, how often "
-    "leaks are found (sensitivity), how often a method that does not leak is left alone (specificity), and "
-    "how small a leak would be found (limit of detection). `tests/mutants/assay.py` makes the page.",
+    "leaks are found (sensitivity), how often honest methods are left alone (specificity), and how small a "
+    "leak would be found (limit of detection). `tests/mutants/assay.py` makes the page.",
 )
 SENSITIVITY = (
     "## Sensitivity",
-    "Shipped code is broken on purpose, one fault at a time (`tests/mutants/*.toml`), and run through the "
-    "command line. A leaking method is found if its claim is called unsound or unsupported for the right "
-    "reason. A broken attack is found if nothing that it concerns reads `no_leak_found`, on a plan where the "
-    "unbroken attack was conclusive. Other faults than these may be missed. A fault has a row of its own if "
-    "it was missed or not judged.",
+    "Shipped code is broken on purpose, one fault at a time (`tests/mutants/*.toml`). A leaking method is "
+    "found if its claim is called unsound or unsupported for the right reason. A broken attack is found if "
+    "nothing that it concerns reads `no_leak_found`, on a plan where the unbroken attack was conclusive. "
+    "Other faults than these may be missed. A fault has a row of its own if it was missed or not judged.",
 )
 FAULTS = (
     "## Faults by a generator",
@@ -60,16 +59,15 @@ FAULTS = (
     "method counts if a classifier that shares no code with the audits distinguishes two neighbouring data "
     "sets by what clients send, beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A "
     "fault of an attack counts if half of its raw score on the truth is gone (`cripples.py`). Each that "
-    "counts is audited under the same claim by the command line. Methods that train networks were not tried. "
-    "A change has a row of its own if one of its faults was missed when it was drawn.",
+    "counts is audited. Methods that train networks were not tried. A change has a row of its own if one of "
+    "its faults was missed when it was drawn.",
 )
 NOTICED = (
     "### Would the tests notice?",
-    "The same changes in all functions of the rooms that claims and verdicts rest on, each run through that "
-    "room's own tests (`tests/mutants/generated/rooms.py`). Equivalent changes alter nothing that a user can "
-    "ask for; `tests/mutants/generated/rooms.toml` has the reason for each. Tests were written for every "
-    "change that was missed, so the rows `after` say nothing of changes that were not drawn, and the last "
-    "draw does.",
+    "The same changes in the folders that claims and verdicts rest on, each run through that folder's own "
+    "tests (`tests/mutants/generated/rooms.py`). Equivalent changes alter nothing that a user can ask for "
+    "(`rooms.toml` has the reasons). Each change met the tests as they were when it was drawn; tests for what "
+    "was missed were added afterwards. So the last draw says most about the tests of today.",
 )
 ROOMS = Path(__file__).resolve().parent / "generated" / "rooms.toml"
 SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
@@ -78,32 +76,27 @@ SPECIFICITY = (
     "Honest variations of private methods must not be flagged, and findings on honest methods at finite "
     "epsilon must not be `leak`, `unsound` or `unsupported`. Fields that leave exactly are leaks and no false "
     "alarms (`tests/mutants/specificity.py`). The nominal rate of a whole run is 5 %. A finding does not "
-    "apply if nothing of its kind is sent, and is then in none of the last two columns.",
+    "apply if nothing of its kind is sent; the last two columns leave it out.",
 )
 LIMITS = (
     "## Limits of detection",
-    "The smallest leak that a run would have found with probability .95, over findings that read "
-    "`no_leak_found` (`tests/calibration/test_detection.py` plants leaks of that size). It falls with the "
-    "number of records, and every report prints its own. Each row says by which mechanism the leak was "
-    "planted.",
+    "The smallest leak that a run would have found with probability .95, over findings of the sweep of honest "
+    "methods that read `no_leak_found` (`tests/calibration/test_detection.py` plants leaks of that size). It "
+    "falls with the number of records, and every report prints its own.",
 )
-OF_PLANS = "Of the plans that mutants are run on, unbroken:"
-OF_SWEEP = "Of the sweep of honest methods:"
+LISTED = 8
+"""Kinds of faults that the page names, with how often each was tried."""
 HONEST = "honest variations of methods"
 SITUATIONS = (
     "## One situation, one verdict",
     "An audit measures five arms: the audited release; end-to-end controls, which are known leaks that go the "
     "whole way of the result; controls of the attack alone; a negative control; and, where clients may have "
-    "distributions of their own, other data of the same clients. The first situation that applies decides, "
-    "for every audit (`audits/ladder.py`; `tests/audits/test_situations.py` puts every audit into every "
-    "situation).",
+    "distributions of their own, other data of the same clients. The first situation that applies decides "
+    "(`audits/ladder.py`; `tests/audits/test_situations.py` puts every audit into every situation).",
 )
 PRINCIPLE = (
-    "A leak takes a negative control that is not flagged and one positive control that is caught. Silence "
-    "takes every positive control, an end-to-end control that is not faint, and a limit of detection. Levels "
-    "are corrected for the tests of the run where a leak or a flagged control is at stake; a planted leak is "
-    "caught at .01 by itself.",
-    "Which audits have which arms:",
+    "Levels are corrected for the tests of the run where a leak or a flagged control is at stake; a planted "
+    "leak is caught at .01 by itself. Which audits have which arms:",
 )
 ARMS = (
     ("audit", "end-to-end control", "attack alone", "other data of the same clients"),
@@ -174,8 +167,7 @@ def page(
             for each in alarms
         ]
         parts += [_table(("false alarm on", "method, epsilon, delta, seed", "says"), rows)]
-    of_plans = _between(kept, OF_PLANS, OF_SWEEP) if whole else _limits(_limits_of_plans(mutants))
-    parts += [*LIMITS, OF_PLANS, of_plans, OF_SWEEP, _limits((sweep or {"limits": []})["limits"])]
+    parts += [*LIMITS, _limits((sweep or {"limits": []})["limits"])]
     parts += ["## Measured with", versions or UNMEASURED]
     if sweep:
         parts.append(f"Sweep of honest methods (data and seed of each run): {', '.join(sweep['runs'])}.")
@@ -233,14 +225,13 @@ def noticed() -> list[str]:
     for room, held in tomllib.loads(ROOMS.read_text(encoding="utf-8")).items():
         judged = held["drawn"] - held["unclear"] - len(held["equivalent"])
         of_all = (str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]))
-        for when in ("before", "after"):
-            rows.append((f"`{room}/`", when, *of_all, _share(held[when], judged)))
+        rows.append((f"`{room}/`", "all", *of_all, _share(held["before"], judged)))
         if "last" in held:
             last = held["last"]
             of_last = tuple(str(last[name]) for name in ("drawn", "equivalent", "unclear"))
             fit = last["drawn"] - last["equivalent"] - last["unclear"]
-            rows.append((f"`{room}/`", "before, the last draw alone", *of_last, _share(last["noticed"], fit)))
-    head = ("room", "tests added for what was missed", "drawn", "equivalent", "unclear", "noticed, of the others")
+            rows.append((f"`{room}/`", "the last alone", *of_last, _share(last["noticed"], fit)))
+    head = ("folder", "draws", "drawn", "equivalent", "unclear", "noticed, of the others")
     return [*NOTICED, _table(head, rows)]
 
 
@@ -270,8 +261,9 @@ def _sensitivity(mutants: Sequence[dict[str, Any]]) -> str:
                 rows.append(_found(words, fault, of[fault]))
         rows.append(_found(f"**{words}**", "all", own))
         most = sorted(of, key=lambda fault: (-len(of[fault]), fault))
-        listed = ", ".join(f"{fault} {len(of[fault])}" for fault in most) or UNMEASURED
-        told.append(f"Faults of {words}, and how often each was tried: {listed}.")
+        listed = ", ".join(f"{fault} {len(of[fault])}" for fault in most[:LISTED]) or UNMEASURED
+        others = f", and {len(most) - LISTED} others" if len(most) > LISTED else ""
+        told.append(f"Faults of {words}, and how often each was tried: {listed}{others}.")
     table = _table(("what", "fault", "tried", "found", "missed", "could not be judged"), rows)
     return "\n\n".join((table, *told))
 
@@ -324,12 +316,6 @@ def _alarms(total: int, alarms: int, unclear: int, idle: int) -> tuple[str, str,
     asked = total - idle
     share = f"{unclear} of {asked} ({100 * unclear / asked:.0f} %)" if asked else "0"
     return str(total), str(idle), _bounded(alarms, asked - unclear), share
-
-
-def _limits_of_plans(mutants: Sequence[dict[str, Any]]) -> list[Sequence[Any]]:
-    """Limits of unbroken code on the plans of mutants: audit, metric, unit, mechanism and value of each."""
-    found = [finding for item in mutants if item["fault"] == UNCHANGED for finding in item["findings"]]
-    return [(finding["audit"], *finding["limit"]) for finding in found if finding["limit"] is not None]
 
 
 def _limits(limits: Sequence[Sequence[Any]]) -> str:

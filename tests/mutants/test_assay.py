@@ -41,10 +41,10 @@ def test_the_page_has_the_form_that_its_script_gives() -> None:
         assert part in text
     bare = page([], None, "")
     heads = [
-        line for line in bare.splitlines() if line.startswith(("#", "| what", "| which", "| room", "| audit"))
+        line for line in bare.splitlines() if line.startswith(("#", "| what", "| which", "| folder", "| audit"))
     ]
     assert [
-        line for line in text.splitlines() if line.startswith(("#", "| what", "| which", "| room", "| audit"))
+        line for line in text.splitlines() if line.startswith(("#", "| what", "| which", "| folder", "| audit"))
     ] == heads
 
 
@@ -55,18 +55,18 @@ def test_what_was_not_measured_is_said() -> None:
 def test_the_page_counts_by_fault() -> None:
     rows = [_row("leaky", "found"), _row("leaky", "wrong reason"), _row("attack", "found", "flipped")]
     limits = [
-        {"audit": "membership", "limit": [*kind, value]}
-        for *kind, value in (
-            ("share", "record", "copied", 0.1),
-            ("share", "client", "copied", 0.9),
-            ("share", "training_record", "copied", 0.2),
-            ("epsilon", "", "", 2.0),
-        )
+        ("membership", "share", "record", "copied", 0.1),
+        ("membership", "share", "client", "copied", 0.9),
+        ("membership", "share", "training_record", "copied", 0.2),
+        ("membership", "epsilon", "", "", 2.0),
     ]
-    rows += [_row("honest", "flagged"), _row("attack", "passed", "unchanged", findings=limits)]
-    made = page(rows, None, "numpy 1")
+    rows += [_row("honest", "flagged"), _row("attack", "passed", "unchanged")]
+    rows += [_row("attack", "found", f"rare {number}") for number in range(8)]
+    made = page(rows, {"audits": {}, "alarms": [], "limits": limits, "runs": ["a 1"]}, "numpy 1")
     assert "| methods that leak | less noise | 2 | 1 | 1 of 2 (at most 97.5 %) | 0 |" in made
-    assert "| **broken attacks** | all | 1 | 1 | 0 of 1 (at most 95 %) | 0 |" in made
+    assert "| **broken attacks** | all | 9 | 9 | 0 of 9 (at most 28.3 %) | 0 |" in made
+    assert "tried: flipped 1, rare 0 1," in made
+    assert "rare 6 1, and 1 others." in made
     assert "| honest variations of methods | 1 | 0 | 1 of 1 (at most 100 %) | 0 of 1 (0 %) |" in made
     assert "| membership | share | records | copied | 1 | 0.1 | 0.1 | 0.1 |" in made
     assert "| membership | share | clients | copied | 1 | 0.9 | 0.9 | 0.9 |" in made
@@ -129,12 +129,7 @@ def test_what_does_not_apply_is_neither_judged_nor_unjudged() -> None:
 
 def test_only_the_sweep_is_measured_again() -> None:
     """All other figures stay with the revision that they are of, however often that is done."""
-    limit = {"audit": "membership", "limit": ["share", "record", "copied", 0.1]}
-    rows = [
-        _row("leaky", "found"),
-        _row("honest", "flagged"),
-        _row("attack", "passed", "unchanged", findings=[limit]),
-    ]
+    rows = [_row("leaky", "found"), _row("honest", "flagged"), _row("attack", "passed", "unchanged")]
     first = page(rows, None, "revision 1", [_drawn("leaks", "fedcgs", 1, outcome="found", verdict="unsound")])
     kept = first
     for number in (2, 3):
@@ -207,7 +202,7 @@ def test_shares_that_tests_notice_leave_out_equivalents_by_name() -> None:
     for room, row in held.items():
         judged = row["drawn"] - row["unclear"] - len(row["equivalent"])
         assert row["before"] <= row["after"] <= judged
-        assert f"| `{room}/` | after | {row['drawn']} | {len(row['equivalent'])} |" in made
+        assert f"| `{room}/` | all | {row['drawn']} | {len(row['equivalent'])} |" in made
         assert all(row["equivalent"].values())
         if "last" in row:
             last = row["last"]
