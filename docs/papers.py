@@ -291,9 +291,9 @@ def agreement(order: Mapping[str, float], figures: Mapping[str, float]) -> str:
 
 
 def tables() -> str:
-    """The page's table: what was run of every paper's tables and figures, beside the paper's values."""
+    """The page's two tables: what was run, beside the papers' values, and what was not."""
     runs = kept_runs()
-    rows = []
+    rows, left = [], []
     for paper in papers():
         method = paper["paper"].split(" ", 1)[0]
         for each in paper["nearest"]:
@@ -301,15 +301,19 @@ def tables() -> str:
             rows.append((f"{method}, {each['what']}", plan, each["run"], each["figures"], each["differs"]))
         for name, about in paper["plans"].items():
             rows.append((f"{method}, {about['title']}", f"`{name}`", *_of_plan(about, runs.get(name))))
-        rows += [(f"{method}, {each['what']}", "", "not run", "", each["why"]) for each in paper["not_planned"]]
+        left += [(f"{method}, {each['what']}", each["why"]) for each in paper["not_planned"]]
     head = ("paper, table or figure", "plan", "what was run here", "the paper's / ours", "what differs")
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)) + "\n"
+    return "\n".join((*_table(head, rows), "", *_table(("not run", "what it needs"), left))) + "\n"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
 
 
 def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[str, str, str]:
     """What was run of a plan, the paper's figures beside ours, and what differs."""
     if run is None:
-        return "not run", f"{' '.join(about['results'].split()).rstrip('.')} / -", ""
+        return "not run", "", ""
     clients = f"{run['clients']} client{'' if run['clients'] == 1 else 's'}"
     said = f"scale {run['scale']:g}: {run['records']:,} records, {clients}, {run['minutes']:g} minutes"
     differs = [f"`{each}`" for each in run["set"] if not each.startswith(_NO_NEWS)]
@@ -320,9 +324,8 @@ def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[s
     # Of a figure without a table the order is known, and no numbers.
     there = {} if about.get("places") else order
     if run["measured"] != "ssim" and max(figures.values(), default=1.0) < CHANCE:
-        known = "; ".join(f"{label} {_number(value)}" for label, value in there.items())
         differs.insert(0, "nothing learned")
-        return said, f"{known or '-'} / none above {100 * CHANCE:g}", "; ".join(differs)
+        return said, f"none above {100 * CHANCE:g}", "; ".join(differs)
     shown = "; ".join(
         f"{label} {_number(there.get(label))} / {_number(figures.get(label), run['measured'])}"
         for label in dict.fromkeys([*order, *figures])

@@ -124,10 +124,10 @@ def test_a_row_has_the_papers_figures_beside_ours(papers: ModuleType) -> None:
         "a 90 / 50.0; b 80.5 / -; c - / 25.0 (accuracy)",
         "`data.name=npz`; b: it diverged",
     )
-    assert papers._of_plan(about, None) == ("not run", "a 90, b 80 / -", "")
+    assert papers._of_plan(about, None) == ("not run", "", "")
     low = papers._of_plan(about, run | {"figures": {"a": 0.1}})
     assert low[1:] == (
-        "a 90; b 80.5 / none above 15",
+        "none above 15",
         "nothing learned; `data.name=npz`; b: it diverged",
     )
 
