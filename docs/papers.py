@@ -315,7 +315,7 @@ def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[s
     if run is None:
         return "not run", "", ""
     clients = f"{run['clients']} client{'' if run['clients'] == 1 else 's'}"
-    said = f"scale {run['scale']:g}: {run['records']:,} records, {clients}, {run['minutes']:g} minutes"
+    said = f"scale {run['scale']:g}: {run['records']:,} records, {clients}"
     differs = [f"`{each}`" for each in run["set"] if not each.startswith(_NO_NEWS)]
     differs += [each.rstrip(".") for each in run["errors"]]
     if "stand_in" in about:

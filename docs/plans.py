@@ -54,7 +54,7 @@ _HEAD = """# Every plan that ships
 
 This page is for those who look for a plan to run or to cut down; `docs/plans.py` makes it. Time is of one core's
 processor, memory of one process. Bold figures were measured with an empty cache and no data folder, the others are
-estimates of `--dry-run`. ↓ marks what the first run fetches; `--offline` forbids it and says where files go.
+estimates of `--dry-run`. ↓: the first run fetches data or weights, unless `--offline` forbids it.
 """
 
 _CITED = re.compile(r" \((?:the rivals of )?[A-Z]\w+ et al\. [^)]+\)")
@@ -84,7 +84,7 @@ def page() -> str:
     parts = [_HEAD]
     for folder, heading, words in GROUPS:
         rows = [_row(path, kept.get(name_of(path))) for path in plans(folder)]
-        heads = ["plan", "what it shows", "data, backbone", "time, GiB"]
+        heads = ["plan", "what it shows", "data", "time, GiB"]
         if folder == "papers":
             heads.remove("what it shows")
         table = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
@@ -103,18 +103,14 @@ def _row(path: Path, measured: Measured | None) -> str:
         time = "unknown" if found.seconds is None else in_words(found.seconds)
         takes = time if found.memory is None else f"{time}, {found.memory / 2**30:.1f}"
     # The page on papers has the figure or table of each.
-    cells = [f"`{name}`", *([] if path.parent.name == "papers" else [shows]), _needs(scenario), takes]
+    cells = [f"`{name}`", *([] if path.parent.name == "papers" else [shows]), _data(scenario), takes]
     return f"| {' | '.join(cells)} |"
 
 
-def _needs(scenario: Scenario) -> str:
-    """Data and backbone, and which of them the first run fetches."""
-    data, backbone = scenario.plan.data, scenario.plan.backbone
+def _data(scenario: Scenario) -> str:
+    """The data set, and whether the first run fetches it or weights."""
     files = files_of(scenario.plan)
-    fetched = {each.key == "data" for each in files or ()}
-    weights = "" if backbone.weights in (None, "public", "random") else f" (`{backbone.weights}`)"
-    by_hand = " (unpacked by hand)" if files is None else ""
-    return f"`{data.name}`{'↓' * (True in fetched)}{by_hand}, `{backbone.name}`{'↓' * (False in fetched)}{weights}"
+    return f"`{scenario.plan.data.name}`{'↓' if files else ' (unpacked by hand)' if files is None else ''}"
 
 
 def measure(path: Path) -> Measured:
