@@ -302,7 +302,7 @@ def tables() -> str:
         for name, about in paper["plans"].items():
             rows.append((f"{method}, {about['title']}", f"`{name}`", *_of_plan(about, runs.get(name))))
         left += [(f"{method}, {each['what']}", each["why"]) for each in paper["not_planned"]]
-    head = ("paper, table or figure", "plan", "what was run here", "the paper's / ours", "what differs")
+    head = ("paper, table or figure", "plan", "what was run here", "the paper's/ours", "what differs")
     return "\n".join((*_table(head, rows), "", *_table(("not run", "what it needs"), left))) + "\n"
 
 
@@ -327,7 +327,7 @@ def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[s
         differs.insert(0, "nothing learned")
         return said, f"none above {100 * CHANCE:g}", "; ".join(differs)
     shown = "; ".join(
-        f"{label} {_number(there.get(label))} / {_number(figures.get(label), run['measured'])}"
+        f"{label} {_number(there.get(label))}/{_number(figures.get(label), run['measured'])}"
         for label in dict.fromkeys([*order, *figures])
     )
     compared = agreement(order, figures)
