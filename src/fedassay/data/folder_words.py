@@ -85,5 +85,19 @@ def odd_names(names: Collection[str]) -> list[str]:
     return sorted(name for name in names if _letters([name.casefold()]) & _NOTHING or part_of(name))
 
 
+def are_classes(names: Collection[str]) -> bool:
+    """Whether names are of classes, most of them by a word that is known."""
+    return level_of(names) == "class" and 2 * sum(bool(_letters([name]) & _CLASSES) for name in names) >= len(
+        names
+    )
+
+
+def no_records(names: Collection[str]) -> list[str]:
+    """Names of what holds no records, where every other name has a word that is known of classes."""
+    odd = [name for name in names if (words := _letters([name])) and words <= _NOTHING]
+    rest = [name for name in names if name not in odd]
+    return odd if len(rest) > 1 and all(_letters([name]) & _CLASSES for name in rest) else []
+
+
 def _letters(names: Collection[str]) -> set[str]:
     return {word for name in names for word in re.findall(r"[a-zà-ÿ]+", name.casefold())}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -122,11 +121,8 @@ def _listed_only(scan: Scanned, files: NamedFiles, but: Path) -> set[str]:
 def _used(
     table: LabelTable, columns: Columns, passed: list[LeftOut], path: str, only: Callable[[], Collection[str]]
 ) -> TableChoice:
-    if columns.label is None and columns.presence is None and not table.others.may_be_labels:
-        # Such a table has no labels, so that folders are the classes, where they can be.
-        with suppress(DataError):
-            read_folders(table.files.files, table.where)
-            columns = replace(columns, folders_are_classes=True)
+    if columns.label is None and columns.presence is None and _leaves_labels_to_folders(table):
+        columns = replace(columns, folders_are_classes=True)
     labelled = table.labels(columns, only)
     proposals = {"labels": path, **labelled.proposals} if "," not in path else dict(labelled.proposals)
     return TableChoice(
@@ -138,6 +134,18 @@ def _used(
         not columns.folders_are_classes,
         columns.asks,
     )
+
+
+def _leaves_labels_to_folders(table: LabelTable) -> bool:
+    """Whether folders can be the classes, and the table has no labels, or the same in one of several columns."""
+    try:
+        layout = read_folders(table.files.files, table.where)
+    except DataError:
+        return False
+    if not table.others.may_be_labels:
+        return True
+    places = [None if file is None else layout.place(file) for file in table.matches.files]
+    return None not in places and table.others.say([place.label for place in places if place])
 
 
 def _related(file: Path, path: str, files: NamedFiles, columns: Columns) -> LabelTable:

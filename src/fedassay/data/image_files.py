@@ -365,7 +365,8 @@ def _saying(place: Place, root: Path, act: Callable[[], _T]) -> _T:
     except Exception as error:  # noqa: BLE001 - readers of images raise whatever they run into
         reason = "no image format known" if isinstance(error, UnidentifiedImageError) else str(error)
         reason = cut(reason, limits.NAME_LENGTH) or type(error).__name__
-        raise DataError(f"{_name(place.path, root)}: cannot be read as an image ({reason})") from None
+        said = f"{_name(place.path, root)}: cannot be read as an image ({reason})"
+        raise DataError(f"{said}; allowed: mend it, or take it away") from None
 
 
 def _name(path: Path, root: Path) -> str:

@@ -17,7 +17,16 @@ from fedassay.data.groups import PERSON, PathPattern, numbered
 from fedassay.data.image_files import Reading, endings, facts_of, in_words, places_in, read_images, shared_shape
 from fedassay.data.image_header import Place as Picture
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.layout import LAYOUTS, Layout, Place, folder_places, levels_of, read_folders, without_masks
+from fedassay.data.layout import (
+    LAYOUTS,
+    Layout,
+    Place,
+    folder_places,
+    levels_of,
+    read_folders,
+    with_classes,
+    without_masks,
+)
 from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.outline import Outline, without_pixels
 from fedassay.data.presence import Presence
@@ -185,7 +194,13 @@ def _read_folder(scan: Scanned, request: DataRequest, outside: object) -> _Folde
     del outside
     root = scan.root
     paths, beside = without_masks(scan.images)
+    if request.layout is not None:
+        paths, more = Layout(request.layout).fitting(paths, root.name, leave_out=request.incomplete == "leave_out")
+        beside += more
     choice = _table(scan, paths, request)
+    if request.layout is None and (choice is None or not choice.labels):
+        paths, more = with_classes(paths)
+        beside += more
     places, layout = _places(scan, paths, request, choice)
     files, notes, found = _files(root, paths, places, (choice, layout), request)
     files = _with_frames(files, root, request)
@@ -240,7 +255,7 @@ def _table(scan: Scanned, paths: Sequence[str], request: DataRequest) -> TableCh
         tuple(name for name in persons if PERSON not in name),
         request.sites,
         request.incomplete == "leave_out",
-        request.layout is not None and "class" in Layout(request.layout).levels,
+        request.layout is not None and "class" in Layout(request.layout).words,
     )
     named = None if request.labels is None else _named(scan.root, request)
     try:
@@ -267,7 +282,7 @@ def _places(
     """What the folders say of each image, and the layout that they were read by, if a layout is what they have."""
     if request.layout is not None:
         layout = Layout(request.layout)
-        return layout.places(paths, scan.root.name), layout
+        return layout.places(paths), layout
     if choice is not None and choice.labels:
         if not (request.labels or request.label_column or request.label):
             _check_agree(scan.root.name, paths, choice)
@@ -276,7 +291,7 @@ def _places(
         found = dict(zip(kept, folder_places(kept, {row.label for row in rows.values()}), strict=True))
         return [found.get(path, Place()) for path in paths], None
     layout = read_folders(paths, scan.root.name)
-    return layout.places(paths, scan.root.name), layout
+    return layout.places(paths), layout
 
 
 def _check_agree(where: str, paths: Sequence[str], choice: TableChoice) -> None:
@@ -339,19 +354,19 @@ def _files(
         )
     parts = [(rows[paths[n]].part if rows else "") or places[n].part for n in kept]
     groups = request.groups
-    if isinstance(groups, str) and PERSON in groups:
-        persons = PathPattern(groups).names([paths[n] for n in kept], root.name)
-    elif groups is not None:
+    if groups is not None:
         names = [groups] if isinstance(groups, str) else groups
         asked = [name for name in names if name in facts]
         held = {name: dicom.of_headers("groups", facts[name], [paths[n] for n in kept]) for name in asked}
         held |= {_SITE: sites, _PERSON: persons}
+        patterns = [name for name in names if PERSON in name]
+        held |= {name: PathPattern(name).names([paths[n] for n in kept], root.name) for name in patterns}
         columns = () if choice is None else [name for name in names if name in choice.columns]
         for place, name in enumerate(columns):
             held[name] = [rows[paths[n]].persons[place] for n in kept] if rows else []
         if missing := next((name for name in names if not any(held.get(name, ()))), None):
             raise DataError(
-                f"data.groups: {missing} given; allowed: a pattern of the path with {PERSON} in it, by itself"
+                f"data.groups: {missing} given; allowed: a pattern of the path with {PERSON} in it"
                 + (
                     f", or of {listed(choice.columns, 30)}"
                     if choice

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from fedassay.data import dicom
 from fedassay.data.account import LeftOut
-from fedassay.data.named_files import Matches, NamedFiles
+from fedassay.data.folder_rows import rows_of_folders
+from fedassay.data.named_files import Matches, NamedFiles, unpadded
 from fedassay.data.presence import Presence, joined_labels, of_one_column, of_several
 from fedassay.data.spellings import are_numbers, as_one, is_missing, listed, one_form
 from fedassay.data.table_columns import Column, OtherColumns
 from fedassay.data.table_file import Table
-from fedassay.data.table_words import FILES, WORDS, is_person, label_rank, part_of
+from fedassay.data.table_words import FILES, WORDS, is_person, label_rank, part_of, plain_name
 from fedassay.support.errors import DataError, UnrelatedTableError
 
 _MANY = 24
@@ -213,7 +214,7 @@ class LabelTable:
             and path not in clashing
             and not any(map(is_missing, (*row.persons, *([row.site] if columns.sites is not None else []))))
         }
-        why = "of a test set, of which no table says the labels"
+        why = "of a test set, or in a folder of no records, of which no table says the labels"
         of_test = [LeftOut("image", len(unlabelled), why, tuple(unlabelled))] if unlabelled else []
         if again:
             notes += (f"{self.where}: {again:,} rows say of a file what another row says",)
@@ -362,8 +363,13 @@ def _unlabelled(
         path
         for path in unlisted
         if path in named
-        or (whole and any(part_of(f.rpartition("/")[2]) == "test" and f not in known for f in _folders(path)))
+        or (whole and any(_may_lack(f.rpartition("/")[2]) and f not in known for f in _folders(path)))
     ]
+
+
+def _may_lack(folder: str) -> bool:
+    """Whether a folder of this name may hold images without labels."""
+    return part_of(folder) == "test" or plain_name(folder) in WORDS["nothing"]
 
 
 def _folders(path: str) -> list[str]:
@@ -374,14 +380,10 @@ def _folders(path: str) -> list[str]:
 def _file_column(table: Table, files: NamedFiles, asked: str | None) -> tuple[Table, str, Matches]:
     """The table, with names of its columns, the column that names files, and which."""
     if asked is not None and "{" in asked:
-        return (
-            table,
-            asked,
-            files.named([_filled(asked, row, table.name) for row in table.frame.to_dict("records")]),
-        )
+        return table, asked, _of_pattern(asked, table, files)
     if asked is not None and asked not in table.columns:
         raise DataError(f"data.file_column: {asked} given; {table.name} has {', '.join(table.columns)}")
-    if asked is None and files.named(table.columns, table.folder).hits:
+    if asked is None and _are_a_row(table.columns, files, table.folder):
         table = table.headless()
     asked_for = table.columns if asked is None else [asked]
     some = table.frame.iloc[:_SEARCHED]
@@ -392,8 +394,11 @@ def _file_column(table: Table, files: NamedFiles, asked: str | None) -> tuple[Ta
         return found[name].hits, not are_numbers(set(table.frame[name])), bool(FILES.search(name))
 
     best = max(found, key=sure)
+    of_folders = rows_of_folders(table, files, asked_for, asked=asked is not None)
+    if of_folders is not None and of_folders[2].hits > (-1 if is_person(best) else 1) + found[best].hits:
+        return of_folders
     if not found[best].hits and (pattern := _pattern(table, files)) is not None:
-        named = files.named([_filled(pattern, row, table.name) for row in table.frame.to_dict("records")])
+        named = _of_pattern(pattern, table, files)
         return table, pattern, Matches(named.files, (*named.notes, f"files are named {pattern} by the columns"))
     # Ages and counts are now and then the name of a file: a column of files names mostly files, or most of them.
     values = len(set(table.frame[best]))
@@ -412,18 +417,33 @@ def _file_column(table: Table, files: NamedFiles, asked: str | None) -> tuple[Ta
     return table, best, found[best]
 
 
+def _are_a_row(names: Sequence[str], files: NamedFiles, folder: str) -> bool:
+    """Whether what stands where names of columns do names a file, or the path of a folder."""
+    if files.named(names, folder).hits:
+        return True
+    folders = NamedFiles({path.rpartition("/")[0] for path in files.files})
+    return bool(folders.named([name.rstrip("/") for name in names if "/" in name], folder).hits)
+
+
 def _pattern(table: Table, files: NamedFiles) -> str | None:
     """The pattern of names of files that columns fill in all rows; None where there is none."""
     rows = table.frame.to_dict("records")
     for file in files.files[:_SEARCHED]:
         pieces = re.split(r"(\d+)", file.rpartition("/")[2].rpartition(".")[0])
         for row in rows[:_SEARCHED]:
-            held = {value: name for name, value in row.items() if value}
-            if len(pieces) > 3 and all(piece in held for piece in pieces[1::2]):
-                pattern = "".join(f"{{{held[p]}}}" if n % 2 else p for n, p in enumerate(pieces))
-                if None not in files.named([_filled(pattern, each, "") for each in rows]).files:
+            held = {unpadded(value): name for name, value in row.items() if value}
+            if len(pieces) > 3 and all(unpadded(piece) in held for piece in pieces[1::2]):
+                pattern = "".join(f"{{{held[unpadded(p)]}}}" if n % 2 else p for n, p in enumerate(pieces))
+                if None not in _of_pattern(pattern, table, files).files:
                     return pattern
     return None
+
+
+def _of_pattern(pattern: str, table: Table, files: NamedFiles) -> Matches:
+    """The files that a pattern of columns names."""
+    values = [_filled(pattern, row, table.name) for row in table.frame.to_dict("records")]
+    found = files.named(values)
+    return max(found, files.by_numbers(values), key=lambda each: each.hits) if None in found.files else found
 
 
 def _filled(pattern: str, row: Mapping[str, str], where: str) -> str:

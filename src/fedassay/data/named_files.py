@@ -78,11 +78,18 @@ class NamedFiles:
                 if value.startswith(prefix):
                     found[number] = self._folded.get(value[len(prefix) :])
             notes.append(f"paths start with {prefix}, which is not in the folder and is passed over")
-        if not any(found) and all(re.fullmatch(r"\d+([.,]0+)?", value) for value in values):
-            numbers = _by_name((one_form(_stem(path)), path) for path in self.files)
-            found = [numbers.get(one_form(value)) for value in values]
-            notes = ["files are named by numbers without their leading zeros"]
+        if not any(found) and all(re.search(r"\d", value) for value in values):
+            by_number = self.by_numbers(values)
+            return by_number if by_number.hits else Matches(found, tuple(notes))
         return Matches(found, tuple(notes))
+
+    def by_numbers(self, values: Sequence[str]) -> Matches:
+        """The files that values mean, where numbers in either may lack leading zeros."""
+        numbers = _by_name((unpadded(_stem(path)), path) for path in self.files)
+        return Matches(
+            [numbers.get(unpadded(value)) for value in values],
+            ("files are named by numbers without their leading zeros",),
+        )
 
     def several(self, value: str) -> bool:
         """Whether a value means several files."""
@@ -113,6 +120,11 @@ def fold(path: str) -> str:
     while text.startswith("./"):
         text = text[2:]
     return text
+
+
+def unpadded(value: str) -> str:
+    """One form of a value whose numbers may lack leading zeros, or have decimals that are zeros."""
+    return re.sub(r"(?<!\d)0+(?=\d)", "", one_form(value))
 
 
 def _stem(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -136,6 +136,11 @@ class OtherColumns:
         """Whether any column may hold labels."""
         return bool(self._named or self._marks or self._likely)
 
+    def say(self, classes: Sequence[str]) -> bool:
+        """Whether one of several columns that may hold labels parts the rows as these classes do."""
+        wanted = _partition(classes)
+        return not self._named and any(_partition(each.texts) == wanted for each in self._likely)
+
     def labels(self, where: str) -> str | tuple[str, ...]:
         """The column of labels, or those of one label each of which every row has one.
 
@@ -160,8 +165,9 @@ class OtherColumns:
         return column.name
 
     def _choices(self) -> str:
-        counts = listed((f"{each.name} ({len(each.forms):,} values)" for each in self.columns), 30)
-        marks = [each.name for each in self.columns if each.are_marks("0", "1", "-1", "")]
+        several_values = [each for each in self.columns if len(each.forms) > 1] or self.columns
+        counts = listed((f"{each.name} ({len(each.forms):,} values)" for each in several_values), 30)
+        marks = [each.name for each in self.columns if each.values and each.are_marks("0", "1", "-1", "")]
         several = f"; or data.label, where a record may have several of {listed(marks, 30)}"
         return (
             f"data.label_column allows {counts}{several if len(marks) > 1 else ''}; or data.layout, where folders "
@@ -188,7 +194,7 @@ class OtherColumns:
         return {key: names[0] for key, names in found.items() if names}
 
 
-def _partition(texts: pandas.Series) -> tuple[int, ...]:
+def _partition(texts: Iterable[str]) -> tuple[int, ...]:
     """Which rows have equal values, by numbers that do not depend on the values."""
     numbers: dict[str, int] = {}
     return tuple(numbers.setdefault(one_form(text), len(numbers)) for text in texts)

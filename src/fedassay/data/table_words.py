@@ -68,8 +68,14 @@ def part_in(name: str) -> Part | None:
 
 
 def are_parts(names: Collection[str]) -> bool:
-    """Whether names are those of official parts, with or without words that all of them share."""
+    """Whether names are those of official parts, with or without words that all of them share.
+
+    Beside a test set of the same name, the other is for training: `dataset` and `dataset_test`.
+    """
     parts, beside = {part_in(name) for name in names}, {_beside_part(name) for name in names}
+    if len(names) == 2 and len(beside) == 1 and frozenset() not in beside and len(parts) == 2:
+        parts -= {None}
+        return parts != {"train"}
     # Several of one part are something else that is called so, as `Training_001` and `Training_002`.
     several = None not in parts and (len(parts) > 1 or len(names) == 1)
     return several and (len(beside) == 1 < len(names) or all(map(part_of, names)))

@@ -133,7 +133,7 @@ def _with_persons(
     source = {**source, **named}
     if source["name"] == "npz":
         groups = [name for name in names_of_npz(request) if is_obvious(name)]
-    elif "labels" not in source and whole.data.train.groups is None:
+    elif whole.data.train.groups is None:
         groups += likely_patterns(paths_of_image_folder(request)[0])
     for name in groups if "groups" not in source else ():
         try:

@@ -125,7 +125,7 @@ class ImageSource(Parameters):
     the one that is there, or else folders."""
     layout: str | None = None
     """What each level of folders of an `image_folder` is, such as `site/class/*/image`: `class`, `person`, `site`,
-    `split` or `*`; `null`: their names tell."""
+    `split` or `*`, or a pattern of names, such as `{class}_#` with a number for `#`; `null`: names tell."""
     file_column: str | None = None
     """Column of that table that names the files, or a pattern of their names with columns in braces; `null`: the
     one that does."""

@@ -16,7 +16,7 @@ from worlds import LAYOUTS, Record, World, write_image, write_table
 Place = Callable[[Record], str]
 
 
-def _named(names: Iterable[str], parts: bool = False, sites: tuple[str, ...] = ("a", "b")) -> list[Record]:
+def named(names: Iterable[str], parts: bool = False, sites: tuple[str, ...] = ("a", "b")) -> list[Record]:
     """Twelve persons with three images each; one class a person."""
     classes = list(names)
     return [
@@ -27,7 +27,7 @@ def _named(names: Iterable[str], parts: bool = False, sites: tuple[str, ...] = (
     ]
 
 
-def _archive(
+def archive(
     name: str,
     records: Callable[[], list[Record]],
     place: Place,
@@ -53,7 +53,7 @@ def _archive(
     LAYOUTS[name] = make
 
 
-def _rows(*columns: tuple[str, Place], only: str = "") -> Callable[[list[Record]], list[list[str]]]:
+def rows(*columns: tuple[str, Place], only: str = "") -> Callable[[list[Record]], list[list[str]]]:
     """Rows of a table, for the records of one part or for all."""
     return lambda records: [
         [name for name, _ in columns],
@@ -61,7 +61,7 @@ def _rows(*columns: tuple[str, Place], only: str = "") -> Callable[[list[Record]
     ]
 
 
-def _texts(*paths: str) -> Callable[[World], None]:
+def texts(*paths: str) -> Callable[[World], None]:
     def act(w: World) -> None:
         for path in paths:
             (w.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def _texts(*paths: str) -> Callable[[World], None]:
     return act
 
 
-def _images(w: World, *paths: str) -> None:
+def images(w: World, *paths: str) -> None:
     for path in paths:
         write_image(w.root / path, Record(9999, "x", "", "", ""))
 
@@ -80,7 +80,7 @@ def _unlabelled(folder: str, table: str, header: str, value: str = "", stem: str
 
     def act(w: World) -> None:
         names = [f"{stem}{n:04x}" for n in range(10)]
-        _images(w, *(f"{folder}/{name}.png" for name in names))
+        images(w, *(f"{folder}/{name}.png" for name in names))
         rows = [[name, *([value] if value else [])] for name in names]
         write_table(w.root / table, [header.split(","), *rows])
 
@@ -94,40 +94,38 @@ def _id(r: Record) -> str:
     return f"{r.number * 7919 + 104729:08x}f"
 
 
-_archive(
+archive(
     "pcam",
-    lambda: _named(("0", "1")),
+    lambda: named(("0", "1")),
     lambda r: f"train/{_id(r)}.png",
-    tables={"train_labels.csv": _rows(("id", _id), ("label", lambda r: r.label))},
+    tables={"train_labels.csv": rows(("id", _id), ("label", lambda r: r.label))},
     beside=_unlabelled("test", "sample_submission.csv", "id,label", "0"),
 )
-_archive(
+archive(
     "aptos",
-    lambda: _named(_GRADES),
+    lambda: named(_GRADES),
     lambda r: f"train_images/{_id(r)}.png",
-    tables={"train.csv": _rows(("id_code", _id), ("diagnosis", lambda r: r.label))},
+    tables={"train.csv": rows(("id_code", _id), ("diagnosis", lambda r: r.label))},
     beside=_unlabelled("test_images", "test.csv", "id_code"),
 )
-_archive(
+archive(
     "cassava",
-    lambda: _named(_GRADES),
+    lambda: named(_GRADES),
     lambda r: f"train_images/{r.number * 7 + 1000015157}.png",
     tables={
-        "train.csv": _rows(
-            ("image_id", lambda r: f"{r.number * 7 + 1000015157}.png"), ("label", lambda r: r.label)
-        )
+        "train.csv": rows(("image_id", lambda r: f"{r.number * 7 + 1000015157}.png"), ("label", lambda r: r.label))
     },
     beside=lambda w: (
-        _images(w, "test_images/2216849948.png"),
+        images(w, "test_images/2216849948.png"),
         write_table(w.root / "sample_submission.csv", [["image_id", "label"], ["2216849948.png", "4"]]),
     ),
 )
-_archive(
+archive(
     "plant_pathology",
-    lambda: _named(("healthy", "rust", "scab")),
+    lambda: named(("healthy", "rust", "scab")),
     lambda r: f"images/Train_{r.number}.png",
     tables={
-        "train.csv": _rows(
+        "train.csv": rows(
             ("image_id", lambda r: f"Train_{r.number}"),
             *(
                 (name, lambda r, name=name: str(int(r.label == name)))
@@ -137,23 +135,23 @@ _archive(
     },
     beside=_unlabelled("images", "test.csv", "image_id", stem="Test_"),
 )
-_archive(
+archive(
     "eyepacs",
-    lambda: _named(_GRADES),
+    lambda: named(_GRADES),
     lambda r: f"train/{int(r.person) * 13}{r.number % 3}_left.png",
     tables={
-        "trainLabels.csv": _rows(
+        "trainLabels.csv": rows(
             ("image", lambda r: f"{int(r.person) * 13}{r.number % 3}_left"), ("level", lambda r: r.label)
         )
     },
 )
-_archive(
+archive(
     "padufes",
-    lambda: _named(("NEV", "BCC", "ACK")),
+    lambda: named(("NEV", "BCC", "ACK")),
     lambda r: f"imgs_part_{r.number % 3 + 1}/PAT_{r.person}_{r.number}_{r.number * 3}.png",
     "person",
     tables={
-        "metadata.csv": _rows(
+        "metadata.csv": rows(
             ("patient_id", lambda r: f"PAT_{r.person}"),
             ("lesion_id", lambda r: str(r.number)),
             ("smoke", lambda r: str(r.number % 2 == 0)),
@@ -163,45 +161,45 @@ _archive(
         )
     },
 )
-_archive(
+archive(
     "food101",
-    lambda: _named(("apple_pie", "ramen", "sushi")),
+    lambda: named(("apple_pie", "ramen", "sushi")),
     lambda r: f"food-101/images/{r.label}/{r.number * 37 + 1005649}.png",
-    beside=_texts(*(f"food-101/meta/{name}" for name in ("classes.txt", "train.txt", "train.json", "test.json"))),
+    beside=texts(*(f"food-101/meta/{name}" for name in ("classes.txt", "train.txt", "train.json", "test.json"))),
 )
-_archive(
+archive(
     "dtd",
-    lambda: _named(("banded", "dotted", "woven")),
+    lambda: named(("banded", "dotted", "woven")),
     lambda r: f"dtd/images/{r.label}/{r.label}_{r.number:04d}.png",
-    beside=_texts("dtd/labels/train1.txt", "dtd/imdb/imdb.mat"),
+    beside=texts("dtd/labels/train1.txt", "dtd/imdb/imdb.mat"),
 )
-_archive(
+archive(
     "caltech101",
-    lambda: _named(("accordion", "BACKGROUND_Google", "wrench")),
+    lambda: named(("accordion", "BACKGROUND_Google", "wrench")),
     lambda r: f"101_ObjectCategories/{r.label}/image_{r.number:04d}.png",
 )
-_archive(
+archive(
     "office31",
-    lambda: _named(("back_pack", "bike", "mug"), sites=("amazon", "dslr")),
+    lambda: named(("back_pack", "bike", "mug"), sites=("amazon", "dslr")),
     lambda r: f"{r.site}/images/{r.label}/frame_{r.number:04d}.png",
     "site",
 )
-_archive(
+archive(
     "domainnet",
-    lambda: _named(("airplane", "zebra"), sites=("clipart", "sketch")),
+    lambda: named(("airplane", "zebra"), sites=("clipart", "sketch")),
     lambda r: f"{r.site}/{r.label}/{r.site}_{r.number:03d}_000{r.number}.png",
     "site",
-    beside=_texts("clipart_train.txt", "sketch_train.txt"),
+    beside=texts("clipart_train.txt", "sketch_train.txt"),
 )
-_archive(
+archive(
     "pacs",
-    lambda: _named(("dog", "guitar", "person"), sites=("art_painting", "cartoon")),
+    lambda: named(("dog", "guitar", "person"), sites=("art_painting", "cartoon")),
     lambda r: f"kfold/{r.site}/{r.label}/pic_{r.number:03d}.png",
     "site",
 )
-_archive(
+archive(
     "stanford_cars",
-    lambda: _named(("Acura Integra Type R 2001", "BMW M3 Coupe 2012", "smart fortwo Convertible 2012"), True),
+    lambda: named(("Acura Integra Type R 2001", "BMW M3 Coupe 2012", "smart fortwo Convertible 2012"), True),
     lambda r: f"car_data/car_data/{r.part}/{r.label}/{r.number:05d}.png",
     "part",
     beside=lambda w: [
@@ -216,13 +214,13 @@ _archive(
         for part in ("train", "test")
     ],
 )
-_archive(
+archive(
     "fairface",
-    lambda: _named(("Black", "East Asian", "Indian"), True),
+    lambda: named(("Black", "East Asian", "Indian"), True),
     lambda r: f"{r.part.replace('test', 'val')}/{r.number}.png",
     "part",
     tables={
-        f"fairface_label_{name}.csv": _rows(
+        f"fairface_label_{name}.csv": rows(
             ("file", lambda r: r.path),
             ("age", lambda r: ("0-2", "3-9", "10-19")[r.number % 3]),
             ("gender", lambda r: ("Male", "Female")[r.number % 2]),
@@ -234,18 +232,18 @@ _archive(
     },
     label_column="race",
 )
-_archive(
+archive(
     "celeba",
-    lambda: _named(("Smiling", "no Smiling")),
+    lambda: named(("Smiling", "no Smiling")),
     lambda r: f"img_align_celeba/img_align_celeba/{r.number + 1:06d}.png",
     tables={
-        "list_attr_celeba.csv": _rows(
+        "list_attr_celeba.csv": rows(
             ("image_id", lambda r: f"{r.number + 1:06d}.png"),
             ("Bald", lambda r: ("1", "-1")[r.number % 2]),
             ("Male", lambda r: ("1", "-1")[r.number // 2 % 2]),
             ("Smiling", lambda r: "1" if r.label == "Smiling" else "-1"),
         ),
-        "list_bbox_celeba.csv": _rows(
+        "list_bbox_celeba.csv": rows(
             ("image_id", lambda r: f"{r.number + 1:06d}.png"),
             ("x_1", lambda r: str(95 + r.number)),
             ("y_1", lambda r: str(71 + r.number)),
@@ -253,9 +251,9 @@ _archive(
     },
     label="Smiling",
 )
-_archive(
+archive(
     "rsna",
-    lambda: _named(("0", "1")),
+    lambda: named(("0", "1")),
     lambda r: f"stage_2_train_images/{_id(r)}.png",
     tables={
         "stage_2_train_labels.csv": lambda records: [
@@ -271,55 +269,55 @@ _archive(
         "stage_2_test_images", "stage_2_sample_submission.csv", "patientId,PredictionString", "0.5 0 0 100 100"
     ),
 )
-_archive(
+archive(
     "lc25000",
-    lambda: _named(("colon_aca", "colon_n", "lung_aca", "lung_n")),
+    lambda: named(("colon_aca", "colon_n", "lung_aca", "lung_n")),
     lambda r: f"lung_colon_image_set/{r.label.split('_')[0]}_image_sets/{r.label}/{r.number}.png",
     layout="*/*/class/image",
 )
-_archive(
+archive(
     "crc100k",
-    lambda: _named(("ADI", "BACK", "TUM"), sites=("NCT-CRC-HE-100K", "CRC-VAL-HE-7K")),
+    lambda: named(("ADI", "BACK", "TUM"), sites=("NCT-CRC-HE-100K", "CRC-VAL-HE-7K")),
     lambda r: f"{r.site}/{r.label}/{r.label}-{r.number:04d}.png",
     "site",
     layout="site/class/image",
 )
-_archive(
+archive(
     "br35h",
-    lambda: _named(("no", "yes")),
+    lambda: named(("no", "yes")),
     lambda r: f"{r.label}/{r.label[0]}{r.number}.png",
-    beside=lambda w: _images(w, *(f"pred/pred{n}.png" for n in range(5))),
+    beside=lambda w: images(w, *(f"pred/pred{n}.png" for n in range(5))),
     classes=["no", "yes"],
     layout="class/image",
 )
-_archive(
+archive(
     "ham10000_whole",
-    lambda: _named(("nv", "mel", "bkl")),
+    lambda: named(("nv", "mel", "bkl")),
     lambda r: f"HAM10000_images_part_{r.number % 2 + 1}/ISIC_{r.number + 24306:07d}.png",
     "person",
     tables={
-        "HAM10000_metadata.csv": _rows(
+        "HAM10000_metadata.csv": rows(
             ("lesion_id", lambda r: f"HAM_{r.person}"),
             ("image_id", lambda r: f"ISIC_{r.number + 24306:07d}"),
             ("dx", lambda r: r.label),
             ("dx_type", lambda r: ("histo", "consensus")[r.number % 2]),
             ("age", lambda r: "45.0"),
         ),
-        "hmnist_8_8_L.csv": _rows(
+        "hmnist_8_8_L.csv": rows(
             *((f"pixel{n:04d}", lambda r, n=n: str((n * r.number) % 256)) for n in range(64)),
             ("label", lambda r: str(len(r.label))),
         ),
     },
 )
-_archive(
+archive(
     "idrid",
-    lambda: _named(_GRADES, True),
+    lambda: named(_GRADES, True),
     lambda r: (
         f"1. Original Images/{'a. Training' if r.part == 'train' else 'b. Testing'} Set/IDRiD_{r.number}.png"
     ),
     "part",
     tables={
-        f"2. Groundtruths/{letter}. IDRiD_Disease Grading_{word} Labels.csv": _rows(
+        f"2. Groundtruths/{letter}. IDRiD_Disease Grading_{word} Labels.csv": rows(
             ("Image name", lambda r: f"IDRiD_{r.number}"),
             ("Retinopathy grade", lambda r: r.label),
             ("Risk of macular edema ", lambda r: str(r.number % 3)),
@@ -330,41 +328,41 @@ _archive(
     },
     label_column="Retinopathy grade",
 )
-_archive(
+archive(
     "adni",
-    lambda: _named(("AD", "CN", "MCI")),
+    lambda: named(("AD", "CN", "MCI")),
     lambda r: f"{r.label}/{r.person}_S_{int(r.person) + 4000}/MPRAGE/2006-0{r.number % 3 + 1}-01/x{r.number}.png",
     "person",
 )
-_archive(
+archive(
     "oasis",
-    lambda: _named(("Mild Dementia", "Non Demented", "Very mild Dementia")),
+    lambda: named(("Mild Dementia", "Non Demented", "Very mild Dementia")),
     lambda r: f"Data/{r.label}/OAS1_{r.person}_MR1_mpr-1_{r.number}.png",
 )
-_archive(
+archive(
     "kvasir",
-    lambda: _named(("dyed-lifted-polyps", "normal-cecum", "ulcerative-colitis")),
+    lambda: named(("dyed-lifted-polyps", "normal-cecum", "ulcerative-colitis")),
     lambda r: f"kvasir-dataset-v2/{r.label}/{_id(r)}.png",
 )
-_archive(
+archive(
     "uc_merced",
-    lambda: _named(("agricultural", "beach", "tenniscourt")),
+    lambda: named(("agricultural", "beach", "tenniscourt")),
     lambda r: f"UCMerced_LandUse/Images/{r.label}/{r.label}{r.number:02d}.png",
-    beside=_texts("UCMerced_LandUse/readme.txt"),
+    beside=texts("UCMerced_LandUse/readme.txt"),
 )
-_archive(
+archive(
     "skin_isic",
-    lambda: _named(("actinic keratosis", "melanoma", "nevus"), True),
+    lambda: named(("actinic keratosis", "melanoma", "nevus"), True),
     lambda r: f"Skin cancer ISIC The Collaboration/{r.part.title()}/{r.label}/ISIC_{r.number + 25780:07d}.png",
     "part",
 )
-_archive(
+archive(
     "imagenette",
-    lambda: _named(("n01440764", "n02102040", "n03888257"), True),
+    lambda: named(("n01440764", "n02102040", "n03888257"), True),
     lambda r: f"imagenette2/{r.part.replace('test', 'val')}/{r.label}/ILSVRC2012_{r.number:08d}.png",
     "part",
     tables={
-        "imagenette2/noisy_imagenette.csv": _rows(
+        "imagenette2/noisy_imagenette.csv": rows(
             ("path", lambda r: r.path.removeprefix("imagenette2/")),
             ("noisy_labels_0", lambda r: r.label),
             ("noisy_labels_25", lambda r: ("n01440764", "n02102040")[r.number % 2]),
@@ -373,20 +371,20 @@ _archive(
     },
     layout="*/split/class/image",
 )
-_archive(
+archive(
     "covid_ct",
-    lambda: _named(("COVID", "non-COVID")),
+    lambda: named(("COVID", "non-COVID")),
     lambda r: f"{r.label}/{r.label.title()} ({r.number}).png",
 )
-_archive(
+archive(
     "gtsrb",
-    lambda: _named(_GRADES, True),
+    lambda: named(_GRADES, True),
     lambda r: (
         f"{r.part.title()}/" + (f"{r.label}/" if r.part == "train" else "") + f"0000{r.label}_{r.number:05d}.png"
     ),
     "part",
     tables={
-        f"{part.title()}.csv": _rows(
+        f"{part.title()}.csv": rows(
             ("Width", lambda r: "29"),
             ("Height", lambda r: "30"),
             ("Roi.X1", lambda r: str(5 + r.number % 2)),
@@ -397,7 +395,7 @@ _archive(
         for part in ("train", "test")
     },
     beside=lambda w: (
-        _images(w, *(f"Meta/{label}.png" for label in _GRADES)),
+        images(w, *(f"Meta/{label}.png" for label in _GRADES)),
         write_table(
             w.root / "Meta.csv",
             [["Path", "ClassId", "ShapeId", "ColorId"], *([f"Meta/{n}.png", n, "1", "0"] for n in _GRADES)],
@@ -405,27 +403,27 @@ _archive(
     ),
     incomplete="leave_out",
 )
-_archive(
+archive(
     "mvtec",
-    lambda: _named(("broken", "good", "scratch"), True),
+    lambda: named(("broken", "good", "scratch"), True),
     lambda r: f"bottle/{r.part}/{r.label}/{r.number:03d}.png",
     "part",
     beside=lambda w: [
-        _images(w, f"bottle/ground_truth/{r.label}/{r.number:03d}_mask.png")
+        images(w, f"bottle/ground_truth/{r.label}/{r.number:03d}_mask.png")
         for r in w.records
         if r.part == "test" and r.label != "good"
     ],
 )
-_archive(
+archive(
     "isic2019",
-    lambda: _named(("BCC", "MEL", "NV")),
+    lambda: named(("BCC", "MEL", "NV")),
     lambda r: f"ISIC_2019_Training_Input/ISIC_{r.number:07d}.png",
     tables={
-        "ISIC_2019_Training_GroundTruth.csv": _rows(
+        "ISIC_2019_Training_GroundTruth.csv": rows(
             ("image", lambda r: f"ISIC_{r.number:07d}"),
             *((name, lambda r, name=name: f"{float(r.label == name)}") for name in ("MEL", "NV", "BCC", "UNK")),
         ),
-        "ISIC_2019_Training_Metadata.csv": _rows(
+        "ISIC_2019_Training_Metadata.csv": rows(
             ("image", lambda r: f"ISIC_{r.number:07d}"),
             ("age_approx", lambda r: "55.0"),
             ("anatom_site_general", lambda r: ("anterior torso", "head/neck")[r.number % 2]),
@@ -453,20 +451,20 @@ def _as_dicom(w: World) -> None:
         held.save_as(w.file(r), enforce_file_format=True)
 
 
-_archive(
+archive(
     "dicom_export",
-    lambda: _named(("benign", "malignant")),
+    lambda: named(("benign", "malignant")),
     lambda r: f"{r.label}/{r.number:04d}.dcm",
     "person",
     "site",
     beside=_as_dicom,
 )
-_archive(
+archive(
     "dicom_with_a_table",
-    lambda: _named(("0", "1")),
+    lambda: named(("0", "1")),
     lambda r: f"scans/IM{r.number:04d}.dcm",
     "person",
     "site",
-    tables={"labels.csv": _rows(("image", lambda r: f"IM{r.number:04d}"), ("label", lambda r: r.label))},
+    tables={"labels.csv": rows(("image", lambda r: f"IM{r.number:04d}"), ("label", lambda r: r.label))},
     beside=_as_dicom,
 )

@@ -350,7 +350,7 @@ def _umlaut(path: str) -> str:
 
 @fault
 def upper_case_endings(world: World, rng: np.random.Generator) -> Effect | None:
-    if world.table:
+    if world.table or "dicom" in world.root.name:
         return None
     world.after.insert(
         0, lambda w: [w.file(r).rename(w.file(r).with_suffix(".PNG")) for r in w.records if not w.table] and None

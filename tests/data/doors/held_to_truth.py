@@ -7,8 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import archives  # noqa: F401 - adds its layouts
 import numpy as np
+import published  # noqa: F401 - adds its layouts, and those of archives.py
 import yaml
 from faults import FAULTS, Effect
 from worlds import LAYOUTS, World
@@ -83,9 +83,11 @@ def different(world: World, effect: Effect, found: LoadedData) -> str:
     sets: list[tuple[str, ImageSet]] = [("train", found.train)]
     sets += [] if found.test is None else [("test", found.test)]
     seen: dict[int, tuple[str, str, str, str]] = {}
+    brightness: dict[int, int] = {}
     for part, records in sets:
         for place in range(len(records)):
             high, low = (int(value) for value in records.images[place, 0, :2, 0])
+            brightness[256 * high + low] = int(records.images[place, 5, 5, 0])
             seen[256 * high + low] = (
                 one_form(records.class_names[records.labels[place]]),
                 str(records.groups[place]) if records.groups is not None else "",
@@ -94,9 +96,10 @@ def different(world: World, effect: Effect, found: LoadedData) -> str:
             )
     if seen.keys() != truth.keys():
         return f"{len(truth.keys() - seen.keys())} records are missing, {len(seen.keys() - truth.keys())} too many"
-    brightness = [record.brightness for record in truth.values()]
-    if sum(len(records) for _, records in sets) != len(truth) or not brightness:
+    if sum(len(records) for _, records in sets) != len(truth) or not truth:
         return "records are there twice"
+    if brightness != {number: record.brightness for number, record in truth.items()}:
+        return "images have another brightness"
     labels = {number: seen[number][0] for number in truth}
     same = {one_form(record.label) for record in truth.values()} == set(labels.values())
     if not same and not {*labels.values()} <= {"true", "false", "0", "1"}:

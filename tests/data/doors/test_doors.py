@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +12,27 @@ from faults import FAULTS
 from held_to_truth import Outcome, made, outcome
 from worlds import LAYOUTS
 
-_ASKS = {
-    "csv_of_several_labels",
-    "nih_joined",
-    "chexpert",
-    "same_numbers_at_sites",
-    # Images beside the labelled ones, attributes, sites or parts, two gradings, noisy labels.
-    *("br35h", "gtsrb", "celeba", "fairface", "crc100k", "lc25000", "idrid", "imagenette"),
+_AMBIGUOUS = {
+    "csv_of_several_labels": "two columns hold a few values each, and none is named as labels are",
+    "celeba": "forty attributes, each of which is a task",
+    "fairface": "age, gender and race are tasks alike",
+    "idrid": "two gradings of the same eye",
+    "utkface": "age, gender and race stand as numbers in the name, and nothing says which is which",
+    "chexpert": "several findings a record, each of which is a task; blanks and -1 may be either",
+    "nih_joined": "several findings a record, joined in a cell",
+    "voc": "several objects an image, in a list for each",
+    "same_numbers_at_sites": "a number at two sites may be one person or two",
+    "breakhis": "benign and malignant, or the kinds of tumour below them, which are both published tasks",
+    "lc25000": "organs, or the tissues below them, which are both classes",
+    "crc100k": "two collections, of which one is called VAL and the other after an institute",
 }
-"""Layouts that leave two readings, so that a question is right."""
+"""Layouts that a person could not read from the files alone either, with the reason."""
+_ASKS = {
+    *_AMBIGUOUS,
+    # Words in names of files that the house does not know, and labels of a part in a list of .txt.
+    *("oxford_pets", "tiny_imagenet"),
+}
+"""Layouts that are not read without an option."""
 
 
 def _outcome(layout: str, faults: tuple[str, ...], seed: int, base: Path) -> Outcome | None:
@@ -26,27 +40,30 @@ def _outcome(layout: str, faults: tuple[str, ...], seed: int, base: Path) -> Out
     return None if world is None else outcome(*world, base)
 
 
-def _drawn(cases: int, seed: int) -> list[tuple[str, tuple[str, ...], int]]:
-    """Layouts with none, one or two faults."""
+def _drawn(cases: int, seed: int) -> Iterator[tuple[str, tuple[str, ...], int]]:
+    """Layouts with one or two faults, which need not apply to the layout."""
     rng = np.random.default_rng(seed)
     layouts, faults = sorted(LAYOUTS), sorted(FAULTS)
-    return [
-        (
+    for _ in range(cases):
+        many = int(rng.integers(1, 3))
+        yield (
             layouts[int(rng.integers(len(layouts)))],
-            tuple(str(name) for name in rng.choice(faults, int(rng.integers(3)), replace=False)),
+            tuple(str(name) for name in rng.choice(faults, many, replace=False)),
             int(rng.integers(1_000_000)),
         )
-        for _ in range(cases)
-    ]
 
 
-def _wrong(cases: list[tuple[str, tuple[str, ...], int]], base: Path) -> list[str]:
+def _wrong(cases: Iterable[tuple[str, tuple[str, ...], int]], base: Path, most: int = 10_000) -> list[str]:
     """Cases that were misread, or refused without a question that the truth answers."""
-    wrong = []
+    wrong, held = [], 0
     for number, (layout, faults, seed) in enumerate(cases):
         found = _outcome(layout, faults, seed, base / str(number))
+        shutil.rmtree(base / str(number), ignore_errors=True)
+        held += found is not None
         if found is not None and found.kind in {"misread", "stuck"}:
             wrong.append(f"{found.kind}: {layout} {faults} {seed}: {found.words}")
+        if held == most:
+            break
     return wrong
 
 
@@ -59,7 +76,7 @@ def test_a_sample_of_layouts_with_faults(tmp_path: Path) -> None:
     assert _wrong(_drawn(10, seed=61), tmp_path) == []
 
 
-@pytest.mark.parametrize("layout", ["aptos", "pcam", "mvtec", "dicom_with_a_table", "ham10000_whole"])
+@pytest.mark.parametrize("layout", ["aptos", "dogs_vs_cats", "mura", "table_of_patients", "ham10000_whole"])
 def test_archives_are_read_as_they_are_published(layout: str, tmp_path: Path) -> None:
     found = _outcome(layout, (), 3, tmp_path)
     assert found is not None
@@ -71,6 +88,7 @@ def test_sound_layouts_are_read_without_a_question(tmp_path: Path) -> None:
     found = {layout: _outcome(layout, (), 3, tmp_path / layout) for layout in LAYOUTS}
     kinds = {layout: "none" if each is None else each.kind for layout, each in found.items()}
     assert {kinds[layout] for layout in _ASKS} == {"asked"}
+    assert len(LAYOUTS) - len(_ASKS) >= 0.95 * (len(LAYOUTS) - len(_AMBIGUOUS))
     assert {layout: found[layout] for layout in kinds.keys() - _ASKS if kinds[layout] != "read"} == {}
 
 
@@ -85,9 +103,7 @@ def test_every_fault_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_data_sets(tmp_path: Path) -> None:
-    # A fault applies to about half of the layouts that it is drawn with.
-    cases = _drawn(2_300, seed=2026)
-    assert _wrong(cases, tmp_path) == []
+    assert _wrong(_drawn(10_000, seed=2026), tmp_path, most=1_000) == []
 
 
 def test_a_misreading_is_seen(tmp_path: Path) -> None:

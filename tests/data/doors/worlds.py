@@ -375,7 +375,7 @@ def chexpert(rng: np.random.Generator, base: Path) -> World:
     made = World(
         root,
         kept,
-        frozenset(),
+        frozenset({"person"}),
         rows,
         root / "train.csv",
         {"file": "Path"},
