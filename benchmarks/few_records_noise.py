@@ -1,4 +1,4 @@
-"""What declared noise leaves of components of one and two records: the table of docs/fedpft.md.
+"""What declared noise leaves of components of one and two records: docs/fedpft.md.
 
     python benchmarks/few_records_noise.py [--seeds 20] [--data cifar10]
 
