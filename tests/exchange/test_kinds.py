@@ -28,10 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def others() -> Iterator[None]:
     """Two kinds of another package: medians, which no solver adds up, and sums of features to the third power."""
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    monkeypatch.setattr(registry, "_sizes", dict(registry._sizes))
 
     @registry.register("field", "class_medians")
     class ClassMedians:
@@ -51,7 +49,10 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             "(P, d)", "sum of the features of a class", "sums", sides=2, first="classes", wide=True, sums=True
         )
 
-    return
+    yield
+    # What a test imports registers as well, and must stay: a copy of the registry would lose it for later tests.
+    for name in ("class_medians", "class_totals"):
+        del registry._registered["field", name], registry._sizes["field", name]
 
 
 def _message(kind: str, values: np.ndarray, **beside: np.ndarray) -> Message:
