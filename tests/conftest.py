@@ -26,6 +26,7 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.execution.apart import Apart, Question, Work, forget_runs, replied, without_draws
+from fedassay.execution.kept_cells import ANEW
 from fedassay.privacy.tape import Tape, taped
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
@@ -55,10 +56,11 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests never read or fill the user's caches, and fetch nothing that a run can do without."""
+    """Tests never read or fill the user's caches, fetch nothing that can be left out, and work on every cell."""
     os.environ["FEDASSAY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["TORCH_HOME"] = str(tmp_path_factory.mktemp("torch"))
     os.environ["FEDASSAY_OFFLINE"] = "1"
+    os.environ[ANEW] = "1"
 
 
 @pytest.fixture

@@ -41,11 +41,13 @@ class FinishedCell(Frozen):
         cell: Its record.
         errors: What failed.
         out_of_memory: Whether memory was what failed, so that a resumed run is to try it again.
+        reused: Whether an earlier run worked on it, and this one took it from the cache.
     """
 
     cell: CellRecord
     errors: tuple[ErrorRecord, ...] = ()
     out_of_memory: bool = Field(default=False, exclude=True)
+    reused: bool = Field(default=False, exclude=True)
 
 
 class _Kept(Frozen):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedassay.data.sheet import contact
-from fedassay.execution import engines, runfolder
+from fedassay.execution import engines, kept_cells, runfolder
 from fedassay.execution.apart import Apart, can_be_apart
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of, key_of_digests, refuse_unlike
@@ -125,9 +125,14 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
 
             def made(done: Mapping[str, FinishedCell], lacks: Unfinished | None = None) -> RunRecord:
                 held = [done[cell.key] for cell in scenario.cells if cell.key in done]
+                reused = sum(item.reused for item in held)
                 record = RunRecord(
                     plan=scenario.resolved(),
-                    environment={**describe(device, options.command, started), "plan": dict(scenario.source)},
+                    environment={
+                        **describe(device, options.command, started),
+                        "plan": dict(scenario.source),
+                        **({"cells_from_cache": reused} if reused else {}),
+                    },
                     data=facts,
                     cells=tuple(item.cell for item in held),
                     errors=tuple(error for item in held for error in item.errors),
@@ -247,11 +252,19 @@ def run_cell(
     place = Place(folder, choose_device(device), progress)
     runfolder.renew_scratch(folder, key, numerics(place.device))
     apart = _apart(scenario, place, threads)
-    done = Work(_case(scenario, key, place, threads, secret, apart)).run()
-    if apart is not None and apart.ended:
-        engines.give_up()
+    case = _case(scenario, key, place, threads, secret, apart)
+    facts = _prepared(scenario.plan, scenario.base, case.entry.seed, place.device, place.progress, threads).facts
+    kept = kept_cells.place_of(case, scenario, facts, apart is not None)
+    done = None if kept is None else kept_cells.taken(kept, case)
+    if done is None:
+        done = Work(case).run()
+        if apart is not None and apart.ended:
+            engines.give_up()
+        if not done.out_of_memory:
+            runfolder.keep(folder, key, done)
+            if kept is not None:
+                kept_cells.keep(kept, case, done)
     if not done.out_of_memory:
-        runfolder.keep(folder, key, done)
         runfolder.drop_scratch(folder, key)
     return done
 

@@ -68,6 +68,14 @@ def note(folder: Path, owner: str, names: Iterable[str]) -> None:
         os.close(handle)
 
 
+def may_write(name: str, key: str) -> bool:
+    """Whether a cell may have a file of this name: its transcript's or one of its pictures'."""
+    return _PLACES.fullmatch(name) is not None and name.split("/")[:2] in (
+        ["transcripts", key],
+        ["artifacts", key],
+    )
+
+
 def noted(folder: Path, owner: str | None = None) -> list[str]:
     """The names of files that were noted, by one owner or all, as far as a run may write there."""
     cells = folder / CELLS

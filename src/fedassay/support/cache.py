@@ -101,24 +101,77 @@ class CacheInfo:
     refused: str = ""
 
 
+@dataclass(frozen=True)
+class Entry:
+    """One place of the cache, for a result that is kept only where something speaks for it.
+
+    Attributes:
+        path: Where it is or goes; None where nothing of its kind is kept.
+        about: What the file has to state.
+    """
+
+    path: Path | None
+    about: Mapping[str, str]
+
+    def read(self) -> dict[str, NDArray[Any]] | None:
+        """The arrays, equal bit for bit to those that were kept; None where there is no sound entry."""
+        return None if self.path is None else _read(self.path, self.about)
+
+    def write(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Keep them.
+
+        Raises:
+            PlanError: `FEDASSAY_CACHE_LIMIT` is not a number of GiB.
+        """
+        limit = _limit()
+        if self.path is None:
+            return
+        try:
+            _write(self.path, self.about, arrays, limit)
+        except (OSError, PlanError) as error:
+            # A cache that cannot be written, or where something else stands, costs time, not results.
+            words = getattr(error, "strerror", None) or error
+            _warn_once(f"nothing kept in the cache {self.path.parents[2]}: {words}")
+
+
 def cached_arrays(
     key: Key, build: Callable[[], dict[str, NDArray[Any]]], inputs: Mapping[str, Input] | None = None
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays kept under `key`, or build and keep them.
 
     Args:
-        key: Everything the result depends on, versions of the code that makes it included; threads, kernels and
-            versions of libraries are added.
+        key: As `entry_of`.
         build: Makes the arrays; called when there is no sound entry.
-        inputs: All records that the arrays are computed from, by the name of their digest in the key. The entry is
-            public where all of them are; without inputs it is private.
+        inputs: As `entry_of`.
 
     Returns:
         The arrays, equal bit for bit whether they were built or read.
 
     Raises:
-        ValueError: The key holds something else than JSON scalars, or NaN or an infinity.
+        ValueError: As `entry_of`.
         PlanError: `FEDASSAY_CACHE_LIMIT` is not a number of GiB.
+    """
+    place = entry_of(key, inputs)
+    kept = place.read()
+    if kept is not None:
+        return kept
+    _limit()
+    arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in build().items()}
+    place.write(arrays)
+    return arrays
+
+
+def entry_of(key: Key, inputs: Mapping[str, Input] | None = None) -> Entry:
+    """The place of the result that hangs on `key`.
+
+    Args:
+        key: Everything the result depends on, versions of the code that makes it included; threads, kernels and
+            versions of libraries are added.
+        inputs: All records that the arrays are computed from, by the name of their digest in the key. The entry is
+            public where all of them are; without inputs it is private.
+
+    Raises:
+        ValueError: The key holds something else than JSON scalars, or NaN or an infinity.
     """
     given = {} if inputs is None else inputs
     own = {name: each.digest() for name, each in given.items()}
@@ -128,21 +181,7 @@ def cached_arrays(
         raise ValueError(f"cache key {text}: values must be text, numbers, booleans or None")
     name = hashlib.sha256(text.encode()).hexdigest()
     roles = sorted({each.role or "unknown" for each in given.values()}) or ["unknown"]
-    about = {"key": text, "roles": json.dumps(roles)}
-    path = _place(name, private=roles != [_PUBLIC])
-    kept = None if path is None else _read(path, about)
-    if kept is not None:
-        return kept
-    limit = _limit()
-    arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in build().items()}
-    if path is None:
-        return arrays
-    try:
-        _write(path, about, arrays, limit)
-    except (OSError, PlanError) as error:
-        # A cache that cannot be written, or where something else stands, costs time, not results.
-        _warn_once(f"nothing kept in the cache {path.parents[2]}: {getattr(error, 'strerror', None) or error}")
-    return arrays
+    return Entry(_place(name, private=roles != [_PUBLIC]), {"key": text, "roles": json.dumps(roles)})
 
 
 def _place(name: str, *, private: bool) -> Path | None:
@@ -285,7 +324,7 @@ def _evict(limit: int, spared: Path | None) -> None:
             excess -= size
 
 
-def _read(path: Path, about: dict[str, str]) -> dict[str, NDArray[Any]] | None:
+def _read(path: Path, about: Mapping[str, str]) -> dict[str, NDArray[Any]] | None:
     """The arrays of an entry that states what `about` does and is what was written; None: there is none."""
     if not os.path.lexists(path):
         return None
@@ -309,7 +348,7 @@ def _read(path: Path, about: dict[str, str]) -> dict[str, NDArray[Any]] | None:
         _log.warning("cache entry %s is damaged and will be made again: %s", path.name, error)
         return None
     stated = {name: value for name, value in metadata.items() if name != "sha256"}
-    if stated != about or metadata.get("sha256") != digest_arrays(arrays):
+    if stated != dict(about) or metadata.get("sha256") != digest_arrays(arrays):
         _log.warning("cache entry %s is not what was written and will be made again", path.name)
         return None
     with suppress(OSError):  # a read-only cache is still a cache
@@ -317,8 +356,8 @@ def _read(path: Path, about: dict[str, str]) -> dict[str, NDArray[Any]] | None:
     return arrays
 
 
-def _write(path: Path, about: dict[str, str], arrays: dict[str, NDArray[Any]], limit: int) -> None:
-    data = save(arrays, metadata={**about, "sha256": digest_arrays(arrays)})
+def _write(path: Path, about: Mapping[str, str], arrays: Mapping[str, NDArray[Any]], limit: int) -> None:
+    data = save(dict(arrays), metadata={**about, "sha256": digest_arrays(arrays)})
     if len(data) > limit:
         _log.warning("a result of %d bytes is larger than the whole cache and is not kept", len(data))
         return

@@ -152,6 +152,11 @@ def lookup(kind: Kind, name: str) -> Any:
     return _registered[kind, name]
 
 
+def has_foreign() -> bool:
+    """Whether a component of another package, or of a notebook, has been imported into this process."""
+    return any(not component.__module__.startswith("fedassay.") for component in _registered.values())
+
+
 def size_of(kind: Kind, name: str) -> object:
     """The size that a data set or a backbone was registered with; None where it declares none.
 
