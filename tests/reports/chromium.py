@@ -122,8 +122,8 @@ class Browser:
         return result["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press and release a key that types nothing (`Tab`) or `Enter`."""
-        code = {"Tab": 9, "Enter": 13}[key]
+        """Press and release a key that types nothing (`Tab`, `End`, an arrow) or `Enter`."""
+        code = {"Tab": 9, "Enter": 13, "End": 35, "ArrowLeft": 37, "ArrowRight": 39}[key]
         text = {"text": "\r"} if key == "Enter" else {}
         self.command(
             "Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text

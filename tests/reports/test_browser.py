@@ -143,11 +143,107 @@ def test_a_table_sorts_from_the_keyboard(browser: Any, report: Path) -> None:
     assert browser.evaluate("document.getElementById('said').textContent") == "Sorted by Method, ascending"
 
 
-def test_the_first_tab_skips_to_the_verdicts(browser: Any, report: Path) -> None:
+def test_the_first_tab_skips_to_the_answer_and_the_second_reaches_the_sections(browser: Any, report: Path) -> None:
     browser.open(report)
     browser.press("Tab")
-    assert browser.evaluate("document.activeElement.getAttribute('href')") == "#main"
+    assert browser.evaluate("document.activeElement.getAttribute('href')") == "#decision"
     assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.matches('nav.sections a')") is True
+
+
+OPEN = """document.querySelectorAll('details').forEach(fold => { fold.open = true; });
+new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"""
+"""Opens every fold, and waits until the page has seen what that made of its tables."""
+STOPS = """[...document.querySelectorAll('a[href], button, summary, [tabindex]')]
+  .filter(e => e.tabIndex >= 0 && e.checkVisibility())"""
+
+
+def test_the_head_of_a_table_is_one_stop_and_arrows_go_along_it(browser: Any, report: Path) -> None:
+    browser.open(report)
+    stops = "[...document.querySelectorAll('table')].map(t => t.querySelectorAll('.sort[tabindex=\"0\"]').length)"
+    heads = browser.evaluate("document.querySelectorAll('table:has(.sort)').length")
+    assert heads > 5
+    assert sorted(browser.evaluate(stops))[-heads:] == [1] * heads
+    browser.evaluate("document.querySelector('#t-utility th button').focus()")
+    titles = browser.evaluate("[...document.querySelectorAll('#t-utility th')].map(h => h.textContent)")
+    for key, index in (("ArrowLeft", 0), ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", -1)):
+        browser.press(key)
+        assert browser.evaluate("document.activeElement.textContent") == titles[index]
+    browser.press("Enter")
+    assert browser.evaluate("document.querySelector('#t-utility th:last-child').ariaSort") == "ascending"
+    assert sorted(browser.evaluate(stops))[-heads:] == [1] * heads
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("photographs") / "report.html"
+    return write_report(load_record(PHOTOGRAPHS), PHOTOGRAPHS, "html", written)
+
+
+def test_a_long_page_is_gone_through_by_its_parts(browser: Any, photographs: Path) -> None:
+    """Every column and every table was a stop: 313 of them."""
+    browser.open(photographs)
+    assert browser.evaluate(f"{STOPS}.length") <= 80
+    browser.evaluate(OPEN)
+    assert browser.evaluate(f"{STOPS}.length") <= 140
+
+
+BOXES = """[...document.querySelectorAll('.box')].filter(box => box.checkVisibility()).map(box => [
+  box.scrollWidth > box.clientWidth + 1, box.tabIndex === 0, box.previousElementSibling.checkVisibility(),
+  box.previousElementSibling.textContent])"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_table_that_is_wider_than_its_place_says_so(browser: Any, photographs: Path, width: int) -> None:
+    browser.open(photographs, width=width)
+    browser.evaluate(OPEN)
+    found = browser.evaluate(BOXES)
+    assert len(found) > 10
+    assert {wide for wide, *_ in found} == {True, False}
+    for wide, stop, sign, words in found:
+        assert stop == sign == wide
+        assert ("go on to the right" in words) == wide
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_words_in_figures_are_nine_pixels_and_no_label_lies_on_an_error_bar(
+    browser: Any, photographs: Path, width: int
+) -> None:
+    browser.open(photographs, width=width)
+    sizes = browser.evaluate(FIGURE_WORDS)
+    assert len(sizes) > 100
+    assert min(sizes) >= 9
+    assert browser.evaluate("document.querySelectorAll('.whisker').length") > 5
+    assert browser.evaluate(ON_BARS) == []
+
+
+FIGURE_WORDS = """[...document.querySelectorAll('svg text')]
+  .filter(word => word.checkVisibility() && word.textContent.trim())
+  .map(word => {
+    const {a, b} = word.getScreenCTM();
+    return parseFloat(getComputedStyle(word).fontSize) * Math.hypot(a, b);
+  })"""
+ON_BARS = """[...document.querySelectorAll('svg.figure')].flatMap(figure => {
+  const bars = [...figure.querySelectorAll('.whisker')].map(bar => bar.getBoundingClientRect());
+  return [...figure.querySelectorAll('.point-label')].filter(label => {
+    const {left, right, top, bottom} = label.getBoundingClientRect();
+    return bars.some(b => b.left < right - 1 && b.right > left + 1 && b.top < bottom - 2 && b.bottom > top + 2);
+  }).map(label => label.textContent);
+})"""
+BEYOND = """[...document.querySelectorAll('.options td')].filter(cell => {
+  const {left, right, width} = cell.getBoundingClientRect();
+  return !width || left < 0 || right > document.documentElement.clientWidth;
+}).length"""
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phone_shows_the_whole_row_of_every_method(browser: Any, photographs: Path, width: int) -> None:
+    browser.open(photographs, width=width)
+    assert browser.evaluate("document.querySelectorAll('.options td').length") > 30
+    assert browser.evaluate(BEYOND) == 0
+    named = "[...document.querySelectorAll('.options td')].map(cell => cell.dataset.label)"
+    assert "Accuracy" in browser.evaluate(named)
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])

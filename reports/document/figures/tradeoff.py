@@ -134,7 +134,10 @@ def _against(
     kinds = kinds_of((p.group.label, p.group.asked) for p in points)
     note += "".join(f" {sentence(words)}" for words in kinds)
     leaks = f"{measure.title} ({unit})" if unit else measure.title
-    svg = drawing(name, WIDTH, HEIGHT, title, description, _scatter(record, points, measure, leaks, kinds))
+    marks, unlabelled = _scatter(record, points, measure, leaks, kinds)
+    if unlabelled:
+        note += f" No room for a label: {listed(unlabelled, limit=6)}."
+    svg = drawing(name, WIDTH, HEIGHT, title, description, marks)
     return Figure(name, title, description, svg, columns, rows, note=note)
 
 
@@ -147,7 +150,8 @@ def _words(point: Point) -> str:
 
 def _scatter(
     record: RunRecord, points: Sequence[Point], measure: Measure, axis: str, kinds: Sequence[str]
-) -> list[str]:
+) -> tuple[list[str], list[str]]:
+    """The marks, and the points that have no label, since it would lie on something else."""
     leaks = [
         v for p in points for v in (p.leak.value, p.leak.low, p.leak.high) if v is not None and math.isfinite(v)
     ]
@@ -169,7 +173,7 @@ def _scatter(
     out.append(polyline(steps, "front"))
     order = labels(record)
     taken: list[_Box] = []
-    words: list[tuple[str, float, float]] = []
+    words: list[tuple[bool, str, float, float]] = []
     for point in points:
         assert point.leak.value is not None
         assert point.accuracy.value is not None
@@ -178,41 +182,51 @@ def _scatter(
         if point.leak.low is not None and point.leak.high is not None:
             low, high = x(point.leak.low), x(min(point.leak.high, x.high))
             out.append(tag("line", x1=low, x2=high, y1=cy, y2=cy, class_=f"whisker s{index % 8}"))
+            taken.append((low, high, cy - 1, cy + 1))
         if point.accuracy.low is not None and point.accuracy.high is not None:
             low, high = frame.y(point.accuracy.low), frame.y(point.accuracy.high)
             out.append(tag("line", x1=cx, x2=cx, y1=low, y2=high, class_=f"whisker s{index % 8}"))
+            taken.append((cx - 1, cx + 1, high, low))
         if point.front:
             out.append(tag("circle", cx=cx, cy=cy, r=9, class_="front-ring"))
         out.append(hover(_words(point), marker(index, cx, cy, hollow=not point.group.asked.finite)))
-        taken.append((cx - 8, cx + 8, cy + 3.5))
+        taken.append((cx - 8, cx + 8, cy - 8, cy + 8))
         # Below the plot and in its note stands what the numbers are of.
-        words.append((f"{point.group.label} {short(point.group.asked.bare)}", cx, cy))
+        words.append((not point.front, f"{point.group.label} {short(point.group.asked.bare)}", cx, cy))
     # Several kinds have no room on one line; the note below the plot has them all.
     legend = ["Pareto front", "hollow: ε = ∞", *(kinds if len(kinds) == 1 else ())]
-    # Labels come last, so that no mark and no whisker runs across them.
-    return [
+    # Labels come last, those of the front before others, so that no mark and no whisker runs across them.
+    ordered = sorted(words, key=lambda each: each[0])
+    placed = [(name, _placed(name, cx, cy, taken)) for _, name, cx, cy in ordered]
+    marks = [
         *out,
-        *(_placed(*each, taken) for each in words),
+        *(label for _, label in placed if label is not None),
         tag("circle", cx=LEFT + 6, cy=HEIGHT - 8, r=6, class_="front-ring"),
         text(LEFT + 18, HEIGHT - 4, "; ".join(legend), "tick"),
     ]
+    return marks, [name for name, label in placed if label is None]
 
 
-_Box = tuple[float, float, float]
-"""What a label or a mark covers: from, to, and the height of its middle."""
+_Box = tuple[float, float, float, float]
+"""What a label, a mark or a whisker covers: left, right, top, bottom."""
+
+_SHIFTS = (3.5, -9, 16, -21, 28)
+"""How far below the middle of its point the foot of a label may stand; further off it would seem another's."""
 
 
-def _placed(words: str, x: float, y: float, taken: list[_Box]) -> str:
-    """A label beside its point, moved off labels and marks already there."""
+def _placed(words: str, x: float, y: float, taken: list[_Box]) -> str | None:
+    """A label beside its point, where it covers no label, mark or whisker; None where there is no such place."""
     length = len(words) * 5.6
-    right = x + 12 + length < RIGHT + 10
-    start = x + 12 if right else x - 12 - length
-    spot = (start, start + length, y + 3.5)
-    for shift in (3.5, -9, 16, -21, 28, -33, 40):
-        spot = (start, start + length, y + shift)
-        if TOP - 4 < spot[2] < BOTTOM + 2 and not any(
-            abs(spot[2] - middle) < 11 and spot[0] < end and begin < spot[1] for begin, end, middle in taken
-        ):
-            break
-    taken.append(spot)
-    return text(x + 12 if right else x - 12, spot[2], words, "point-label", "start" if right else "end")
+    for foot in (y + shift for shift in _SHIFTS):
+        for start, anchor, side in ((x + 12, x + 12, "start"), (x - 12 - length, x - 12, "end")):
+            box = (start, start + length, foot - 9, foot + 2)
+            inside = start >= LEFT and box[1] < RIGHT + 10 and TOP - 4 < foot < BOTTOM + 2
+            if inside and not any(_meet(box, other) for other in taken):
+                taken.append(box)
+                return text(anchor, foot, words, "point-label", side)
+    return None
+
+
+def _meet(one: _Box, other: _Box) -> bool:
+    """Whether two boxes have an area in common."""
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]

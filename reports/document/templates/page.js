@@ -33,12 +33,22 @@
   };
   for (const table of document.querySelectorAll(".table:not(.mission) table")) {
     const heads = [...table.tHead.rows[0].cells];
+    // A table's head is one stop of the Tab key; the arrows go from column to column.
+    const stop = (index) => heads.forEach((each, at) => { each.firstElementChild.tabIndex = at === index ? 0 : -1; });
     heads.forEach((head, index) => {
       const sort = document.createElement("button");
       sort.type = "button";
       sort.className = "sort";
       sort.textContent = head.textContent;
+      sort.setAttribute("aria-describedby", "along");
       head.replaceChildren(sort);
+      sort.addEventListener("focus", () => stop(index));
+      sort.addEventListener("keydown", (event) => {
+        const to = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: heads.length - 1 }[event.key];
+        if (!heads[to]) return;
+        event.preventDefault();
+        heads[to].firstElementChild.focus();
+      });
       sort.addEventListener("click", () => {
         const down = head.getAttribute("aria-sort") === "ascending";
         for (const other of heads) other.removeAttribute("aria-sort");
@@ -54,6 +64,32 @@
         say(`Sorted by ${sort.textContent}, ${down ? "descending" : "ascending"}`);
       });
     });
+    stop(0);
+  }
+
+  // A table that is wider than its place says what lies beyond, and only such a one is a stop by itself.
+  const beyond = (box) => {
+    const { left, right } = box.getBoundingClientRect();
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    if (wide) box.tabIndex = 0; else box.removeAttribute("tabindex");
+    box.classList.toggle("goes-on", wide && box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    const heads = [...box.querySelectorAll("th")].map((head) => head.getBoundingClientRect());
+    const after = heads.filter((head) => head.right > right + 1).length;
+    const words = after ? `${after} of ${heads.length} columns go on to the right \u2192` : "\u2190 columns go on to the left";
+    const sign = box.previousElementSibling;
+    sign.hidden = !wide || !left && !right;
+    sign.textContent = sign.hidden ? "" : words;
+  };
+  if ("ResizeObserver" in window) {
+    const watcher = new ResizeObserver((entries) => { for (const entry of entries) beyond(entry.target); });
+    for (const box of document.querySelectorAll(".box")) {
+      const sign = document.createElement("p");
+      sign.className = "beyond";
+      sign.hidden = true;
+      box.before(sign);
+      box.addEventListener("scroll", () => beyond(box), { passive: true });
+      watcher.observe(box);
+    }
   }
 
   const copy = async (text) => {
