@@ -25,6 +25,8 @@ _MANY = 24
 """More columns than this that differ in a number alone hold values, such as pixels, and name no files."""
 _SEARCHED = 200
 """Rows and files that are searched for a pattern of names."""
+_PATTERN_FITS = 0.8
+"""Share of rows that name files by a pattern of columns."""
 _ELSEWHERE = frozenset({"site", "person", dicom.PERSON, dicom.SITE})
 """What folders and headers of images may be asked for, where no column has the name."""
 
@@ -434,16 +436,20 @@ def _pattern(table: Table, files: NamedFiles) -> str | None:
             held = {unpadded(value): name for name, value in row.items() if value}
             if len(pieces) > 3 and all(unpadded(piece) in held for piece in pieces[1::2]):
                 pattern = "".join(f"{{{held[unpadded(p)]}}}" if n % 2 else p for n, p in enumerate(pieces))
-                if None not in _of_pattern(pattern, table, files).files:
+                # A row without a value names no file, which is said of the row and not of the pattern.
+                if _of_pattern(pattern, table, files).hits >= _PATTERN_FITS * len(rows):
                     return pattern
     return None
 
 
 def _of_pattern(pattern: str, table: Table, files: NamedFiles) -> Matches:
     """The files that a pattern of columns names."""
-    values = [_filled(pattern, row, table.name) for row in table.frame.to_dict("records")]
-    found = files.named(values)
-    return max(found, files.by_numbers(values), key=lambda each: each.hits) if None in found.files else found
+    rows = table.frame.to_dict("records")
+    found = files.named([_filled(pattern, row, table.name) for row in rows])
+    if None not in found.files:
+        return found
+    bare = [_filled(pattern, {name: unpadded(value) for name, value in row.items()}, table.name) for row in rows]
+    return max(found, files.by_numbers(bare), key=lambda each: each.hits)
 
 
 def _filled(pattern: str, row: Mapping[str, str], where: str) -> str:
