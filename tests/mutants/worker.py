@@ -102,7 +102,7 @@ def _child(task: dict[str, Any]) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         # Nothing that a broken copy keeps may reach another one, or the user.
-        os.environ["FEDASSAY_CACHE"] = task["cache"]
+        os.environ |= {"FEDASSAY_CACHE": task["cache"], "FEDASSAY_ANEW": "1"}
         sys.path.insert(0, str(Path(task["package"]).parent))
         sys.argv = ["fedassay", "run", task["plan"], "-o", task["output"], "--quiet", "--device", "cpu"]
         cli = importlib.import_module("fedassay.cli")
