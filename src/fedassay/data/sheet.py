@@ -326,7 +326,7 @@ def _warnings(listed: Listed, looked: Seen, found: Sequence[Twin]) -> Iterator[s
             f"{value:.0%}" if each.share else f"{value:.3g}" for value in (each.inside, each.outside)
         )
         yield (
-            f"{each.of} can be told from {others} by its {each.what} alone: {inside} against {outside}; "
+            f"class {each.of} can be told from {others} by its {each.what} alone: {inside} against {outside}; "
             f"{each.ordered:.0%} of pairs of {'pictures' if persons is None else 'persons'} are in that order"
         )
     yield from odd_masks(labels, listed.class_names, looked)
