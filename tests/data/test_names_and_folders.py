@@ -73,6 +73,14 @@ def test_words_in_names_that_may_be_something_else_are_asked_about(
     assert _labels(base, layout="{class}_#") == list(words) * 3, names
 
 
+def test_folders_are_no_classes_where_names_of_their_files_hold_several(tmp_path: Path) -> None:
+    base = _folder(
+        tmp_path, *(f"{who}/{c}_{n}.png" for n in range(3) for who in ("anna", "bert") for c in ("ill", "well"))
+    )
+    assert _labels(base) == ["ill", "well"] * 6
+    assert load(_request(base)).train.domain_names == ("anna", "bert")
+
+
 def test_files_that_do_not_fit_are_left_out_when_asked(tmp_path: Path) -> None:
     base = _folder(tmp_path, "cat_1.png", "dog_1.png", "cat_2.png", "dog_2.png", "cover.png")
     with pytest.raises(DataError, match=r"cover\.png of set .* data\.incomplete: leave_out, which leaves out 1"):

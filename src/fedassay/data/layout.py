@@ -270,8 +270,12 @@ def read_folders(paths: Sequence[str], where: str) -> Layout:
             word = dict(zip(sorted(set(names)), found[1], strict=True))
             columns[number], kinds[number], texts[number] = [word[name] for name in names], "class", found[0]
     in_names = None
-    if not {"class", "unknown", "nothing"} & set(kinds):
+    if not {"class", "nothing"} & set(kinds):
         in_names = _inside([_split(path)[1] for path in paths])
+    unknown = [names for names, kind in zip(columns, kinds, strict=True) if kind == "unknown"]
+    if in_names is not None and unknown and not _cross(unknown[-1], in_names[1]):
+        # Folders whose images have one word each, as breeds of dogs, are the classes themselves.
+        in_names = None
     if in_names is not None and are_classes(set(in_names[1])):
         kinds.append("class")
         columns.append(in_names[1])
@@ -411,6 +415,12 @@ def _others(layout: Layout) -> list[Layout]:
     if "site" in layout.levels:
         return [Layout(layout.text.replace("site", "*"))]
     return [Layout(layout.text.replace("class", "person"))] if "person" not in layout.levels else []
+
+
+def _cross(folders: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether the words in names of files differ within folders, and recur in several."""
+    pairs = set(zip(folders, words, strict=True))
+    return len(pairs) > max(len(set(folders)), len(set(words)))
 
 
 def _written(layout: Layout, texts: Mapping[int, str], folders: int) -> Layout:
