@@ -213,7 +213,7 @@ def answer(
     return Answer(
         answer=word,
         policy=decision.policy,
-        sentences=(*said, *doubts(record)),
+        sentences=(*said, *doubts(record), *_lacking(record)),
         leak=next(iter(leaks(cells)), None),
         unsought=unsought,
         untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
@@ -228,6 +228,13 @@ def answer(
         sweeps=sweeps(decision),
         decision=decision,
     )
+
+
+def _lacking(record: RunRecord) -> Iterator[str]:
+    """What a stopped run is without: whatever the answer, it is to what was finished."""
+    if (lacks := record.unfinished) is not None:
+        total = len(lacks.cells) + len(record.cells)
+        yield f"This run is not finished: {len(lacks.cells)} of {total} cells are missing."
 
 
 def _explained(kind: str) -> str:

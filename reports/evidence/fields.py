@@ -69,3 +69,24 @@ def assumed(release: Release, clause: str, question: str) -> Line:
     elif threat.get("backbone") == "black_box":
         said.append("It can query the network that computes features.")
     return Line(clause, question, "answered", " ".join(said), ("/plan/threat",))
+
+
+def people(release: Release, clause: str, question: str) -> Line:
+    """How many records, persons and clients the release is of; a person has to say it of captured messages."""
+    seed = str(release.cells[0][1].seed) if release.cells else ""
+    data = release.record.data.get(seed)
+    data = data if isinstance(data, dict) else {}
+    records, clients = data.get("records"), data.get("client_records")
+    private = records.get("private") if isinstance(records, dict) else None
+    if private is None or not isinstance(clients, list):
+        return by_person(clause, question, "Count the people, and the records of each.")
+    held = data.get("persons")
+    persons = held.get("persons") if isinstance(held, dict) else None
+    places = [f"/data/{seed}/records/private", f"/data/{seed}/client_records"]
+    if isinstance(persons, dict) and persons.get("private") is not None:
+        of = f"of {persons['private']:,} persons"
+        places.append(f"/data/{seed}/persons/persons/private")
+    else:
+        of = "of as many persons at most, since the run knows of none"
+    words = f"In this run {private:,} records {of}, at {len(clients):,} clients."
+    return Line(clause, question, "answered", words, tuple(places))

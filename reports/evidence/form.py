@@ -1,8 +1,8 @@
 """What law, regulators and standards ask of a release, by article or clause where that could be cited exactly.
 
-A client's message is assessed as a disclosure to the server, not as a released model. Each source names the public
-page that was read for it; where only a part of a document could be read, the document alone is cited. The
-questions are in our words; whoever signs reads the sources.
+A client's message is assessed as a disclosure to the server, not as a released model. A source names the page of
+its own publisher that was read for it, or the document alone: copies on other sites are no sources. The questions
+are in our words; whoever signs reads the sources.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from fedassay.contracts.facts import Threat
 from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_claim
 from fedassay.records.facts import HarmKind
 from fedassay.records.record import CellRecord, Finding
-from fedassay.reports.evidence.fields import assumed, named, noise
+from fedassay.reports.evidence.fields import assumed, named, noise, people
 from fedassay.reports.evidence.lines import GIVES, Line, Sought, all_of, by_person, from_cells, from_findings
 from fedassay.reports.evidence.release import Release
-from fedassay.reports.evidence.risk import risk_line
+from fedassay.reports.evidence.risk import likelihood_line, residual_line, risk_line
 from fedassay.reports.words.claims import claim_clause, claims
 from fedassay.reports.words.harms import BY_THREAT, kind_sought
 from fedassay.reports.words.metrics import title
@@ -40,56 +40,41 @@ class Source:
 
     Attributes:
         name: The document.
-        read: The public page that was read for it.
         lines: Its questions, in its order.
+        read: Its publisher's own page, where one could be read; empty where the document alone is cited.
     """
 
     name: str
-    read: str
     lines: tuple[Line, ...]
+    read: str = ""
 
 
 def form(release: Release) -> tuple[Source, ...]:
     """Every source, with its questions answered from a release or left to a person."""
     return (
-        Source(
-            "GDPR (Regulation (EU) 2016/679), Article 35(7)",
-            "https://www.law-reg.org/gdpr-en/regulations/minimal-content-of-the-dpia",
-            _impact(release),
-        ),
-        Source("GDPR, Article 25", "https://gdprhub.eu/index.php?title=Article_25_GDPR", _design(release)),
-        Source(
-            "GDPR, Article 32",
-            "http://source.commonaccord.org/index.php?action=s&file=G/EU-GDPR-Law-CmA/Sec/Article/32.md",
-            _security(release),
-        ),
-        Source("GDPR, Recital 26", "https://overview.legal/laws/gdpr/rec-26", _recital()),
-        Source(
-            "EDPB, Opinion 28/2024 on AI models (17 December 2024)",
-            "https://globalregulatoryinsights.com/art/opinion-28-2024-on-certain-data-protection-aspects-related-"
-            "to-the-processing-of-personal-data-in-the-context-of-ai-models",
-            _models(release),
-        ),
+        Source("GDPR (Regulation (EU) 2016/679), Article 35", _impact(release)),
+        Source("GDPR, Article 25", _design(release)),
+        Source("GDPR, Article 32", _security(release)),
+        Source("GDPR, Recital 26", _recital()),
+        Source("EDPB, Opinion 28/2024 on AI models (17 December 2024)", _models(release)),
         Source(
             "Article 29 Working Party, Opinion 05/2014 on anonymisation techniques (WP216)",
-            "https://studylib.net/doc/11389963/article-29--data-protection-working-party-0829-14-en-wp216",
             _anonymisation(release),
         ),
         Source(
             "ISO/IEC 27559:2022, privacy enhancing data de-identification framework",
-            "https://asnzsnorm.com/product/as-nzs-iso-iec-275592024",
             _framework(release),
         ),
         Source(
             "NIST SP 800-226, evaluating differential privacy guarantees",
-            "https://csrc.nist.gov/pubs/sp/800/226/ipd",
             _guarantee(release),
+            "https://csrc.nist.gov/pubs/sp/800/226/ipd",
         ),
         Source(
             "ICO, anonymisation guidance: the motivated intruder",
+            _intruder(release),
             "https://cy.ico.org.uk/for-organisations/uk-gdpr-guidance-and-resources/data-sharing/anonymisation/"
             "how-do-we-ensure-anonymisation-is-effective",
-            _intruder(release),
         ),
     )
 
@@ -99,15 +84,31 @@ _NONE_OPEN = "None: every attack that applies was conclusive."
 
 def _impact(release: Release) -> tuple[Line, ...]:
     return (
-        from_cells(release, "(a)", "Which data does a client send?", "/ledger", _sent, "No field was recorded."),
         by_person(
-            "(a)",
+            "(2)", "What does the data protection officer advise?", "Add the advice, or say that none is due."
+        ),
+        from_cells(
+            release, "(7)(a)", "Which data does a client send?", "/ledger", _sent, "No field was recorded."
+        ),
+        people(release, "(7)(a)", "How many people's data are they?"),
+        by_person(
+            "(7)(a)",
+            "What kinds of people and of data are they?",
+            "Name them: patients, employees, children; special categories (Article 9).",
+        ),
+        by_person(
+            "(7)(a)",
+            "Who receives what is sent, and how long is it kept?",
+            "Name recipients, countries and deletion periods.",
+        ),
+        by_person(
+            "(7)(a)",
             "What is the purpose, and which legitimate interest is pursued?",
             "State the purpose of the training, and the interest where the controller relies on one.",
         ),
         from_cells(
             release,
-            "(b)",
+            "(7)(b)",
             "What is the model worth?",
             "/utility",
             _worth,
@@ -115,19 +116,28 @@ def _impact(release: Release) -> tuple[Line, ...]:
             "not tested",
         ),
         by_person(
-            "(b)",
+            "(7)(b)",
             "Is sending this necessary and proportionate?",
             "Say why less data, more noise or no training at all would not serve the purpose.",
         ),
-        risk_line(release, "(c)", "Which risks to the people were found?"),
+        risk_line(release, "(7)(c)", "Which risks to the people were found, and how severe are they?"),
+        likelihood_line(release, "(7)(c)", "How likely are they?"),
         from_cells(
-            release, "(d)", "Which measures protect people?", "/ledger", _measures, "None: no noise is added."
+            release, "(7)(d)", "Which measures protect people?", "/ledger", _measures, "None: no noise is added."
         ),
         by_person(
-            "(d)",
+            "(7)(d)",
             "Which further measures bind whoever receives the messages?",
-            "Name contracts, access rights, transport encryption and deletion periods.",
+            "Name contracts, access rights and transport encryption.",
         ),
+        residual_line(release, "(7)(d)", "Which risk remains after these measures?"),
+        by_person(
+            "(7)(d)",
+            "Is the remaining risk acceptable?",
+            "Decide it; a high one goes to the supervisory authority first (Article 36).",
+        ),
+        by_person("(9)", "What do the people concerned say?", "Add their views, or say why they were not asked."),
+        by_person("(11)", "When is this reviewed?", "Set a date, and review when method, epsilon or data change."),
     )
 
 

@@ -1,4 +1,4 @@
-"""The two pages that somebody signs, and the same form as Markdown with every place in the record."""
+"""The page that somebody signs, the form behind it, and the same as Markdown with every place in the record."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.form import Source, form, left_open, looked_for, of_persons, with_gallery
 from fedassay.reports.evidence.lines import GIVES, Line, Sought, Status, from_findings
 from fedassay.reports.evidence.release import Release
-from fedassay.reports.evidence.risk import SCALE, Risk, risks
+from fedassay.reports.evidence.risk import SCALE, Risk, risks, spent_by
 from fedassay.reports.words.claims import claim_clause, refuted
+from fedassay.reports.words.epsilon_scale import in_words
 from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.sentences import capital, listed, sentence
 from fedassay.reports.words.untested import gaps
@@ -49,7 +50,7 @@ _TERMS = {
 
 @dataclass(frozen=True)
 class Pages:
-    """What both pages say.
+    """What the pages say.
 
     Attributes:
         title: Name of the run.
@@ -70,7 +71,7 @@ class Pages:
     sources: tuple[Source, ...]
 
     def brief(self, line: Line) -> str:
-        """An answer of the form, as the second page says it: what the first page says is not said again."""
+        """An answer of the form, as the pages of the form say it: what the first page says is not said again."""
         if line.status == "not tested":
             return ""
         for tested in self.tested:
@@ -145,6 +146,12 @@ class Pages:
         return " ".join(words.format(unit=unit) for term, words in _TERMS.items() if term in said)
 
     @property
+    def scale(self) -> str:
+        """What the epsilon that is spent means for one person; empty where nothing bounds it."""
+        spent = spent_by(self.cells[0])
+        return "" if spent is None else in_words(spent)
+
+    @property
     def ended(self) -> str:
         """When the run ended, to the minute; empty where the record does not say."""
         when = self.release.record.environment.get("finished")
@@ -213,7 +220,7 @@ def _openly(line: Line, release: Release, kind: HarmKind) -> Line:
 
 
 def html(found: Pages, record_digest: str) -> str:
-    """Both pages, to be read in a browser, printed and signed.
+    """All pages, to be read in a browser, printed and signed.
 
     Args:
         found: What they say.
@@ -245,7 +252,8 @@ def markdown(found: Pages) -> str:
         _risks(found.risks, found.harmless),
     ]
     for source in found.sources:
-        parts += [f"## {escaped(source.name)}", f"Read: `{source.read}`", _table(source.lines)]
+        read = f"Read: `{source.read}`" if source.read else ""
+        parts += [f"## {escaped(source.name)}", read, _table(source.lines)]
     return plain_lines("\n\n".join(filter(None, parts)) + "\n")
 
 
@@ -262,10 +270,13 @@ def _table(lines: tuple[Line, ...]) -> str:
 def _risks(found: tuple[Risk, ...], harmless: str) -> str:
     if not found:
         return harmless
-    rows = ["| Level | Found | Who could do it | What it takes | In the record |", "|---|---|---|---|---|"]
+    rows = [
+        "| Severity | Likelihood | Found | Who could do it | What it takes | In the record |",
+        "|---|---|---|---|---|---|",
+    ]
     rows += [
-        f"| {risk.level} | {escaped(risk.found)} | {escaped(risk.who)} | {escaped(risk.takes)} "
-        f"| {_where(risk.pointers)} |"
+        f"| {risk.level} | {risk.likelihood} | {escaped(risk.found)} | {escaped(risk.who)} "
+        f"| {escaped(risk.takes)} | {_where(risk.pointers)} |"
         for risk in found
     ]
     return "\n".join(rows)

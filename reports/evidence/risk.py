@@ -1,7 +1,8 @@
 """Risk on a stated scale: what was found, by whom it could be found again, and what that would take.
 
-No probability is invented. The scale is `SCALE`: the harm decides the level, by the one list of ranked harms, and
-a severe one counts as serious where the attack needs the very records that it asks about.
+No probability is invented: likely is what an attack of the run did, or what a bound of the claim leaves possible.
+The scale is `SCALE`: the harm decides the level, by the one list of ranked harms, and a severe one counts as
+serious where the attack needs the very records that it asks about.
 """
 
 from __future__ import annotations
@@ -12,14 +13,23 @@ from typing import Literal
 
 from fedassay.contracts.registry import attack_facts, audit_facts
 from fedassay.records.facts import HARMS, HarmKind
-from fedassay.reports.evidence.lines import NOT_TESTED, Line
+from fedassay.records.record import CellRecord
+from fedassay.reports.evidence.lines import NOT_TESTED, Line, Status
 from fedassay.reports.evidence.release import Release
+from fedassay.reports.words.claims import claims, ledger_stands
+from fedassay.reports.words.epsilon_scale import chance
 from fedassay.reports.words.harms import Leak, faint, leaks
 from fedassay.reports.words.sentences import harm_clause, sentence
 from fedassay.reports.words.summary import distinct
+from fedassay.reports.words.untested import not_sought, not_tested
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
 
 Level = Literal["severe", "serious", "limited"]
+Likelihood = Literal["shown", "conceivable"]
+
+_SHOWN: Likelihood = "shown"
+_CONCEIVABLE: Likelihood = "conceivable"
 
 _LEVELS: tuple[Level, ...] = ("severe", "serious", "limited")
 
@@ -36,7 +46,8 @@ SCALE = (
     "Severe: images are rebuilt, records follow exactly, or persons are named. Serious: it shows who is likely "
     "to have taken part, or attributes. Limited: counts, or what could be told of an artificial worst record, "
     "and was told of none. A severe harm counts as serious where the attack needs the records that it asks "
-    "about, or where images only come closer than look-alikes."
+    "about, or where images only come closer than look-alikes. Likelihood is no probability: shown means that an "
+    "attack of this run did it; conceivable, that only an artificial worst record was told."
 )
 
 _WHO = {
@@ -51,7 +62,8 @@ class Risk:
     """One harm that was found.
 
     Attributes:
-        level: On the scale.
+        level: How severe it is, on the scale.
+        likelihood: `shown`: an attack of the run did it. `conceivable`: to an artificial worst record alone.
         kind: The harm, one of the ranked list.
         found: What an attack took, as a sentence.
         who: Who could do it.
@@ -60,6 +72,7 @@ class Risk:
     """
 
     level: Level
+    likelihood: Likelihood
     kind: HarmKind
     found: str
     who: str
@@ -83,12 +96,12 @@ def _risks(release: Release) -> Iterator[Risk]:
         who += ", where the server sends out what it chose for it"
     for leak in distinct(leaks(release.option.group.cells)):
         places = tuple(place for place, finding in release.findings() if finding == leak.finding)
-        level = _HARM[leak.harm.kind]
+        level, likelihood = _HARM[leak.harm.kind], _SHOWN
         if leak.harm.of == "worst_neighbours":
-            level = "limited"
+            level, likelihood = "limited", _CONCEIVABLE
         elif level == "severe" and (faint(leak.harm) or _needs_records(leak)):
             level = "serious"
-        yield Risk(level, leak.harm.kind, sentence(harm_clause(leak)), who, _takes(leak), places)
+        yield Risk(level, likelihood, leak.harm.kind, sentence(harm_clause(leak)), who, _takes(leak), places)
 
 
 def risk_line(release: Release, clause: str, question: str) -> Line:
@@ -106,6 +119,42 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
         return Line(clause, question, "not decided", words, tested)
     missed = f"The tests that were made found none. {release.answer.missed}".strip()
     return Line(clause, question, "answered", missed, tested, found=False)
+
+
+def likelihood_line(release: Release, clause: str, question: str) -> Line:
+    """How likely the worst risk is, without a probability: shown, or as much as the claim leaves possible."""
+    found = risks(release)
+    if found:
+        words = f"{found[0].likelihood.capitalize()}; it takes {found[0].takes}."
+        return Line(clause, question, "answered", words, found[0].pointers, found=True)
+    tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
+    places = tuple(f"/cells/{number}/privacy/accounted" for number, _ in release.cells)
+    bounds = dict.fromkeys("" if (spent := spent_by(cell)) is None else chance(spent) for _, cell in release.cells)
+    first = "No attack of this run did it" if tested else "No attack was run"
+    if "" not in bounds:
+        return Line(clause, question, "answered", f"{first}; {'; '.join(bounds)}.", (*tested, *places))
+    if not tested:
+        return Line(clause, question, "not tested", NOT_TESTED)
+    return Line(clause, question, "not decided", f"{first}, and no claim bounds it.", tested)
+
+
+def spent_by(cell: CellRecord) -> Epsilon | None:
+    """What a cell's accounting adds up to, where it bounds anything; None where it does not stand."""
+    stands = claims(cell) and ledger_stands(cell) and cell.accounted is not None and cell.accounted.finite
+    return cell.accounted if stands else None
+
+
+def residual_line(release: Release, clause: str, question: str) -> Line:
+    """The risk that remains: what was found, what may have been missed, and the harms that were not sought."""
+    found = risks(release)
+    first = f"What was found remains, {found[0].level}: {found[0].found}" if found else release.answer.missed
+    unsought = not_tested(not_sought(release.option.group.cells))
+    tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
+    words = " ".join(filter(None, (first, unsought)))
+    if not words:
+        return risk_line(release, clause, question)
+    settled: Status = "answered" if found or not unsought else "not tested"
+    return Line(clause, question, settled, words, found[0].pointers if found else tested)
 
 
 def _needs_records(leak: Leak) -> bool:

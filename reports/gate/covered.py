@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from fedassay.contracts.registry import attack_facts, audit_facts
@@ -12,7 +12,7 @@ from fedassay.reports.gate.policy import EPSILON_LIMIT
 from fedassay.reports.words.allowed import failed, known, settled
 from fedassay.reports.words.harms import BY_CLAIM, obstacle_of
 from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.sentences import missed_clause, open_clause
+from fedassay.reports.words.sentences import listed, missed_clause, open_clause
 from fedassay.reports.words.summary import search
 from fedassay.reports.words.untested import happened, open_rows, unclear
 from fedassay.reports.words.verdicts import LOOKS
@@ -43,15 +43,25 @@ def _judged(audit: str, attack: str) -> bool:
         return True  # an attack that is not installed here: what it gives is not known
 
 
-def left_out(cell: CellRecord, audit: str | None = None) -> bool:
-    """Whether an attack that applies was not run: one that an audit judges, or any."""
-    rows = (row.attack for row in cell.coverage if row.status == "not_run")
-    return any(audit is None or audit == attack or _judged(audit, attack) for attack in rows)
+def as_tested(passed: Judgement, cell: CellRecord, audits: Collection[str] | None = None) -> Judgement:
+    """A judgement that names the attacks that apply and were not run: a rule that passes rests on less then.
 
-
-def basis_of(cell: CellRecord, audit: str | None = None, measured: Basis = "measured") -> Basis:
-    """What a rule that passes rests on, where attacks may have been left out."""
-    return "untested" if left_out(cell, audit) else measured
+    Args:
+        passed: What a rule says.
+        cell: The cell that it says it of.
+        audits: Those that judge what the rule asks about; None: all.
+    """
+    left_out = [
+        row.attack.replace("_", " ")
+        for row in cell.coverage
+        if row.status == "not_run"
+        and (audits is None or any(audit == row.attack or _judged(audit, row.attack) for audit in audits))
+    ]
+    if passed.state != "pass" or not left_out:
+        return passed
+    apply = "apply and were" if len(left_out) > 1 else "applies and was"
+    words = f"{passed.why}, but {listed(left_out, limit=len(left_out))} {apply} not run"
+    return replace(passed, basis="untested", why=words)
 
 
 def relevant(cell: CellRecord, audit: str) -> list[Finding]:
@@ -145,7 +155,7 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
             )
         for finding in findings:
             found = _limited(rule, name, known(cell, finding), bound, bounds.get(EPSILON_LIMIT), cell)
-            yield replace(found, basis="untested") if found.state == "pass" and left_out(cell, audit) else found
+            yield as_tested(found, cell, [audit])
 
 
 def _limited(

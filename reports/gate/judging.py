@@ -16,11 +16,10 @@ from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict, epsi
 from fedassay.reports.gate.baseline import Difference, difference_lines
 from fedassay.reports.gate.covered import (
     applies,
+    as_tested,
     attacked,
-    basis_of,
     complete,
     conclusive,
-    left_out,
     nothing_concluded,
     relevant,
     seen_small,
@@ -280,14 +279,14 @@ def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
         conclusive(finding) for finding in findings
     ):
         words = f"{audit} reached no verdict, and the claim bounds what it looks for"
-        return Judgement(rule, name, "pass", words, basis=basis_of(cell, audit, "claim"))
-    return Judgement(rule, name, "pass", f"{audit} reached a verdict", basis=basis_of(cell, audit))
+        return as_tested(Judgement(rule, name, "pass", words, basis="claim"), cell, [audit])
+    return as_tested(Judgement(rule, name, "pass", f"{audit} reached a verdict"), cell, [audit])
 
 
 def _verdicts(cell: CellRecord, name: str, forbidden: tuple[Verdict, ...]) -> Judgement:
     found = [verdict for verdict in verdicts_of(cell) if verdict in forbidden]
     if not found:
-        return Judgement("forbidden_verdicts", name, "pass", "no forbidden verdict", basis=basis_of(cell))
+        return as_tested(Judgement("forbidden_verdicts", name, "pass", "no forbidden verdict"), cell)
     reason = next((f.reason for f in attacks_on(cell) if f.verdict == found[0]), cell.privacy.reason)
     word = LOOKS[found[0]].word.lower()
     worst = next((harm_clause(leak) for leak in leaks([cell])), "") if found != ["unsound"] else ""
@@ -319,26 +318,24 @@ def _bounded(
     judges = [
         audit for audit, facts in every_audit().items() if any(item.name == metric for item in facts.metrics)
     ]
-    known_alone = metric in (*EPSILONS, *UTILITY, *COMMUNICATION) or not any(left_out(cell, a) for a in judges)
-    tried: Basis = "measured" if known_alone else "untested"
+    tried = () if metric in (*EPSILONS, *UTILITY, *COMMUNICATION) else judges
     if states:
         state, words, where = min(states, key=lambda item: order[item[0]])
         if state == "broken" or not doubts:
             words = f"{where}{title(metric)} {words} {limit}"
-            basis = tried if state == "pass" else "measured"
-            return Judgement(rule, name, state, words, brief, about, metric, basis=basis)
+            return as_tested(Judgement(rule, name, state, words, brief, about, metric), cell, tried)
     if not doubts and judges and not any(applies(cell, audit) for audit in judges):
         words = f"{' and '.join(judges)} do not apply to what is sent"
         return Judgement(rule, name, "pass", words, about=about, metric=metric, basis="nothing")
     if not doubts and any(metric in each.metrics and settled(cell, each) for each in cell.findings):
         words = f"the claim bounds what {title(metric)} is a measure of"
-        basis = "claim" if tried == "measured" else tried
-        return Judgement(rule, name, "pass", words, about=about, metric=metric, basis=basis)
+        held = Judgement(rule, name, "pass", words, about=about, metric=metric, basis="claim")
+        return as_tested(held, cell, tried)
     reason = doubts[0] if doubts else "no audit in this cell measures it"
     where = "above" if side == "maximum" else "below"
     may = f"{title(metric)} may be {where} {short(bound)}"
     may += f" ({cell.asked.kind.words})" if metric in EPSILONS else ""
-    basis = "measured" if doubts else "untested"
+    basis: Basis = "measured" if doubts else "untested"
     return Judgement(rule, name, "undecided", f"{may}, for {reason}", brief or may, about, metric, basis=basis)
 
 

@@ -27,6 +27,7 @@ from fedassay.records.record import (
     RunRecord,
     load_record,
 )
+from fedassay.records.unfinished import MissingCell, Unfinished
 from fedassay.reports import render, write_report
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.answer.text import WIDTH, lines
@@ -354,6 +355,17 @@ def test_what_broke_off_or_is_not_vouched_for_is_no_yes(build_cell: Any, tmp_pat
     assert answer(made, asked).answer == "no"
     unvouched = Judgement("verified", "", "undecided", "statement.json is not there")
     assert answer(whole, policy, judgements=(*judged(whole, policy).judgements, unvouched)).answer == "not yet"
+
+
+@pytest.mark.parametrize("given", [{"verdict": "unsound", "observed": 9.0}, {}])
+def test_an_answer_to_a_stopped_run_says_how_much_is_missing(build_cell: Any, given: dict[str, Any]) -> None:
+    cell = build_cell(None, "fedcgs", "fedcgs", 2.0, 0, **given)
+    asked = {"method": "fedcgs", "label": "fedcgs", "epsilon": 1.0, "delta": 1e-5, "seed": 0}
+    missing = MissingCell.model_validate({**asked, "adjacency": "add_remove", "unit": "record"})
+    stopped = Unfinished(why="it was stopped", command="fedassay run PLAN --resume", cells=(missing,))
+    record = RunRecord(plan={"name": "n"}, environment={}, cells=(cell,), unfinished=stopped)
+    assert "This run is not finished: 1 of 2 cells are missing." in answer(record).text
+    assert "not finished" not in answer(record.model_copy(update={"unfinished": None})).text
 
 
 def test_the_command_that_comes_next_names_the_policy_that_was_given(build_cell: Any, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 
@@ -29,6 +30,7 @@ from fedassay.reports.evidence.verify import is_evidence, verify_evidence
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import groups
 from fedassay.reports.words.harms import kind_sought
+from fedassay.reports.words.untested import not_sought, not_tested
 from fedassay.support.errors import DataError, PlanError
 
 STRICT = Policy(name="ours", maximum={"accounted": 3.0})
@@ -515,22 +517,74 @@ def test_a_folder_without_its_statement_or_signature_is_refused(record: RunRecor
     assert "statement.json is not there" in verify_evidence(folder).problems
 
 
+OFFICIAL = ("eur-lex.europa.eu", "edpb.europa.eu", "csrc.nist.gov", "www.iso.org", "ico.org.uk")
+"""Where the publishers of the sources publish."""
+
+
+def test_a_source_is_its_publisher_s_own_page_or_the_document_alone(record: RunRecord) -> None:
+    for release in every(record):
+        for source in form(release):
+            assert not source.read or urlparse(source.read).hostname.endswith(OFFICIAL), source.name  # type: ignore[union-attr]
+
+
+def test_an_impact_assessment_asks_what_article_35_asks(record: RunRecord) -> None:
+    """Advice, people, recipients, severity, likelihood, residual risk, views and review: USERS ask for each."""
+    for release in every(record):
+        impact = form(release)[0]
+        assert {line.clause for line in impact.lines} == {
+            *("(2)", "(9)", "(11)"),
+            *(f"(7)({letter})" for letter in "abcd"),
+        }
+        asked = {line.question: line for line in impact.lines}
+        people, likely = asked["How many people's data are they?"], asked["How likely are they?"]
+        remains = asked["Which risk remains after these measures?"]
+        assert people.status == ("for a person" if release.captured else "answered")
+        assert remains.status in ("answered", "not tested")
+        found = risks(release)
+        assert (likely.found is True) == bool(found)
+        if found:
+            assert likely.answer.lower().startswith(found[0].likelihood)
+            assert found[0].found in remains.answer
+        if (unsought := not_tested(not_sought(release.option.group.cells))) and not found:
+            assert unsought in remains.answer
+            assert remains.status == "not tested"
+
+
+def test_only_an_artificial_worst_record_makes_a_harm_conceivable(build_cell: Any) -> None:
+    levels = {}
+    for of in ("record", "worst_neighbours"):
+        harm = Harm(kind="members", of=of, metric="auc", value=0.9)
+        leak = Finding(audit="membership", attack="membership", verdict="leak", reason="told", harm=harm)
+        cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (leak,)})
+        run = RunRecord(plan={"name": "t"}, environment={}, cells=(cell,))
+        levels[of] = [(risk.level, risk.likelihood) for risk in risks(release_of(run))]
+    assert levels == {"record": [("serious", "shown")], "worst_neighbours": [("limited", "conceivable")]}
+
+
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium on this machine")
-def test_every_release_is_printed_on_two_pages(record: RunRecord, tmp_path: Path) -> None:
+def test_every_release_is_printed_on_a_page_to_sign_and_two_of_the_form(record: RunRecord, tmp_path: Path) -> None:
     release = max(every(record), key=lambda each: sum(len(line.answer) for line in lines(each)))
     group = release.option.group
     folder = write_report(record, tmp_path, "evidence", None, None, group.label, group.asked.bare)
-    printed = tmp_path / "evidence.pdf"
+    page = (folder / "evidence.html").read_text(encoding="utf-8")
+    alone = tmp_path / "first.html"
+    alone.write_text(page[: page.index('<section class="form">')], encoding="utf-8")
+    assert _printed(alone, tmp_path) == 1
+    assert _printed(folder / "evidence.html", tmp_path) == 3
+
+
+def _printed(page: Path, folder: Path) -> int:
+    """On how many sheets Chromium prints a page."""
+    printed = folder / "printed.pdf"
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer")
-    source = (folder / "evidence.html").as_uri()
     subprocess.run(
-        ["chromium", *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={printed}", source],
+        ["chromium", *flags, f"--user-data-dir={folder / 'profile'}", f"--print-to-pdf={printed}", page.as_uri()],
         check=True,
         capture_output=True,
         timeout=60,
     )
-    assert len(re.findall(rb"/Type\s*/Page[^s]", printed.read_bytes())) == 2
+    return len(re.findall(rb"/Type\s*/Page[^s]", printed.read_bytes()))
 
 
 @pytest.mark.parametrize("pointer", ["/cells/99", "/nothing", "/cells/x", "/plan/name/deeper"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -213,3 +214,12 @@ def test_attacks_of_the_gallery_are_installed() -> None:
     rows = {row.attack for run in RUNS for cell in load_record(GALLERY / run).cells for row in cell.coverage}
     assert {name for name in rows if name != "memorization" and not attack_facts(name).gives} == set()
     assert len(rows) > 6
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_rule_that_passes_though_attacks_were_left_out_names_them(name: str, policy: str) -> None:
+    record = load_record(GALLERY / name)
+    for judgement in judge(record, _policy(policy)):
+        if judgement.state == "pass" and judgement.basis == "untested":
+            assert re.search(r", but .+ and (was|were) not run$", judgement.why), judgement

@@ -1,0 +1,56 @@
+"""A scale for epsilon in words: how often a guess about one person can be right, whatever an attacker does.
+
+Who guesses between two equally likely data sets, one of which was released under (epsilon, delta), is right in at
+most (e^epsilon + delta) / (1 + e^epsilon) of cases (Kairouz, Oh and Viswanath 2015, "The composition theorem for
+differential privacy", Theorem 2.1, at equal prior probabilities). The words for ranges of epsilon are ours.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fedassay.reports.words.numbers import short
+from fedassay.support.epsilon import Epsilon
+
+_RANGES = ((1.0, "strong"), (3.0, "moderate"), (10.0, "weak"))
+"""Largest epsilon of each word, in order; above the last one it is `_BEYOND`."""
+
+_BEYOND = "close to none"
+
+_NEARLY_ALL = 0.99
+_ROUNDING = 1 + 1e-6
+
+
+def right_at_most(epsilon: float, delta: float) -> float:
+    """The largest probability of a right guess between two equally likely data sets, in [0.5, 1].
+
+    Args:
+        epsilon: 0 or more; inf: no bound.
+        delta: From 0 to 1.
+    """
+    return min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
+
+
+def chance(spent: Epsilon) -> str:
+    """How many guesses about one person can be right, as a clause; empty where nothing is bounded.
+
+    Args:
+        spent: What a release spends, of its own unit and relation.
+    """
+    if not spent.finite:
+        return ""
+    share = right_at_most(spent.bare, spent.delta)
+    right = f"at most {math.ceil(100 * share - 1e-6)} %" if share <= _NEARLY_ALL else "nearly all"
+    return f"of guesses at even odds about one {spent.unit}, {right} can be right"
+
+
+def in_words(spent: Epsilon) -> str:
+    """What an epsilon means for one person, and the scale, in two sentences; empty where nothing is bounded."""
+    if not spent.finite:
+        return ""
+    word = next((word for most, word in _RANGES if spent.bare <= most * _ROUNDING), _BEYOND)
+    scale = ", ".join(f"up to {short(most)} {each}" for most, each in _RANGES)
+    return (
+        f"At ε = {short(spent.bare)} protection is {word}: {chance(spent)}. "
+        f"Our scale: {scale}, above that {_BEYOND}."
+    )
