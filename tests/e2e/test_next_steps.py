@@ -16,14 +16,20 @@ DATA = {"name": "digits", "limit": 400}
 SPLIT = {"private": 0.3, "attacker": 0.3, "test": 0.2, "public": 0.05, "control": 0.1}
 
 
-def plan(attacks: list[Any], audits: list[Any], epsilon: float | str = "inf", **split: float) -> dict[str, Any]:
+def plan(
+    attacks: list[Any],
+    audits: list[Any],
+    epsilon: float | str = "inf",
+    method: Any = "fedncm",
+    **split: float,
+) -> dict[str, Any]:
     return {
         "name": "next",
         "data": {**DATA, "split": {**SPLIT, **split}},
         "clients": {"count": 3, "partition": "iid"},
         "backbone": {"name": "pixels"},
         "privacy": {"epsilon": epsilon, "delta": 1e-3},
-        "methods": ["fedncm"],
+        "methods": [method],
         "attacks": attacks,
         "audits": audits,
     }
@@ -74,8 +80,18 @@ def test_an_attack_that_the_plan_left_out_is_added_with_the_audit_that_judges_it
         (plan(["message_algebra"], ["message"]), 5),
         (plan(["message_algebra"], ["message", "dp_claim"], 1.0), 6),
         (plan(["label_distribution", "message_algebra"], ["message"], private=0.5, attacker=0.2, control=0.0), 2),
+        (plan(["message_algebra"], ["message"], 2.0, "fedcgs"), 3),
+        (plan(["label_distribution"], ["message", "dp_claim"], 8.0, "fedcgs"), 3),
+        (plan([{"membership": {"shadows": 4}}], ["membership"], "inf", "one_shot_ridge"), 2),
+        (plan(["message_algebra"], ["message"], "inf", {"fedpft": {"components": 1}}), 3),
+        (plan(["message_algebra"], ["dp_claim"], 3.0, {"fedpft": {"components": 1, "counts": "noised"}}), 3),
+        (plan(["gram_factorization"], ["message"], "inf", "fed3r"), 2),
+        (plan(["message_algebra"], ["message"], 1.0, {"fedlog": {"rounds": 1}}), 2),
     ],
-    ids=["attacks", "epsilon", "records"],
+    ids=[
+        *("attacks", "epsilon", "records", "second moments", "weak claim", "membership"),
+        *("mixture", "noised mixture", "factored", "own bodies"),
+    ],
 )
 def test_every_step_applied_removes_what_it_says(made: dict[str, Any], fewest: int, tmp_path: Path) -> None:
     first = fedassay.run(made, tmp_path / "first", progress=False)

@@ -16,10 +16,11 @@ from fedassay.reports import render
 from fedassay.reports.document.compare import write_comparison
 from fedassay.reports.document.latex import latex
 from fedassay.reports.document.mission.figure import mission_figures
-from fedassay.reports.document.mission.lines import lines
+from fedassay.reports.document.mission.lines import line_of, lines
 from fedassay.reports.document.mission.shown import Shown, shown, side_by_side
 from fedassay.reports.document.mission.strips import strips
 from fedassay.reports.document.mission.table import mission_table
+from fedassay.reports.words.groups import groups
 
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 
@@ -102,6 +103,14 @@ def test_a_leak_speaks_before_a_closer_picture_that_decides_nothing(photographs:
     line = lines(record)[0].images[0]
     assert line.verdict == "leak"
     assert line.metrics["ssim"].value == 0.4
+
+
+def test_an_artificial_worst_record_is_no_member() -> None:
+    for run in (load_record(GALLERY / "demonstration"), load_record(GALLERY / "claims")):
+        said = [finding.selection for cell in run.cells for finding in cell.findings]
+        assert "worst_case" in said
+        for line in (line_of(group) for group in groups(run)):
+            assert line.members.finding is None or line.members.finding.selection != "worst_case"
 
 
 def test_images_of_everybody_speak_before_the_best_of_them(photographs: RunRecord) -> None:

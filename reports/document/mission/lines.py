@@ -32,6 +32,9 @@ _MADE = frozenset({"reconstructions", "inversions"})
 _EVERYBODY = frozenset({"all", "oracle_all", None})
 """Selections that score every private image, not a part that somebody chose."""
 
+_ARTIFICIAL = frozenset({"worst_case"})
+"""Selections of records that nobody holds: what is told of them is no member, and speaks of the claim alone."""
+
 _DECIDED: Mapping[Verdict, int] = {"leak": 3, "no_leak_found": 2, "inconclusive": 1, "not_run": 0}
 
 _UNMEASURED = Metric(value=None, reason="not measured")
@@ -218,7 +221,7 @@ def _strongest(group: Group, audit: str, metric: str) -> Strongest:
 
 def _of_cell(cell: CellRecord, audit: str, metric: str) -> Finding | None:
     """The finding of an audit that speaks for a cell."""
-    own = [finding for finding in cell.findings if finding.audit == audit]
+    own = [f for f in cell.findings if f.audit == audit and f.selection not in _ARTIFICIAL]
     return max(own, key=_strength(metric), default=None)
 
 
