@@ -224,7 +224,7 @@ def answer(
         hides=". ".join(_hides(about)),
         bares=_bares([] if subject is None else subject.group.cells, _summed(record)),
         next=next_step(record, decision, subject, everywhere),
-        rows=tuple(row_of(option) for option in decision.options),
+        rows=tuple(row_of(option, decision.deployment) for option in decision.options),
         sweeps=sweeps(decision),
         decision=decision,
     )

@@ -124,9 +124,13 @@ def _accuracy(option: Option) -> float:
 def _mended(subject: Option) -> str:
     """What stops the worst leak of a release, or else mends its claim; empty where nothing is known to."""
     leak, fault = worst_leak(subject), worst_fault(subject)
-    if leak is None and fault is not None and fault.refuted and fault.kind in _MEND:
+    told = leak is not None and leak.harm.of != "worst_neighbours"
+    if not told and fault is not None and fault.refuted and fault.kind in _MEND:
         return _MEND[fault.kind]
-    audit = leak.finding.audit if leak is not None else claim_audit() if fault is not None else ""
+    if told or (leak is not None and fault is None):
+        audit = leak.finding.audit if leak is not None else ""
+    else:
+        audit = claim_audit() if fault is not None else ""
     facts = audit_facts(audit) if audit else None
     if facts is None or facts.rule is None:
         return ""

@@ -75,6 +75,7 @@ class AnswerRow:
         cost: Accuracy that privacy takes, in points.
         sends: Bytes up.
         hides: What the guarantee protects; empty where it does not hold or nothing is claimed.
+        deployment: Whether the policy is one that decides a deployment.
     """
 
     answer: Word
@@ -93,6 +94,12 @@ class AnswerRow:
     cost: str
     sends: str
     hides: str
+    deployment: bool = True
+
+    @property
+    def shown(self) -> str:
+        """The answer as a table prints it: a policy that allows no deployment says no yes."""
+        return "passes" if self.answer == "yes" and not self.deployment else self.answer
 
     @property
     def shown_epsilon(self) -> str:
@@ -115,8 +122,8 @@ class AnswerRow:
         return MARKS[self.answer][2]
 
 
-def row_of(option: Option) -> AnswerRow:
-    """The row of a method entry at one epsilon."""
+def row_of(option: Option, deployment: bool = True) -> AnswerRow:
+    """The row of a method entry at one epsilon, under a policy that decides a deployment or another."""
     cells, group = option.group.cells, option.group
     finding, brief = _worst(option)
     fallen = any(refuted(cell) for cell in cells)
@@ -143,6 +150,7 @@ def row_of(option: Option) -> AnswerRow:
         cost=points(option.cost) if group.asked.finite else "",
         sends=DASH if option.bytes_up is None else size(option.bytes_up),
         hides=standing_in_words(*option.standing) if holds else "",
+        deployment=deployment,
     )
 
 

@@ -70,7 +70,7 @@ def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:
         accuracy = significant(row.measured)
         beside = f" ({row.majority})" if known else ""
         line = (
-            f"{row.mark} {_short(plain(row.name), widest):<{widest + 2}}{row.shown_epsilon:<10}{row.answer:<9}"
+            f"{row.mark} {_short(plain(row.name), widest):<{widest + 2}}{row.shown_epsilon:<10}{row.shown:<9}"
             f"{_short(row.brief, told):<{told + 2}}{accuracy}{beside}"
         )
         yield _short(plain(line), WIDTH)

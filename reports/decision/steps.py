@@ -55,7 +55,7 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
     steps = [
         Step(
             what=_in_words(what, rows),
-            why=f"{rows[0][1].attack.replace('_', ' ')} {happened(rows[0][1])}",
+            why=f"{rows[0][1].attack} {happened(rows[0][1])}",
             cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
             seconds=None if seconds is None else rates.START + seconds,
             changes=_changes(rows),
@@ -71,7 +71,7 @@ def _in_words(what: str, rows: Sequence[tuple[CellRecord, Coverage]]) -> str:
     """What an attack that said nothing needs; what adds one that was not run says so itself."""
     if rows[0][1].status != "inconclusive":
         return what
-    names = list(dict.fromkeys(row.attack.replace("_", " ") for _, row in rows))
+    names = list(dict.fromkeys(row.attack for _, row in rows))
     return f"{listed(names)} {'need' if len(names) > 1 else 'needs'} {what}"
 
 

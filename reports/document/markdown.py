@@ -69,7 +69,7 @@ def _answer(record: RunRecord, found: Answer) -> str:
         for row in found.rows:
             cells = (row.name, row.shown_epsilon, row.of, row.brief, row.claimed, row.accounted, row.observed)
             worth = (row.accuracy, row.majority)
-            out.append(f"| {row.mark} **{row.answer}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
+            out.append(f"| {row.mark} **{row.shown}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
     beside = [*found.beside]
     beside += [f"{sweep.clause}." for sweep in found.sweeps]
     beside += grounds(record)

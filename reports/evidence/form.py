@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from fedassay.contracts.facts import Threat
-from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_claim
+from fedassay.contracts.registry import attack_facts, audit_facts, every_audit, judges_the_claim
 from fedassay.records.facts import HarmKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.evidence.fields import assumed, named, noise, people
 from fedassay.reports.evidence.lines import GIVES, Line, Sought, all_of, by_person, from_cells, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import likelihood_line, residual_line, risk_line
-from fedassay.reports.words.claims import claim_clause, claims
+from fedassay.reports.gate.covered import applies
+from fedassay.reports.words.claims import claim_clause, claims, refuted
 from fedassay.reports.words.harms import BY_THREAT, kind_sought
-from fedassay.reports.words.metrics import title
 from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.reports.words.sentences import listed, sentence
 from fedassay.reports.words.untested import gaps, not_sought, not_tested
@@ -106,15 +106,7 @@ def _impact(release: Release) -> tuple[Line, ...]:
             "What is the purpose, and which legitimate interest is pursued?",
             "State the purpose of the training, and the interest where the controller relies on one.",
         ),
-        from_cells(
-            release,
-            "(7)(b)",
-            "What is the model worth?",
-            "/utility",
-            _worth,
-            "No accuracy was measured.",
-            "not tested",
-        ),
+        _worth(release, "(7)(b)", "What is the model worth?"),
         by_person(
             "(7)(b)",
             "Is sending this necessary and proportionate?",
@@ -149,7 +141,7 @@ def _design(release: Release) -> tuple[Line, ...]:
             "What depends on people and is sent without noise?",
             "/ledger",
             _exact,
-            "Nothing is.",
+            _derived(release),
         ),
     )
 
@@ -199,13 +191,23 @@ def _models(release: Release) -> tuple[Line, ...]:
             looked_for("pictures", "exact"),
             sought=all_of("pictures", "exact"),
         ),
-        from_findings(release, "", "Is regurgitation of training data possible?", tests("regurgitation")),
+        _regurgitation(release),
         by_person(
             "Executive summary",
             "Is the likelihood of extracting personal data insignificant?",
             "The Opinion speaks of models; weigh the tests above for what a client sends.",
         ),
     )
+
+
+def _regurgitation(release: Release) -> Line:
+    """Whether generators give training data back; it does not apply where no audit of it has anything to judge."""
+    question = "Is regurgitation of training data possible?"
+    judges = [name for name, facts in every_audit().items() if "regurgitation" in facts.threats]
+    if any(applies(cell, judge) for _, cell in release.cells for judge in judges):
+        return from_findings(release, "", question, tests("regurgitation"))
+    places = tuple(f"/cells/{number}/coverage" for number, _ in release.cells)
+    return Line("", question, "answered", "No generator is sent.", places, found=False, mark="does not apply")
 
 
 def _anonymisation(release: Release) -> tuple[Line, ...]:
@@ -337,6 +339,14 @@ def _sent(cell: CellRecord) -> str:
     return f"A client sends {up}." if up else ""
 
 
+def _derived(release: Release) -> str:
+    """Where nothing is sent without noise: which fields have none of their own, and follow from noised ones."""
+    cells = (cell for _, cell in release.cells)
+    rows = [row for cell in cells for row in cell.ledger if row.direction == "up" and not row.exact]
+    free = named(row for row in rows if row.mechanism == "public" and row.kind != "public")
+    return f"Nothing is: {free} follow from what is noised." if free else "Nothing is."
+
+
 def _exact(cell: CellRecord) -> str:
     """Fields without noise, those too that the guarantee declares public: they speak of people all the same."""
     rows = [row for row in cell.ledger if row.direction == "up" and row.exact]
@@ -349,7 +359,8 @@ def _exact(cell: CellRecord) -> str:
 
 def _measures(cell: CellRecord) -> str:
     secure = named(row for row in cell.ledger if row.secure)
-    return " ".join(filter(None, [noise(cell), f"Secure aggregation hides {secure}." if secure else ""]))
+    short_of = "It is less than the claim says." if refuted(cell) and noise(cell) else ""
+    return " ".join(filter(None, [noise(cell), short_of, f"Secure aggregation hides {secure}." if secure else ""]))
 
 
 def _untested(cell: CellRecord) -> str:
@@ -359,17 +370,18 @@ def _untested(cell: CellRecord) -> str:
 def left_open(cells: Iterable[CellRecord]) -> str:
     """Which attacks apply and were not run, and which were run and gave no result; empty where there are none."""
     found = gaps(cells)
-    said = {
-        words: [name.replace("_", " ") for name, status in found.items() if status == words] for words in _OPEN
-    }
+    said = {words: [name for name, status in found.items() if status == words] for words in _OPEN}
     return " ".join(
         f"{lead}: {listed(said[words], limit=_ATTACKS)}." for words, lead in _OPEN.items() if said[words]
     )
 
 
-def _worth(cell: CellRecord) -> str:
-    accuracy = cell.utility.get("accuracy")
-    return "" if accuracy is None else f"{title('accuracy').capitalize()} {significant(accuracy)}."
+def _worth(release: Release, clause: str, question: str) -> Line:
+    """Accuracy with its interval, beside the same without privacy and that of naming the largest class."""
+    if not release.answer.accuracy:
+        return Line(clause, question, "not tested", "No accuracy was measured.")
+    places = tuple(f"/cells/{number}/utility" for number, _ in release.cells)
+    return Line(clause, question, "answered", sentence(release.answer.accuracy), places)
 
 
 def _claimed(cell: CellRecord) -> str:

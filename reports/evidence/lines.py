@@ -12,23 +12,27 @@ from fedassay.records.facts import HARMS, HarmKind, ObstacleKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.words.claims import refuted
-from fedassay.reports.words.harms import kind_sought, leaks, obstacle_of
+from fedassay.reports.words.harms import FALSE_ALARMS, kind_sought, leaks, obstacle_of
 from fedassay.reports.words.sentences import harm_clause, listed, open_clause, sentence, silent_clause
 from fedassay.support.registry import entries
 
 Status = Literal["answered", "not decided", "not tested", "for a person"]
 """`not decided`: it was tested, and nothing follows."""
 
-Mark = Literal["bounded by the claim", "sent openly"]
+Mark = Literal["bounded by the claim", "sent openly", "does not apply"]
 """`bounded by the claim`: attacks said nothing, and a claim that holds leaves so much. `sent openly`: it stands in
-what is sent, and the guarantee declares it public.
+what is sent, and the guarantee declares it public. `does not apply`: nothing is sent in which it could be.
 """
 
 PERSON = "for a person to fill in"
 """What stands where no record can answer."""
 
 BESIDE_REFUTED = "The claim is disproved; that attacks showed nothing says little beside that."
+_HALF = 0.5
+
 NOT_TESTED = "No audit of the run looked for it."
+RUN = " Of those that were run: "
+"""Before what the attacks came to that were run, where others were not."""
 
 NOT_READ: dict[ObstacleKind, str] = {
     "not_possible": "No attack could be made: what it needs is not sent, or not at hand.",
@@ -118,7 +122,7 @@ def left_out(release: Release, sought: Sought) -> tuple[str, tuple[str, ...]]:
     for number, cell in release.cells:
         for place, row in enumerate(cell.coverage):
             if row.status == "not_run" and sought.by(row.attack):
-                out.setdefault(row.attack.replace("_", " "))
+                out.setdefault(row.attack)
                 places.append(f"/cells/{number}/coverage/{place}")
     if not out:
         return "", ()
@@ -205,8 +209,10 @@ def from_findings(
     if silent:
         words = sentence(silent_clause([finding for _, finding in silent], release.option.group.asked))
         places = tuple(place for place, _ in silent)
+        if any(_sees_little(finding) for _, finding in silent):
+            return Line(clause, question, "not decided", words, places)
         if left:
-            said = f"{left} Of those that were run: {words[:1].lower()}{words[1:]}"
+            said = f"{left}{RUN}{words[:1].lower()}{words[1:]}"
             return Line(clause, question, "not tested", said, (*gaps, *places))
         bounded = any(finding.verdict == "inconclusive" for _, finding in silent)
         mark: Mark | None = "bounded by the claim" if bounded else None
@@ -217,6 +223,14 @@ def from_findings(
         if (obstacle := obstacle_of(finding)) is not None:
             return Line(clause, question, "not tested", NOT_READ.get(obstacle.kind, _open(finding)), (place,))
     return Line(clause, question, "not tested", NOT_TESTED)
+
+
+def _sees_little(finding: Finding) -> bool:
+    """Whether more than half may have been missed: that nothing was found says nothing then."""
+    limit = finding.limit
+    if limit is None or limit.metric not in ("share", "total_variation", *FALSE_ALARMS):
+        return False
+    return limit.value >= _HALF
 
 
 def _open(finding: Finding) -> str:

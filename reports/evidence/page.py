@@ -14,10 +14,10 @@ from fedassay.reports.document.html import render
 from fedassay.reports.document.markdown import rule_table
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.form import Source, form, left_open, looked_for, of_persons, with_gallery
-from fedassay.reports.evidence.lines import GIVES, Line, Sought, Status, from_findings
+from fedassay.reports.evidence.lines import GIVES, RUN, Line, Sought, Status, from_findings
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.evidence.risk import SCALE, Risk, risks, spent_by
-from fedassay.reports.words.claims import claim_clause, refuted
+from fedassay.reports.words.claims import claim_clause, claims, refuted
 from fedassay.reports.words.epsilon_scale import in_words
 from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.sentences import capital, listed, sentence
@@ -73,14 +73,14 @@ class Pages:
     def brief(self, line: Line) -> str:
         """An answer of the form, as the pages of the form say it: what the first page says is not said again."""
         if line.status == "not tested":
-            return ""
+            return line.answer.partition(RUN)[0]
         for tested in self.tested:
             if tested.answer and tested.answer in line.answer:
                 level = line.answer.split(tested.answer)[0].rstrip(":. ")
-                page = f"{level}; page 1" if level else "Page 1"
-                return f"{page}: {tested.question[:1].lower()}{tested.question[1:]}."
+                page = f"{level}; see page 1" if level else "See page 1"
+                return f"{page}, “{tested.question}”."
         if line.answer == self.claim:
-            return "Page 1: claim."
+            return "See page 1, “Claim”."
         first = next(
             (each for source in self.sources for each in source.lines if each.answer == line.answer), line
         )
@@ -121,7 +121,8 @@ class Pages:
     def harmless(self) -> str:
         """What it means that no harm was found: how much of what was looked for was tested at all."""
         unsaid = sum(line.shown in ("not decided", "not tested") for line in self.tested)
-        words = "The tests that were made found no harm."
+        beyond = " beyond what the claim allows" if any(claims(cell) for cell in self.cells) else ""
+        words = f"The tests that were made found no harm{beyond}."
         if not unsaid:
             return words
         were = "was" if unsaid == 1 else "were"
@@ -148,8 +149,13 @@ class Pages:
     @property
     def scale(self) -> str:
         """What the epsilon that is spent means for one person; empty where nothing bounds it."""
-        spent = spent_by(self.cells[0])
-        return "" if spent is None else in_words(spent)
+        cell = self.cells[0]
+        spent = spent_by(cell)
+        if spent is None:
+            return ""
+        alone = " Somebody with several records has less." if spent.unit == "record" else ""
+        known = "" if cell.seed is None else " It holds where the noise is secret; this run's follows from a seed."
+        return f"{in_words(spent, cell.privacy.mu)}{alone}{known}"
 
     @property
     def ended(self) -> str:

@@ -45,9 +45,9 @@ _HARM: dict[HarmKind, Level] = {
 SCALE = (
     "Severe: images are rebuilt, records follow exactly, or persons are named. Serious: it shows who is likely "
     "to have taken part, or attributes. Limited: counts, or what could be told of an artificial worst record, "
-    "and was told of none. A severe harm counts as serious where the attack needs the records that it asks "
-    "about, or where images only come closer than look-alikes. Likelihood is no probability: shown means that an "
-    "attack of this run did it; conceivable, that only an artificial worst record was told."
+    "where no record of the run was told. A severe harm counts as serious where the attack needs the records that "
+    "it asks about, or where images only come closer than look-alikes. Likelihood is no probability: shown means "
+    "that an attack of this run did it; conceivable, that only an artificial worst record was told."
 )
 
 _WHO = {
@@ -129,8 +129,9 @@ def likelihood_line(release: Release, clause: str, question: str) -> Line:
         return Line(clause, question, "answered", words, found[0].pointers, found=True)
     tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
     places = tuple(f"/cells/{number}/privacy/accounted" for number, _ in release.cells)
-    bounds = dict.fromkeys("" if (spent := spent_by(cell)) is None else chance(spent) for _, cell in release.cells)
-    first = "No attack of this run did it" if tested else "No attack was run"
+    bounds = dict.fromkeys(_chance(cell) for _, cell in release.cells)
+    more = "showed more than is claimed" if any(claims(cell) for _, cell in release.cells) else "did it"
+    first = f"No attack of this run {more}" if tested else "No attack was run"
     if "" not in bounds:
         return Line(clause, question, "answered", f"{first}; {'; '.join(bounds)}.", (*tested, *places))
     if not tested:
@@ -142,6 +143,11 @@ def spent_by(cell: CellRecord) -> Epsilon | None:
     """What a cell's accounting adds up to, where it bounds anything; None where it does not stand."""
     stands = claims(cell) and ledger_stands(cell) and cell.accounted is not None and cell.accounted.finite
     return cell.accounted if stands else None
+
+
+def _chance(cell: CellRecord) -> str:
+    spent = spent_by(cell)
+    return "" if spent is None else chance(spent, cell.privacy.mu)
 
 
 def residual_line(release: Release, clause: str, question: str) -> Line:
@@ -171,6 +177,8 @@ def _needs(leak: Leak) -> tuple[str, ...]:
 def _takes(leak: Leak) -> str:
     """What somebody must have to do it again."""
     attack, needs = leak.finding.attack or "", _needs(leak)
+    if leak.harm.of == "worst_neighbours":
+        return "all records but one, and the one that is asked about"
     if attack in entries("attack") and attack_facts(attack).takes_gallery:
         return "a list of candidates"
     if _needs_records(leak):

@@ -181,7 +181,7 @@ def _no_longer_tested(name: str, new: Group, old: Group) -> Iterator[Difference]
     became = {row.attack: happened(row) for cell in new.cells for row in cell.coverage if row.attack in lost}
     for attack in sorted(lost):
         became_of_it = became.get(attack, "does not apply any more")
-        words = f"{name}: {attack.replace('_', ' ')} was conclusive before, and now it {became_of_it}."
+        words = f"{name}: {attack} was conclusive before, and now it {became_of_it}."
         yield Difference(True, words)
 
 

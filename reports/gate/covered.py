@@ -52,7 +52,7 @@ def as_tested(passed: Judgement, cell: CellRecord, audits: Collection[str] | Non
         audits: Those that judge what the rule asks about; None: all.
     """
     left_out = [
-        row.attack.replace("_", " ")
+        row.attack
         for row in cell.coverage
         if row.status == "not_run"
         and (audits is None or any(audit == row.attack or _judged(audit, row.attack) for audit in audits))
@@ -99,6 +99,7 @@ def attacked(cell: CellRecord, name: str) -> Iterator[Judgement]:
 def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
     """Every attack that applies was conclusive."""
     open_ = open_rows(cell)
+    left_out = [row.attack for row in open_ if row.status == "not_run"]
     if not cell.coverage:
         words = "the record does not say which attacks apply, or none of those installed does"
         yield Judgement("coverage", name, "undecided", words, about="coverage")
@@ -121,8 +122,14 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
         status = LOOKS[row.status].word.lower()
         words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
         basis: Basis = "untested" if row.status == "not_run" else "measured"
-        brief = _open(cell, row)
+        brief = _not_run(left_out) if row.status == "not_run" else _open(cell, row)
         yield Judgement(rule, name, "undecided", words, brief, "coverage", attack=row.attack, basis=basis)
+
+
+def _not_run(attacks: Collection[str]) -> str:
+    several = len(attacks) > 1
+    named = listed(attacks, limit=len(attacks))
+    return f"the attack{'s' if several else ''} {named} {'were' if several else 'was'} not run"
 
 
 def _open(cell: CellRecord, row: Coverage) -> str:
@@ -131,7 +138,7 @@ def _open(cell: CellRecord, row: Coverage) -> str:
         obstacle = obstacle_of(finding)
         if obstacle is not None and not settled(cell, finding):
             return open_clause(finding, obstacle)
-    return f"the attack {row.attack.replace('_', ' ')} {happened(row)}"
+    return f"the attack {row.attack} {happened(row)}"
 
 
 def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iterator[Judgement]:
@@ -149,7 +156,7 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
                 rule,
                 name,
                 "undecided",
-                f"{audit} was not part of the run: add it to the plan's audits",
+                f"the audit {audit} was not part of the run",
                 about="silence",
                 basis="untested",
             )

@@ -265,7 +265,7 @@ def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
         return Judgement(rule, name, "pass", f"{audit} does not apply to what is sent", basis="nothing")
     findings = relevant(cell, audit)
     if not findings:
-        words = f"{audit} was not part of the run: add it to the plan's audits"
+        words = f"the audit {audit} was not part of the run"
         return Judgement(rule, name, "undecided", words, basis="untested")
     for verdict in ("inconclusive", "not_run", "not_refuted"):
         for finding in findings:
@@ -333,8 +333,10 @@ def _bounded(
         return as_tested(held, cell, tried)
     reason = doubts[0] if doubts else "no audit in this cell measures it"
     where = "above" if side == "maximum" else "below"
-    may = f"{title(metric)} may be {where} {short(bound)}"
-    may += f" ({cell.asked.kind.words})" if metric in EPSILONS else ""
+    of = f" ({cell.asked.kind.words})" if metric in EPSILONS else ""
+    may = f"{title(metric)} may be {where} {short(bound)}{of}"
+    if not doubts:
+        may = f"whether {title(metric)} is {where} {short(bound)}{of} was not measured"
     basis: Basis = "measured" if doubts else "untested"
     return Judgement(rule, name, "undecided", f"{may}, for {reason}", brief or may, about, metric, basis=basis)
 

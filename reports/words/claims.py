@@ -208,8 +208,8 @@ def claim_clause(cell: CellRecord) -> str:
     if privacy.verdict == "sound":
         shown = "" if cell.observed is None else beside(cell.observed, cell.claimed)
         chance = ", which chance allows" if above_claim(cell) else ""
-        attacked = f"; an attack shows at least {shown}{chance}" if shown else ""
-        return f"the claim of {claimed} was not refuted{attacked}"
+        attacked = f"; an attack shows at least {shown} (95 % bound){chance}" if shown else ""
+        return f"the claim of {claimed} held in every test of it{attacked}"
     if privacy.verdict == "not_refuted":
         return f"the claim of {claimed} was not refuted, but the worst case of its mechanism is not known"
     if privacy.verdict == "inconclusive" and noise_not_measured(cell):

@@ -2,7 +2,8 @@
 
 Who guesses between two equally likely data sets, one of which was released under (epsilon, delta), is right in at
 most (e^epsilon + delta) / (1 + e^epsilon) of cases (Kairouz, Oh and Viswanath 2015, "The composition theorem for
-differential privacy", Theorem 2.1, at equal prior probabilities). The words for ranges of epsilon are ours.
+differential privacy", Theorem 2.1, at equal prior probabilities); under mu-GDP in at most Phi(mu / 2) (Dong, Roth
+and Su 2022, eq. 6). The words for ranges of epsilon are ours.
 """
 
 from __future__ import annotations
@@ -21,36 +22,39 @@ _NEARLY_ALL = 0.99
 _ROUNDING = 1 + 1e-6
 
 
-def right_at_most(epsilon: float, delta: float) -> float:
+def right_at_most(epsilon: float, delta: float, mu: float | None = None) -> float:
     """The largest probability of a right guess between two equally likely data sets, in [0.5, 1].
 
     Args:
         epsilon: 0 or more; inf: no bound.
         delta: From 0 to 1.
+        mu: Of Gaussian differential privacy, where the release has it; the smaller bound counts.
     """
-    return min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
+    pair = min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
+    return pair if mu is None else min(pair, (1 + math.erf(mu / math.sqrt(8))) / 2)
 
 
-def chance(spent: Epsilon) -> str:
+def chance(spent: Epsilon, mu: float | None = None) -> str:
     """How many guesses about one person can be right, as a clause; empty where nothing is bounded.
 
     Args:
         spent: What a release spends, of its own unit and relation.
+        mu: See `right_at_most`.
     """
     if not spent.finite:
         return ""
-    share = right_at_most(spent.bare, spent.delta)
+    share = right_at_most(spent.bare, spent.delta, mu)
     right = f"at most {math.ceil(100 * share - 1e-6)} %" if share <= _NEARLY_ALL else "nearly all"
-    return f"of guesses at even odds about one {spent.unit}, {right} can be right"
+    return f"of guesses at even odds about one {spent.unit}, {right} can be right, whatever the attack"
 
 
-def in_words(spent: Epsilon) -> str:
+def in_words(spent: Epsilon, mu: float | None = None) -> str:
     """What an epsilon means for one person, and the scale, in two sentences; empty where nothing is bounded."""
     if not spent.finite:
         return ""
     word = next((word for most, word in _RANGES if spent.bare <= most * _ROUNDING), _BEYOND)
     scale = ", ".join(f"up to {short(most)} {each}" for most, each in _RANGES)
     return (
-        f"At ε = {short(spent.bare)} protection is {word}: {chance(spent)}. "
+        f"At ε = {short(spent.bare)} and δ = {short(spent.delta)} protection is {word}: {chance(spent, mu)}. "
         f"Our scale: {scale}, above that {_BEYOND}."
     )

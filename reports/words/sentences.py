@@ -109,7 +109,7 @@ _BESIDE = "the attack worked on the method's own messages without privacy, but m
 
 _OBSTACLES: dict[ObstacleKind, str] = {
     "records_missing": "too few records were at hand for its controls",
-    "control_missed": "the attack failed even on messages that leak on purpose",
+    "control_missed": "the attack was not shown to work even on messages that leak on purpose",
     "control_faint": "the attack gains too little even on messages that leak on purpose",
     "control_flagged": "the test also fires where nothing leaks",
     "confounded": "other records explain the result as well",
@@ -256,7 +256,7 @@ def _members(harm: Harm, finding: Finding) -> str:
     knows = " who knows all other records" if finding.source == _INFORMED else ""
     knows = " with a list that holds everybody" if of_full_list(finding) else knows
     if harm.of == "worst_neighbours":
-        words = f"whether the worst record that there may be took part could be told by an attacker{knows}"
+        words = f"an attacker{knows} could tell whether an artificial worst record took part"
     else:
         words = f"an attacker{knows} tells which {_THINGS[harm.of]} took part better than by chance"
     if harm.metric in _MOST_EXPOSED:
@@ -377,7 +377,7 @@ def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     if not words or by_claim:
         return words
     by = f"the audit {finding.audit}" if finding.attack is None else finding.attack
-    return f"{words}, by {by.replace('_', ' ')}"
+    return f"{words}, by {by}"
 
 
 def _missed(finding: Finding, asked: Epsilon | None) -> str:
@@ -404,7 +404,10 @@ def _missed(finding: Finding, asked: Epsilon | None) -> str:
     if limit.metric in _MOST_EXPOSED:
         often = f"recognised in fewer than {short(100 * limit.value)} % of the runs"
         return f"{sought} may have been missed where a {limit.of or 'record'} is {often}"
-    return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"
+    if limit.metric in _THINGS.values():
+        return f"{sought} of fewer than {short(limit.value)} {limit.metric} may have been missed"
+    amount = f"{short(limit.value)} ({limit.metric.replace('_', ' ')})"
+    return f"{sought} may have been missed where they show by less than {amount}"
 
 
 def _most(limit: Limit, asked: Epsilon | None) -> str:
@@ -412,12 +415,12 @@ def _most(limit: Limit, asked: Epsilon | None) -> str:
     whose = _THINGS[limit.of or "record"]
     if limit.metric == "epsilon":
         of = "the claim's unit and relation" if asked is None else asked.kind.words
-        return f"by the claim no attack can show more than ε = {short(limit.value)} ({of})"
+        return f"by the accounting no attack can show more than ε = {short(limit.value)} ({of})"
     share = f"{short(100 * limit.value)} %"
     if limit.metric in FALSE_ALARMS:
-        return f"by the claim no attack on {whose} has a true-positive rate above {share}, at {_at(limit)}"
+        return f"by the accounting no attack on {whose} has a true-positive rate above {share}, at {_at(limit)}"
     guess = f"a {limit.of or 'record'} that is guessed right in 1 % of cases without the messages"
-    return f"by the claim {guess} is rebuilt in at most {share} with them"
+    return f"by the accounting {guess} is rebuilt in at most {share} with them"
 
 
 def _at(limit: Limit) -> str:

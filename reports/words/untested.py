@@ -10,7 +10,7 @@ from fedassay.records.record import CellRecord, Coverage, Finding
 from fedassay.reports.words.allowed import failed, settled
 from fedassay.reports.words.harms import kind_sought, names
 from fedassay.reports.words.named import NAMED
-from fedassay.reports.words.sentences import capital, listed
+from fedassay.reports.words.sentences import listed
 
 _WORDS = ("inconclusive", "not judged", "not run")
 """What may have become of an attack that applies, the worst last."""
@@ -55,7 +55,7 @@ def not_fully_tested(cells: Iterable[CellRecord]) -> str:
     """One clause, such as `not fully tested: membership not run`; empty where nothing is missing."""
     found = gaps(cells)
     parts = [
-        f"{', '.join(name.replace('_', ' ') for name, status in found.items() if status == words)} {words}"
+        f"{', '.join(name for name, status in found.items() if status == words)} {words}"
         for words in _WORDS
         if words in found.values()
     ]
@@ -65,16 +65,13 @@ def not_fully_tested(cells: Iterable[CellRecord]) -> str:
 def failed_attacks(cells: Iterable[CellRecord]) -> str:
     """Which attacks fail on this release whatever its noise, and what speaks in their place; empty without any."""
     names = dict.fromkeys(
-        (finding.attack or finding.audit).replace("_", " ")
-        for cell in cells
-        for finding in cell.findings
-        if failed(cell, finding)
+        finding.attack or finding.audit for cell in cells for finding in cell.findings if failed(cell, finding)
     )
     if not names:
         return ""
     return (
-        f"{capital(listed(names))} failed even on messages that leak on purpose: other attacks looked for the "
-        "same, and the claim bounds it."
+        f"The attack{'s' if len(names) > 1 else ''} {listed(names)} failed even on messages that leak on purpose: "
+        "other attacks looked for the same, and the claim bounds it."
     )
 
 

@@ -178,7 +178,7 @@ def test_few_records_under_a_sound_claim_can_pass_and_the_answer_says_by_what(bu
     said = answer(record, STRICT)
     assert said.answer == "yes"
     assert (
-        "By the claim no attack on records has a true-positive rate above 21.7 %, at 10 % false alarms"
+        "By the accounting no attack on records has a true-positive rate above 21.7 %, at 10 % false alarms"
         in said.text.replace("by the claim", "By the claim")
     )
     alone = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, *cell.findings, verdict="not_run"),))
@@ -225,7 +225,7 @@ def test_an_attack_that_fails_on_a_release_is_stood_in_for_by_one_that_works(
     assert settled(cell, weak) is expected
     record = RunRecord(plan={}, environment={}, cells=(cell,))
     said = answer(record, Policy(name="p", coverage="complete"))
-    told = "Feature diffusion failed even on messages that leak on purpose: other attacks looked for the same"
+    told = "The attack feature_diffusion failed even on messages that leak on purpose: other attacks looked for"
     assert (told in " ".join(said.beside)) is expected
     assert (told in evidence(pages(release_of(record, Policy(name="p", coverage="complete"))))) is expected
     refuted = cell.model_copy(update={"privacy": cell.privacy.model_copy(update={"verdict": "unsound"})})

@@ -124,7 +124,7 @@ def test_no_bare_tick_where_an_attack_that_applies_was_not_conclusive(
     bare = build_cell(None, "fedpft", "fedpft", math.inf, 0, findings=(finding,))
     rows = (row("membership", "not_run"), row("gram_factorization", "inconclusive"))
     record = run_of(bare.model_copy(update={"coverage": (*rows, row("message_algebra", "conclusive"))}))
-    words = "not fully tested: gram factorization inconclusive; membership not run"
+    words = "not fully tested: gram_factorization inconclusive; membership not run"
     assert not_fully_tested(record.cells) == words
     (line,) = strip(record)
     assert words in line.text

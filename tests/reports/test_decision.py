@@ -164,9 +164,9 @@ def test_what_was_run_and_said_nothing_is_decided_before_what_the_plan_left_out(
         would_decide="a stronger one",
     )
     found = decided(cell("fedcgs", 1.0, coverage=(absent, silent)), cell("fedlog", 1.0, coverage=(absent,)))
-    assert [step.what for step in found.steps] == ["gram factorization needs a stronger one", "add it"]
+    assert [step.what for step in found.steps] == ["gram_factorization needs a stronger one", "add it"]
     assert [step.why for step in found.steps] == [
-        "gram factorization was inconclusive",
+        "gram_factorization was inconclusive",
         "membership was not run",
     ]
 

@@ -52,8 +52,15 @@ def test_no_guess_about_a_gaussian_release_is_right_more_often(mu: float, epsilo
 )
 def test_words(epsilon: float, word: str, right: str) -> None:
     words = in_words(spent(epsilon))
-    assert f"protection is {word}: of guesses at even odds about one person, {right} can be right." in words
+    assert f"protection is {word}: of guesses at even odds about one person, {right} can be right, what" in words
     assert "up to 1 strong, up to 3 moderate, up to 10 weak, above that close to none" in words
+
+
+def test_a_gaussian_release_has_the_smaller_bound() -> None:
+    mu = 0.964
+    assert right_at_most(3, 1e-3, mu) == pytest.approx(ndtr(mu / 2))
+    assert "at most 69 % can be right" in in_words(spent(3, 1e-3), mu)
+    assert right_at_most(0.1, 0.0, 5.0) == right_at_most(0.1, 0.0)
 
 
 def test_what_bounds_nothing_has_no_words() -> None:

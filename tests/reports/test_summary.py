@@ -51,7 +51,7 @@ def test_lines_in_plain_words(record: RunRecord) -> None:
 def test_an_inconclusive_audit_is_never_said_to_have_found_nothing(record: RunRecord) -> None:
     line = lines(record)["fedcgs", 1.0]
     assert line.verdict == "inconclusive"
-    assert "gives away exact features or records: the attack failed even on messages" in line.text
+    assert "gives away exact features or records: the attack was not shown to work even on" in line.text
     assert "no leak" not in line.text
 
 

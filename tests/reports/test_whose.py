@@ -49,8 +49,8 @@ def test_an_artificial_worst_pair_could_be_told_and_no_record_was(build_cell: An
     real = leaking("membership", harm, source="model", selection="lira_online")
     alone, beside = said_of(build_cell, pair), said_of(build_cell, pair, real)
     assert alone == [
-        "whether the worst record that there may be took part could be told by an attacker who knows all other "
-        "records (AUC 0.853, 0.5 is guessing)"
+        "an attacker who knows all other records could tell whether an artificial worst record took part "
+        "(AUC 0.853, 0.5 is guessing)"
     ]
     assert beside[0].startswith("an attacker tells which records took part"), "what was told comes first"
 

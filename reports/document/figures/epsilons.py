@@ -7,6 +7,7 @@ Guarantees of unlike kinds (neighbours, unit, delta) are not comparable: each ki
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -297,7 +298,7 @@ def _row(row: Walls, scale: Scale, box: _Box, top: float, deltas: bool) -> str:
         out += [
             tag("rect", x=box.width - 84, y=y - 4, width=50, height=8, class_="ceiling-track"),
             tag("rect", x=box.width - 84, y=y - 4, width=50 * row.ceiling, height=8, class_="ceiling"),
-            text(box.width - 2, y + 4, f"{row.ceiling:.0%}", "tick", "end"),
+            text(box.width - 2, y + 4, f"{math.ceil(1000 * row.ceiling - 1e-9) / 10:g} %", "tick", "end"),
         ]
     out.append(tag("line", x1=0, x2=box.right, y1=top + box.row, y2=top + box.row, class_="rule"))
     return "".join(out)
