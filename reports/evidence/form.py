@@ -381,7 +381,7 @@ def _worth(release: Release, clause: str, question: str) -> Line:
     if not release.answer.accuracy:
         return Line(clause, question, "not tested", "No accuracy was measured.")
     places = tuple(f"/cells/{number}/utility" for number, _ in release.cells)
-    return Line(clause, question, "answered", sentence(release.answer.accuracy), places)
+    return Line(clause, question, "answered", release.answer.accuracy, places)
 
 
 def _claimed(cell: CellRecord) -> str:

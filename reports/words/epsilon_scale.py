@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from fedassay.reports.words.numbers import short
+from fedassay.reports.words.numbers import short, with_kind
 from fedassay.support.epsilon import Epsilon
 
 _RANGES = ((1.0, "strong"), (3.0, "moderate"), (10.0, "weak"))
@@ -55,6 +55,6 @@ def in_words(spent: Epsilon, mu: float | None = None) -> str:
     word = next((word for most, word in _RANGES if spent.bare <= most * _ROUNDING), _BEYOND)
     scale = ", ".join(f"up to {short(most)} {each}" for most, each in _RANGES)
     return (
-        f"At ε = {short(spent.bare)} and δ = {short(spent.delta)} protection is {word}: {chance(spent, mu)}. "
+        f"At ε = {with_kind(spent)} and δ = {short(spent.delta)} protection is {word}: {chance(spent, mu)}. "
         f"Our scale: {scale}, above that {_BEYOND}."
     )

@@ -43,11 +43,11 @@ def test_what_became_worse_since_a_baseline(build_cell: Any) -> None:
     assert said(run(2.0, HARMFUL["counts"]), run(2.0, HARMFUL["exact"])) == []
     lost, held = ((Coverage(attack="x_y", status=status),) for status in ("inconclusive", "conclusive"))
     assert said(run(2.0, coverage=lost), run(2.0, coverage=held)) == [
-        (True, f"fedcgs at ε = 2 {KIND}: x y was conclusive before, and now it was inconclusive.")
+        (True, f"fedcgs at ε = 2 {KIND}: x_y was conclusive before, and now it was inconclusive.")
     ]
     gone = said(run(2.0, coverage=()), run(2.0, coverage=held))
     assert [worse for worse, _ in gone] == [True]
-    assert gone[0][1].endswith("x y was conclusive before, and now it does not apply any more.")
+    assert gone[0][1].endswith("x_y was conclusive before, and now it does not apply any more.")
     newer = run(2.0).model_copy(update={"environment": {"fedassay": "2"}})
     assert said(newer, run(2.0)) == [(False, "fedassay 1 made the earlier run, 2 this one.")]
 

@@ -148,8 +148,8 @@ def test_why_something_is_open_is_said_in_one_clause_and_not_by_its_reason() -> 
         cell("fedlog", 1.0, findings=(finding,)), policy=Policy(name="x", must_conclude=("reconstruction",))
     )
     assert said.headline == (
-        "Not yet: we cannot say yet whether raw features give away rebuilt images: the attack failed even on "
-        "messages that leak on purpose."
+        "Not yet: we cannot say yet whether raw features give away rebuilt images: the attack was not shown to "
+        "work even on messages that leak on purpose."
     )
 
 
@@ -513,7 +513,7 @@ def test_a_bound_above_a_claim_that_holds_is_said_to_be_within_chance() -> None:
         )
         for shown in (2.01, 1.9)
     )
-    assert claim_clause(above).endswith("an attack shows at least 2.01, which chance allows")
+    assert claim_clause(above).endswith("an attack shows at least 2.01 (95 % bound), which chance allows")
     assert "chance" not in claim_clause(below)
     assert "within chance" in answered(above, policy=POLICY).notes
     assert "chance" not in answered(below, policy=POLICY).notes

@@ -267,7 +267,7 @@ def test_attacks_that_apply_and_were_left_out_are_named_in_their_rows(build_cell
     found = pages(release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,))))
     said = {line.question: line for line in found.tested}
     for place, question, name in (
-        (0, "Images of people rebuilt", "feature diffusion"),
+        (0, "Images of people rebuilt", "feature_diffusion"),
         (1, "Persons named as members", "gallery"),
         (2, "Likely members", "membership"),
     ):
