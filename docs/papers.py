@@ -37,6 +37,7 @@ PAGE, RUNS = ROOT / "docs" / "papers.md", TABLES / "runs.yaml"
 ORDER = ("fedpft", "fedcgs", "fedlog", "feddiff")
 _START, _END = "<!-- made by docs/papers.py: {} -->\n", "<!-- end of what docs/papers.py makes -->\n"
 _WIDTH = 115
+_UNLEARNED = "nothing learned"
 _MISSING = object()
 _FILES = (".npz", ".pt", ".pth", ".safetensors")
 """Endings of files of one's own, for data and weights."""
@@ -291,19 +292,32 @@ def agreement(order: Mapping[str, float], figures: Mapping[str, float]) -> str:
 
 
 def tables() -> str:
-    """The page's two tables: what was run, beside the papers' values, and what was not."""
+    """What was run beside the papers' values, what learned nothing, and what was not run."""
     runs = kept_runs()
     rows, left = [], []
+    unlearned: dict[str, list[str]] = {}
     for paper in papers():
         method = paper["paper"].split(" ", 1)[0]
         for each in paper["nearest"]:
             plan = f"`{each['plan'].removesuffix('.yaml')}`"
-            rows.append((f"{method}, {each['what']}", plan, each["run"], each["figures"], each["differs"]))
+            rows.append((f"{method}, {each['what']}, {plan}", each["run"], each["figures"], each["differs"]))
         for name, about in paper["plans"].items():
-            rows.append((f"{method}, {about['title']}", f"`{name}`", *_of_plan(about, runs.get(name))))
+            # The head of the plan has the rest of its title.
+            title = about["title"].partition(":")[0]
+            said, figures, differs = _of_plan(about, runs.get(name))
+            if not figures:
+                left.append((f"{method}, {title}, `{name}`", about["needs"].partition(";")[0]))
+            elif differs.startswith(_UNLEARNED):
+                unlearned.setdefault(said.partition(":")[0], []).append(f"`{name}`")
+            else:
+                rows.append((f"{method}, {title}, `{name}`", said, figures, differs))
         left += [(f"{method}, {each['what']}", each["why"]) for each in paper["not_planned"]]
-    head = ("paper, table or figure", "plan", "what was run here", "the paper's/ours", "what differs")
-    return "\n".join((*_table(head, rows), "", *_table(("not run", "what it needs"), left))) + "\n"
+    head = ("table or figure, plan", "what was run here", "the paper's/ours", "what differs")
+    none = [
+        f"At {scale} {_UNLEARNED}, no accuracy above {100 * CHANCE:g} %: {', '.join(names)}.\n"
+        for scale, names in unlearned.items()
+    ]
+    return "\n".join((*_table(head, rows), "", *none, *_table(("not run", "what it needs"), left))) + "\n"
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -317,14 +331,14 @@ def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[s
     clients = f"{run['clients']} client{'' if run['clients'] == 1 else 's'}"
     said = f"scale {run['scale']:g}: {run['records']:,} records, {clients}"
     differs = [f"`{each}`" for each in run["set"] if not each.startswith(_NO_NEWS)]
-    differs += [each.rstrip(".") for each in run["errors"]]
+    differs += [each.partition(";")[0].rstrip(".") for each in run["errors"]]
     if "stand_in" in about:
         differs.append(" ".join(about["stand_in"].split()).rstrip("."))
     order, figures = about["order"], run["figures"]
     # Of a figure without a table the order is known, and no numbers.
     there = {} if about.get("places") else order
     if run["measured"] != "ssim" and max(figures.values(), default=1.0) < CHANCE:
-        differs.insert(0, "nothing learned")
+        differs.insert(0, _UNLEARNED)
         return said, f"none above {100 * CHANCE:g}", "; ".join(differs)
     shown = "; ".join(
         f"{label} {_number(there.get(label))}/{_number(figures.get(label), run['measured'])}"

@@ -45,16 +45,20 @@ GROUPS = (
     (
         "papers",
         "As the papers have it",
-        "For a GPU; `--scale` makes any of them small. [The papers' figures](papers.md) says what each shows.",
+        "For a GPU; `--scale` makes any of them small. They fetch their data, but for PACS and Office-Home, which "
+        "are unpacked by hand. [The papers' figures](papers.md) says what each shows.",
     ),
 )
 """Folder of plans, heading and a word on them."""
 
+_SHOWN = {"attacks": ["what it shows"], "": ["what it shows", "data"], "papers": []}
+"""Columns of each group; the page on papers has the figure or table of each plan."""
+
 _HEAD = """# Every plan that ships
 
 This page is for those who look for a plan to run or to cut down; `docs/plans.py` makes it. Time is of one core's
-processor, memory of one process. Bold figures were measured with an empty cache and no data folder, the others are
-estimates of `--dry-run`. ↓: the first run fetches data or weights, unless `--offline` forbids it.
+processor, memory of one process; bold was measured, the rest is estimated by `--dry-run`. ↓: the first run fetches
+data or weights, unless `--offline` forbids it.
 """
 
 _CITED = re.compile(r" \((?:the rivals of )?[A-Z]\w+ et al\. [^)]+\)")
@@ -83,28 +87,35 @@ def page() -> str:
     kept = {name: Measured(**row) for name, row in yaml.safe_load(KEPT.read_text(encoding="utf-8")).items()}
     parts = [_HEAD]
     for folder, heading, words in GROUPS:
-        rows = [_row(path, kept.get(name_of(path))) for path in plans(folder)]
-        heads = ["plan", "what it shows", "data", "time, GiB"]
-        if folder == "papers":
-            heads.remove("what it shows")
+        took = [_takes(path, kept.get(name_of(path))) for path in plans(folder)]
+        rows = [_row(path, folder, time) for path, (time, _) in zip(plans(folder), took, strict=True)]
+        heads = ["plan", *_SHOWN[folder], "time"]
+        note = f"{words} Memory: at most {max(gib for _, gib in took):.1f} GiB."
         table = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-        parts.append("\n".join([f"## {heading}", "", words, "", *table, *rows, ""]))
+        parts.append("\n".join([f"## {heading}", "", note, "", *table, *rows, ""]))
     return "\n".join(parts)
 
 
-def _row(path: Path, measured: Measured | None) -> str:
-    scenario = load_scenario(path)
-    shows = _CITED.sub("", path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").rstrip("."))
-    name = name_of(path)
+def _takes(path: Path, measured: Measured | None) -> tuple[str, float]:
+    """A plan's time in words, and its GiB; 0 where they are unknown."""
     if measured is not None:
-        takes = f"**{in_words(measured.seconds)}, {measured.mib / 1024:.1f}**"
-    else:
-        found = estimate(scenario)
-        time = "unknown" if found.seconds is None else in_words(found.seconds)
-        takes = time if found.memory is None else f"{time}, {found.memory / 2**30:.1f}"
-    # The page on papers has the figure or table of each.
-    cells = [f"`{name}`", *([] if path.parent.name == "papers" else [shows]), _data(scenario), takes]
-    return f"| {' | '.join(cells)} |"
+        return f"**{in_words(measured.seconds)}**", measured.mib / 1024
+    found = estimate(load_scenario(path))
+    return "unknown" if found.seconds is None else in_words(found.seconds), (found.memory or 0) / 2**30
+
+
+def _row(path: Path, folder: str, time: str) -> str:
+    shows = _shown(path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").rstrip("."))
+    own = {"what it shows": shows, "data": _data(load_scenario(path))}
+    return f"| {' | '.join([f'`{name_of(path)}`', *(own[column] for column in _SHOWN[folder]), time])} |"
+
+
+def _shown(title: str) -> str:
+    """A plan's title without what its head says more: up to the first question or colon, a bare name left out."""
+    name, _, rest = _CITED.sub("", title).partition(": ")
+    if rest and len(name.split()) <= 2:
+        name = rest[0].upper() + rest[1:]
+    return re.split(r"(?<=\?) ", name)[0]
 
 
 def _data(scenario: Scenario) -> str:

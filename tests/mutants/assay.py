@@ -42,57 +42,56 @@ DRAWN = "Generated faults: "
 TITLE = "# How good is this assay?"
 HEAD = (
     TITLE,
-    "This page is for those who rely on a verdict. It says which situation leads to which verdict, how often "
-    "leaks are found (sensitivity), how often honest methods are left alone (specificity), and how small a "
-    "leak would be found (limit of detection). `tests/mutants/assay.py` makes the page.",
+    "This page is for those who rely on a verdict: which situation leads to which verdict, how often leaks are "
+    "found (sensitivity), how often honest methods are left alone (specificity), and how small a leak would be "
+    "found (limit of detection). `tests/mutants/assay.py` makes it.",
 )
 SENSITIVITY = (
     "## Sensitivity",
     "Shipped code is broken on purpose, one fault at a time (`tests/mutants/*.toml`). A leaking method is "
     "found if its claim is called unsound or unsupported for the right reason. A broken attack is found if "
-    "nothing that it concerns reads `no_leak_found`, on a plan where the unbroken attack was conclusive. "
-    "Other faults than these may be missed. A fault has a row of its own if it was missed or not judged.",
+    "nothing that it concerns reads `no_leak_found`, where the unbroken attack was conclusive. Other faults "
+    "may be missed. Missed and unjudged faults have rows of their own.",
 )
 FAULTS = (
     "## Faults by a generator",
     "`tests/mutants/generated/operators.py` makes one small change at random in code that runs. A fault of a "
     "method counts if a classifier that shares no code with the audits distinguishes two neighbouring data "
-    "sets by what clients send, beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A "
-    "fault of an attack counts if half of its raw score on the truth is gone (`cripples.py`). Each that "
-    "counts is audited. Methods that train networks were not tried. A change has a row of its own if one of "
-    "its faults was missed when it was drawn.",
+    "sets beyond a claim of (.05, .5), at the level of one in a million (`leaks.py`). A fault of an attack "
+    "counts if it costs half of the raw score on the truth (`cripples.py`). Methods that train networks were "
+    "not tried. A kind of change has a row of its own if one of its faults was missed when it was drawn.",
 )
 NOTICED = (
     "### Would the tests notice?",
     "The same changes in the folders that claims and verdicts rest on, each run through that folder's own "
     "tests (`tests/mutants/generated/rooms.py`). Equivalent changes alter nothing that a user can ask for "
-    "(`rooms.toml` has the reasons). Each change met the tests as they were when it was drawn; tests for what "
-    "was missed were added afterwards. So the last draw says most about the tests of today.",
+    "(`rooms.toml` has the reasons). Tests for what was missed were added after each draw: the last draw says "
+    "most about the tests of today.",
 )
 ROOMS = Path(__file__).resolve().parent / "generated" / "rooms.toml"
 SURVIVORS = Path(__file__).resolve().parent / "generated" / "survivors.toml"
 SPECIFICITY = (
     "## Specificity",
-    "Honest variations of private methods must not be flagged, and findings on honest methods at finite "
-    "epsilon must not be `leak`, `unsound` or `unsupported`. Fields that leave exactly are leaks and no false "
-    "alarms (`tests/mutants/specificity.py`). The nominal rate of a whole run is 5 %. A finding does not "
-    "apply if nothing of its kind is sent; the last two columns leave it out.",
+    "Findings on honest methods at finite epsilon must not be `leak`, `unsound` or `unsupported` "
+    "(`tests/mutants/specificity.py`). Fields that leave exactly are leaks and no false alarms. The nominal "
+    "rate of a whole run is 5 %. A finding does not apply if nothing of its kind is sent; the last two columns "
+    "leave it out.",
 )
 LIMITS = (
     "## Limits of detection",
-    "The smallest leak that a run would have found with probability .95, over findings of the sweep of honest "
-    "methods that read `no_leak_found` (`tests/calibration/test_detection.py` plants leaks of that size). It "
-    "falls with the number of records, and every report prints its own.",
+    "The smallest leak that a run would have found with probability .95, over findings of the sweep that read "
+    "`no_leak_found` (`tests/calibration/test_detection.py` plants such leaks). It falls with the number of "
+    "records, and every report prints its own.",
 )
-LISTED = 8
+LISTED = 4
 """Kinds of faults that the page names, with how often each was tried."""
 HONEST = "honest variations of methods"
 SITUATIONS = (
     "## One situation, one verdict",
     "An audit measures five arms: the audited release; end-to-end controls, which are known leaks that go the "
-    "whole way of the result; controls of the attack alone; a negative control; and, where clients may have "
-    "distributions of their own, other data of the same clients. The first situation that applies decides "
-    "(`audits/ladder.py`; `tests/audits/test_situations.py` puts every audit into every situation).",
+    "whole way of the result; controls of the attack alone; a negative control; and, where clients may differ, "
+    "other data of the same clients. The first situation that applies decides "
+    "(`tests/audits/test_situations.py` puts every audit into every situation).",
 )
 PRINCIPLE = (
     "Levels are corrected for the tests of the run where a leak or a flagged control is at stake; a planted "
@@ -230,7 +229,7 @@ def _sensitivity(mutants: Sequence[dict[str, Any]]) -> str:
         most = sorted(of, key=lambda fault: (-len(of[fault]), fault))
         listed = ", ".join(f"{fault} {len(of[fault])}" for fault in most[:LISTED]) or UNMEASURED
         others = f", and {len(most) - LISTED} others" if len(most) > LISTED else ""
-        told.append(f"Faults of {words}, and how often each was tried: {listed}{others}.")
+        told.append(f"Faults of {words}, with how often each was tried: {listed}{others}.")
     table = _table(("what", "fault", "tried", "found", "missed", "could not be judged"), rows)
     return "\n\n".join((table, *told))
 
