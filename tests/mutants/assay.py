@@ -38,6 +38,7 @@ from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.support.environment import describe
 
 UNMEASURED = "not measured"
+COMMANDS = "The head of `tests/mutants/assay.py` has the commands."
 DRAWN = "Generated faults: "
 TITLE = "# How good is this assay?"
 HEAD = (
@@ -83,7 +84,7 @@ LIMITS = (
     "`no_leak_found` (`tests/calibration/test_detection.py` plants such leaks). It falls with the number of "
     "records, and every report prints its own.",
 )
-LISTED = 4
+LISTED = 3
 """Kinds of faults that the page names, with how often each was tried."""
 HONEST = "honest variations of methods"
 SITUATIONS = (
@@ -95,7 +96,7 @@ SITUATIONS = (
 )
 PRINCIPLE = (
     "Levels are corrected for the tests of the run where a leak or a flagged control is at stake; a planted "
-    "leak is caught at .01 by itself. The page of each audit says which arms it has."
+    "leak is caught at .01 by itself."
 )
 
 
@@ -138,10 +139,9 @@ def page(
     if sweep:
         parts.append(f"Sweep of honest methods (data and seed of each run): {', '.join(sweep['runs'])}.")
     if kept:
-        said = _between(kept, "## Measured with", "    python ")
+        said = _between(kept, "## Measured with", COMMANDS)
         parts.append(_said_of(said) if whole else said[said.index(DRAWN) :])
-    parts += [__doc__.split("\n\n")[1]]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join((*parts, COMMANDS)) + "\n"
 
 
 def _between(text: str, start: str, end: str) -> str:
@@ -194,9 +194,9 @@ def noticed() -> list[str]:
         rows.append((f"`{room}/`", "all", *of_all, _share(held["before"], judged)))
         if "last" in held:
             last = held["last"]
-            of_last = tuple(str(last[name]) for name in ("drawn", "equivalent", "unclear"))
             fit = last["drawn"] - last["equivalent"] - last["unclear"]
-            rows.append((f"`{room}/`", "the last alone", *of_last, _share(last["noticed"], fit)))
+            of_last = tuple(str(last[name]) for name in ("drawn", "equivalent", "unclear"))
+            rows.append((f"`{room}/`", "last", *of_last, _share(last["noticed"], fit)))
     head = ("folder", "draws", "drawn", "equivalent", "unclear", "noticed, of the others")
     return [*NOTICED, _table(head, rows)]
 
