@@ -187,7 +187,7 @@ def faults(drawn: Sequence[dict[str, Any]]) -> list[str]:
 
 def noticed() -> list[str]:
     """What share of changes the tests of rooms notice."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for room, held in tomllib.loads(ROOMS.read_text(encoding="utf-8")).items():
         judged = held["drawn"] - held["unclear"] - len(held["equivalent"])
         of_all = (str(held["drawn"]), str(len(held["equivalent"])), str(held["unclear"]))
