@@ -60,17 +60,17 @@ def _typed(command: str, run: str, policy: str) -> str:
 def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:
     """One line a method."""
     told = max(len("worst finding"), min(30, max(len(row.brief) for row in rows[:_ROWS])))
-    widest = min(56 - told, max(len(row.name) for row in rows[:_ROWS]))
+    widest = min(57 - told, max(len(row.name) for row in rows[:_ROWS]))
     known = any(row.majority != DASH for row in rows)
     yield (
-        f"  {'method':<{widest + 2}}{'ε':<10}{'answer':<9}{'worst finding':<{told + 2}}accuracy"
+        f"  {'method':<{widest + 2}}{'ε':<9}{'answer':<9}{'worst finding':<{told + 2}}accuracy"
         + (" (majority)" if known else "")
     )
     for row in rows[:_ROWS]:
         accuracy = significant(row.measured)
         beside = f" ({row.majority})" if known else ""
         line = (
-            f"{row.mark} {_short(plain(row.name), widest):<{widest + 2}}{row.shown_epsilon:<10}{row.shown:<9}"
+            f"{row.mark} {_short(plain(row.name), widest):<{widest + 2}}{row.shown_epsilon:<9}{row.shown:<9}"
             f"{_short(row.brief, told):<{told + 2}}{accuracy}{beside}"
         )
         yield _short(plain(line), WIDTH)

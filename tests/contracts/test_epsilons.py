@@ -40,6 +40,7 @@ BARE = {
     "reports/document/figures/utility.py": "a label beside a bar; its figure says of what",
     "reports/evidence/release.py": "what a signature vouches for, with relation, unit and delta",
     "reports/gate/recomputed.py": "numbers of a record held against those that are accounted again",
+    "reports/words/epsilon_scale.py": "how many guesses can be right, which is said with its kind",
     "reports/words/groups.py": "CSV of figures, with relation and unit",
     "reports/words/numbers.py": "the functions that print one with its kind",
 }

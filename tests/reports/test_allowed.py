@@ -179,7 +179,7 @@ def test_few_records_under_a_sound_claim_can_pass_and_the_answer_says_by_what(bu
     assert said.answer == "yes"
     assert (
         "By the accounting no attack on records has a true-positive rate above 21.7 %, at 10 % false alarms"
-        in said.text.replace("by the claim", "By the claim")
+        in said.text.replace("by the accounting", "By the accounting")
     )
     alone = RunRecord(plan={}, environment={}, cells=(cell_of(build_cell, *cell.findings, verdict="not_run"),))
     assert check_record(alone, STRICT).exit_code == 2
@@ -227,7 +227,9 @@ def test_an_attack_that_fails_on_a_release_is_stood_in_for_by_one_that_works(
     said = answer(record, Policy(name="p", coverage="complete"))
     told = "The attack feature_diffusion failed even on messages that leak on purpose: other attacks looked for"
     assert (told in " ".join(said.beside)) is expected
-    assert (told in evidence(pages(release_of(record, Policy(name="p", coverage="complete"))))) is expected
+    assert (
+        told.replace("_", "\\_") in evidence(pages(release_of(record, Policy(name="p", coverage="complete"))))
+    ) is expected
     refuted = cell.model_copy(update={"privacy": cell.privacy.model_copy(update={"verdict": "unsound"})})
     assert not settled(refuted, weak)
 
