@@ -127,8 +127,8 @@ def _mended(subject: Option) -> str:
     told = leak is not None and leak.harm.of != "worst_neighbours"
     if not told and fault is not None and fault.refuted and fault.kind in _MEND:
         return _MEND[fault.kind]
-    if told or (leak is not None and fault is None):
-        audit = leak.finding.audit if leak is not None else ""
+    if leak is not None and (told or fault is None):
+        audit = leak.finding.audit
     else:
         audit = claim_audit() if fault is not None else ""
     facts = audit_facts(audit) if audit else None

@@ -150,12 +150,12 @@ class Pages:
     def scale(self) -> str:
         """What the epsilon that is spent means for one person; empty where nothing bounds it."""
         cell = self.cells[0]
-        spent = spent_by(cell)
-        if spent is None:
+        words = in_words(spent_by(cell), cell.privacy.mu)
+        if not words:
             return ""
-        alone = " Somebody with several records has less." if spent.unit == "record" else ""
+        alone = " Somebody with several records has less." if cell.unit == "record" else ""
         known = "" if cell.seed is None else " It holds where the noise is secret; this run's follows from a seed."
-        return f"{in_words(spent, cell.privacy.mu)}{alone}{known}"
+        return f"{words}{alone}{known}"
 
     @property
     def ended(self) -> str:

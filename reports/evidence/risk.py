@@ -110,7 +110,7 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
     if found:
         words = f"{found[0].level.capitalize()}: {found[0].found}"
         return Line(clause, question, "answered", words, found[0].pointers, found=True)
-    tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
+    tested = _tested(release)
     if not tested:
         return Line(clause, question, "not tested", NOT_TESTED)
     open_ = any(finding.verdict == "inconclusive" and finding.limit is None for _, finding in release.findings())
@@ -121,15 +121,20 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
     return Line(clause, question, "answered", missed, tested, found=False)
 
 
+def _tested(release: Release) -> tuple[str, ...]:
+    """Where the findings stand that something was tried for."""
+    return tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
+
+
 def likelihood_line(release: Release, clause: str, question: str) -> Line:
     """How likely the worst risk is, without a probability: shown, or as much as the claim leaves possible."""
     found = risks(release)
     if found:
         words = f"{found[0].likelihood.capitalize()}; it takes {found[0].takes}."
         return Line(clause, question, "answered", words, found[0].pointers, found=True)
-    tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
+    tested = _tested(release)
     places = tuple(f"/cells/{number}/privacy/accounted" for number, _ in release.cells)
-    bounds = dict.fromkeys(_chance(cell) for _, cell in release.cells)
+    bounds = dict.fromkeys(chance(spent_by(cell), cell.privacy.mu) for _, cell in release.cells)
     more = "showed more than is claimed" if any(claims(cell) for _, cell in release.cells) else "did it"
     first = f"No attack of this run {more}" if tested else "No attack was run"
     if "" not in bounds:
@@ -145,17 +150,12 @@ def spent_by(cell: CellRecord) -> Epsilon | None:
     return cell.accounted if stands else None
 
 
-def _chance(cell: CellRecord) -> str:
-    spent = spent_by(cell)
-    return "" if spent is None else chance(spent, cell.privacy.mu)
-
-
 def residual_line(release: Release, clause: str, question: str) -> Line:
     """The risk that remains: what was found, what may have been missed, and the harms that were not sought."""
     found = risks(release)
     first = f"What was found remains, {found[0].level}: {found[0].found}" if found else release.answer.missed
     unsought = not_tested(not_sought(release.option.group.cells))
-    tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
+    tested = _tested(release)
     words = " ".join(filter(None, (first, unsought)))
     if not words:
         return risk_line(release, clause, question)

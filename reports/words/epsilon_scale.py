@@ -34,23 +34,23 @@ def right_at_most(epsilon: float, delta: float, mu: float | None = None) -> floa
     return pair if mu is None else min(pair, (1 + math.erf(mu / math.sqrt(8))) / 2)
 
 
-def chance(spent: Epsilon, mu: float | None = None) -> str:
+def chance(spent: Epsilon | None, mu: float | None = None) -> str:
     """How many guesses about one person can be right, as a clause; empty where nothing is bounded.
 
     Args:
-        spent: What a release spends, of its own unit and relation.
+        spent: What a release spends, of its own unit and relation; None: nothing is known to bound it.
         mu: See `right_at_most`.
     """
-    if not spent.finite:
+    if spent is None or not spent.finite:
         return ""
     share = right_at_most(spent.bare, spent.delta, mu)
     right = f"at most {math.ceil(100 * share - 1e-6)} %" if share <= _NEARLY_ALL else "nearly all"
     return f"of guesses at even odds about one {spent.unit}, {right} can be right, whatever the attack"
 
 
-def in_words(spent: Epsilon, mu: float | None = None) -> str:
+def in_words(spent: Epsilon | None, mu: float | None = None) -> str:
     """What an epsilon means for one person, and the scale, in two sentences; empty where nothing is bounded."""
-    if not spent.finite:
+    if spent is None or not spent.finite:
         return ""
     word = next((word for most, word in _RANGES if spent.bare <= most * _ROUNDING), _BEYOND)
     scale = ", ".join(f"up to {short(most)} {each}" for most, each in _RANGES)
