@@ -96,14 +96,15 @@ def test_the_search_finds_what_an_ordinary_run_leaves_and_drop_removes_it(tmp_pa
     search = search_for(roles)
     fedassay("run", tmp_path / "plan.yaml", "-o", tmp_path / "run", home=tmp_path)
     cache = tmp_path / "user" / ".cache" / "fedassay"
-    # Through the inverse of the warm start's matrix alone: no byte of an image is there.
-    assert search.found(cache) == {"attacker": len(roles.attacker)}
+    # The attacker's through the inverse of the warm start's matrix alone; the private ones in the finished cell.
+    assert search.found(cache) == {"attacker": len(roles.attacker), "private": len(roles.private)}
     assert search.found(tmp_path / "run")["private"] == len(roles.private)
     kept = set(map(tuple, canaries.stated(cache).values()))
     assert kept == {("unknown",)}
-    assert "private entries: 1" in fedassay("cache", "info", home=tmp_path).stdout
+    assert "private entries: 2" in fedassay("cache", "info", home=tmp_path).stdout
     fedassay("cache", "drop", home=tmp_path)
     assert canaries.stated(cache) == {}
+    assert search.found(cache) == {}
 
 
 @pytest.mark.long
