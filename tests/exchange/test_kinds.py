@@ -14,12 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedassay.contracts.registry import attack_facts
 from fedassay.exchange.feature_sources import between, offered, sources
-from fedassay.exchange.kinds import FieldFacts, FieldKind, kinds
+from fedassay.exchange.kinds import FieldFacts, FieldKind, called, kinds
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.release import exact
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.recorders.files.reading import Corrections, read_files
 from fedassay.records.record import LedgerRow
 from fedassay.reports.evidence.fields import named
 from fedassay.support import registry
@@ -41,6 +42,7 @@ def others() -> Iterator[None]:
             first="classes",
             wide=True,
             vectors=True,
+            names="median medians",
         )
 
     @registry.register("field", "class_totals")
@@ -94,6 +96,19 @@ def test_solvers_read_sums_of_others() -> None:
     (block,) = linear_blocks(_message("class_totals", totals), 2)
     np.testing.assert_array_equal(block.total, totals)
     assert not linear_blocks(_message("class_medians", totals), 2)
+
+
+@pytest.mark.usefixtures("others")
+def test_a_file_is_read_by_the_names_that_a_kind_of_others_brings(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", counts=np.arange(4, 7), medians_of_site=rng.normal(size=(3, 8)))
+    (message,) = read_files(tmp_path / "a.npz", Corrections()).transcript.messages
+    assert {name: item.kind for name, item in message.fields.items()} == {
+        "counts": "class_counts",
+        "medians_of_site": "class_medians",
+    }
+    assert called("medians_of_site") == ("quantiles", "class_medians")
+    assert called("nothing") == ()
 
 
 def test_a_kind_that_nobody_declared_is_refused() -> None:

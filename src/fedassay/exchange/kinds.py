@@ -11,12 +11,13 @@ package. Its arrays are then checked, attacked as vectors, read by solvers as su
     class ClassMedians:
         facts: ClassVar[FieldFacts] = FieldFacts(
             "(P, d)", "median of the features of a class", "medians of features over each class",
-            sides=2, first="classes", wide=True, vectors=True,
+            sides=2, first="classes", wide=True, vectors=True, names="median medians"
         )
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -41,6 +42,7 @@ class FieldFacts:
             0: it holds none.
         vectors: Whether each of its rows is a vector of feature space, by itself, that attacks on features read.
         sums: Whether each of its rows is the sum of the features of a class, which solvers read.
+        names: What systems call such arrays, parted by spaces: whole names, or words of them.
     """
 
     shape: str
@@ -53,6 +55,7 @@ class FieldFacts:
     square: Literal[0, 2, 3] = 0
     vectors: bool = False
     sums: bool = False
+    names: str = ""
 
 
 _GRAM = "(d, d) or (d(d+1)/2,)"
@@ -64,15 +67,27 @@ _OWN: dict[str, FieldFacts] = {
         "features of single records",
         sides=2,
         vectors=True,
+        names="feature features embedding embeddings x",
     ),
     "labels": FieldFacts(
-        "(n,)", "the labels of `features`", "labels of single records", sides=1, first="records", whole=True
+        "(n,)",
+        "the labels of `features`",
+        "labels of single records",
+        sides=1,
+        first="records",
+        whole=True,
+        names="label labels y target targets",
     ),
     "class_ids": FieldFacts(
         "(P,)", "the classes that the other fields speak of", "lists of classes", sides=1, whole=True
     ),
     "class_counts": FieldFacts(
-        "(P,)", "records per class", "numbers of records of each class", sides=1, first="classes"
+        "(P,)",
+        "records per class",
+        "numbers of records of each class",
+        sides=1,
+        first="classes",
+        names="count counts n num samples size sizes support",
     ),
     "component_counts": FieldFacts(
         "(P,)",
@@ -88,15 +103,17 @@ _OWN: dict[str, FieldFacts] = {
         "shares of clusters of features",
         sides=1,
         first="components",
+        names="weights_",
     ),
     "mixture_means": FieldFacts(
-        "(S, d)", "component means", "means of clusters of features", sides=2, first="components"
+        "(S, d)", "component means", "means of clusters of features", sides=2, first="components", names="means_"
     ),
     "mixture_covariances": FieldFacts(
         "(S, d(d+1)/2), (S, d) or (S,)",
         "packed lower triangles, diagonals or variances",
         "spreads of clusters of features",
         first="components",
+        names="covariances_",
     ),
     "class_sums": FieldFacts(
         "(P, d)",
@@ -106,6 +123,7 @@ _OWN: dict[str, FieldFacts] = {
         first="classes",
         wide=True,
         sums=True,
+        names="sum sums total totals sx s1",
     ),
     "class_means": FieldFacts(
         "(P, d)",
@@ -115,9 +133,14 @@ _OWN: dict[str, FieldFacts] = {
         first="classes",
         wide=True,
         vectors=True,
+        names="mean means avg average mu centroid centroids center centers centres prototype prototypes",
     ),
     "second_moment": FieldFacts(
-        _GRAM, "sum of f f^T over all the sender's records", "second moments of features", square=2
+        _GRAM,
+        "sum of f f^T over all the sender's records",
+        "second moments of features",
+        square=2,
+        names="gram second moment moments xtx xx outer cross crossproducts sq squares sumsq s2",
     ),
     "class_covariances": FieldFacts(
         "(P, d, d) or packed",
@@ -125,6 +148,7 @@ _OWN: dict[str, FieldFacts] = {
         "covariances of features within each class",
         first="classes",
         square=3,
+        names="cov covs covar covariance covariances sigma vcov",
     ),
     "class_second_moments": FieldFacts(
         "(P, d, d), (P, d(d+1)/2) or (P, d)",
@@ -161,20 +185,91 @@ _OWN: dict[str, FieldFacts] = {
     ),
     "head": FieldFacts("any", "weights of the global classifier head", "weights of a classifier"),
     "scaler_mean": FieldFacts(
-        "(d,)", "mean of each feature over the records of a head, before it", "means of features", sides=1
+        "(d,)",
+        "mean of each feature over the records of a head, before it",
+        "means of features",
+        sides=1,
+        names="mean_",
     ),
     "scaler_variance": FieldFacts(
-        "(d,)", "variance of each feature over the same", "spreads of features", sides=1
+        "(d,)", "variance of each feature over the same", "spreads of features", sides=1, names="var_"
     ),
-    "scaler_count": FieldFacts("(1,)", "number of the same records", "numbers of records", sides=1),
+    "scaler_count": FieldFacts(
+        "(1,)", "number of the same records", "numbers of records", sides=1, names="n_samples_seen_"
+    ),
     "parameters": FieldFacts("any", "weights of a trained model", "weights of a network"),
     "gradient": FieldFacts(
         "any",
         "gradient of the loss by one array of a model, summed or averaged over the sender's records",
         "gradients of a network",
+        names="grad grads gradient gradients",
     ),
     "magnitude_mean": FieldFacts(
         "(H, W, C)", "mean Fourier magnitude of the sender's images", "mean sizes of features"
+    ),
+    "correlation": FieldFacts(
+        "(d, d) or (P, d, d)",
+        "correlation of features",
+        "correlations of features",
+        names="corr correlation correlations corrcoef",
+    ),
+    "deviations": FieldFacts(
+        "(d,) or (P, d)",
+        "standard deviation of each feature",
+        "spreads of features",
+        names="std stds stddev stddevs sd sds deviations scale_",
+    ),
+    "variances": FieldFacts(
+        "(d,) or (P, d)",
+        "variance of each feature",
+        "spreads of features",
+        names="var vars variance variances",
+    ),
+    "axes": FieldFacts(
+        "(k, d) or (d, k)",
+        "principal or singular directions of features",
+        "directions of features",
+        sides=2,
+        names="components_ components loadings eigenvectors eigvecs pcs v vh vt",
+    ),
+    "axis_variances": FieldFacts(
+        "(k,)",
+        "variance along each of the `axes`",
+        "spreads of features",
+        sides=1,
+        names="explained_variance_ explained_variance eigenvalues eigvals",
+    ),
+    "singular_values": FieldFacts(
+        "(k,)",
+        "singular values along the `axes`",
+        "spreads of features",
+        sides=1,
+        names="singular_values_ singular_values s",
+    ),
+    "left_vectors": FieldFacts(
+        "(n, k)",
+        "where each record lies along the `axes`, over the singular values",
+        "features of single records",
+        sides=2,
+        names="u",
+    ),
+    "histogram": FieldFacts(
+        "(..., b)",
+        "records in each bin of a feature",
+        "histograms of features",
+        names="hist hists histogram histograms",
+    ),
+    "bin_edges": FieldFacts(
+        "(..., b + 1)",
+        "where the bins of a `histogram` begin and end",
+        "bins of histograms",
+        names="edges bins bin_edges",
+    ),
+    "quantiles": FieldFacts(
+        "any",
+        "quantiles of features, also the least and the greatest value",
+        "quantiles of features",
+        names="quantile quantiles percentile percentiles quartiles min max median medians",
     ),
     "other": FieldFacts("any", "anything else; only ledger and linter look at it", "other numbers"),
 }
@@ -195,6 +290,20 @@ def facts_of(kind: str) -> FieldFacts:
     if found is None:
         raise ValueError(f"kind {kind!r} of a field is not known; allowed: {', '.join(kinds())}")
     return found
+
+
+def called(name: str, *, whole: bool = False) -> tuple[str, ...]:
+    """The kinds that systems call so, those by the whole name before those by a word of it.
+
+    Args:
+        name: Of an array; of keys that lead to it the last one counts.
+        whole: Whether the whole name alone counts.
+    """
+    own = name.rpartition("/")[2].casefold()
+    words = set() if whole else {word for word in re.split(r"[\W_]+|(?<=[a-z])(?=\d)", own) if len(word) > 1}
+    found = {kind: facts.names.split() for kind, facts in kinds().items()}
+    exact = tuple(kind for kind, names in found.items() if own in names)
+    return exact + tuple(kind for kind, names in found.items() if kind not in exact and words & set(names))
 
 
 def vector_kinds() -> tuple[str, ...]:

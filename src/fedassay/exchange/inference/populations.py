@@ -21,7 +21,7 @@ from fedassay.exchange.inference.grams import bounded
 from fedassay.exchange.inference.layouts import lower_of_upper
 from fedassay.exchange.inference.moments import Block, Meaning, Row, Spread, meanings_of
 from fedassay.exchange.inference.sheets import Sheet
-from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.kinds import FieldKind, called
 from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.shapes import MAX_COUNT, shape_problem
 from fedassay.exchange.transcript import Transcript
@@ -35,12 +35,9 @@ _LOOKED = 12
 """Messages that are looked at for what all of them hold."""
 _GROUPS = 4096
 _ENTRIES = 1 << 24
-_ROWS = (("sum", r"sums?|totals?|sx|s1"), ("mean", r"means?|avg|average|mu|centroids?|centers?|centres?|proto\w*"))
-_MATRICES = (
-    ("scatter", r"scatter|m2|sscp|comoment|sxx"),
-    ("covariance", r"cov\w*|sigma|vcov"),
-    ("second moment", r"gram|second|moment|xtx|xx|outer|cross\w*|sq\w*|s2"),
-)
+_ROWS = {"class_sums": "sum", "class_means": "mean"}
+_MATRICES = {"class_covariances": "covariance", "second_moment": "second moment"}
+_SCATTER = re.compile(r"(?i)(?<![a-z])(scatter|m2|sscp|comoment|sxx)(?![a-z])")
 
 
 _BY_NAME: dict[tuple[str, str], tuple[Row, Spread]] = {
@@ -214,12 +211,11 @@ def _told(found: tuple[Meaning, ...], parts: _Parts) -> Meaning | None:
     return found[0] if len(found) == 1 else None
 
 
-def _word(name: str, words: tuple[tuple[str, str], ...]) -> str:
+def _word(name: str, words: Mapping[FieldKind, str]) -> str:
     """What a name says; empty: nothing."""
-    for word, pattern in words:
-        if re.search(rf"(?i)(?<![a-z])({pattern})(?![a-z])", name.replace("_", " ")):
-            return word
-    return ""
+    if words is _MATRICES and _SCATTER.search(name.replace("_", " ")):
+        return "scatter"
+    return next((words[kind] for kind in called(name) if kind in words), "")
 
 
 def _alike(sent: list[Message], parts: _Parts) -> bool:

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedassay.exchange.kinds import FieldKind, facts_of
+from fedassay.exchange.kinds import FieldKind, called, facts_of
 from fedassay.recorders.files.grouping import Arrays
 from fedassay.recorders.files.models import is_head
 from fedassay.support import limits
-
-_LABELS = ("label", "target", "y")
 
 
 def classes_of(sent: Mapping[tuple[int, str], Arrays], kinds: Mapping[str, FieldKind]) -> int:
@@ -54,7 +52,7 @@ def _by_numbers(messages: list[Arrays]) -> int:
                 and bool((np.diff(array) > 0).all())
                 and "id" in name.casefold()
             )
-            if ids or any(word in name.casefold().split("_") for word in _LABELS):
+            if ids or "labels" in called(name):
                 labels = max(labels, int(array.max()) + 1)
             elif array.shape[0] in tables:
                 lengths.add(array.shape[0])

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
-from fedassay.exchange.kinds import FieldKind, kinds
+from fedassay.exchange.kinds import FieldKind, called
 from fedassay.exchange.message import AGGREGATE, SERVER
 from fedassay.exchange.transcript import Transcript
 from fedassay.recorders.files.formats import read_file
@@ -16,15 +16,10 @@ from fedassay.support.errors import DataError
 
 HEAD: dict[str, FieldKind] = {"weight": "head", "bias": "head"}
 """What the arrays of a linear head are called once it is read."""
-SCALER: dict[str, FieldKind] = {
-    "mean_": "scaler_mean",
-    "var_": "scaler_variance",
-    "n_samples_seen_": "scaler_count",
-}
-"""What scikit-learn calls the arrays of the scaler before it."""
+_SCALER = ("scaler_mean", "scaler_variance", "scaler_count")
 _WEIGHTS = re.compile(r"(?i)(.*[./_])?(coefs?_?|weights?|w|kernel|theta|beta)(_\d+)?")
 _OFFSETS = re.compile(r"(?i)(.*[./_])?(intercepts?_?|bias|biases|b|offsets?)(_\d+)?")
-_BESIDE = frozenset({*SCALER, "scale_", "classes_", "n_features_in_", "n_iter_"})
+_BESIDE = frozenset({"scale_", "classes_", "n_features_in_", "n_iter_", "head_classes"})
 
 
 def plain_head(arrays: Arrays) -> Arrays:
@@ -57,8 +52,12 @@ def kind_of(name: str, arrays: Arrays) -> FieldKind:
         return "other"
     if not is_head(arrays):
         return "parameters"
-    kind = HEAD.get(name) or SCALER.get(name, "other")
-    return kind if kind in kinds() else "other"
+    return HEAD.get(name) or _of_scaler(name) or "other"
+
+
+def _of_scaler(name: str) -> FieldKind | None:
+    """What an array of the scaler before a head is."""
+    return next((kind for kind in called(name, whole=True) if kind in _SCALER), None)
 
 
 def is_head(arrays: Arrays) -> bool:
@@ -68,7 +67,7 @@ def is_head(arrays: Arrays) -> bool:
 
 def _head(arrays: Arrays) -> tuple[str, str] | None:
     """The names of the weights and offsets of a message that holds one head, and a scaler at most."""
-    own = [name for name in arrays if name.rpartition("/")[2] not in {*_BESIDE, "head_classes"}]
+    own = [name for name in arrays if name.rpartition("/")[2] not in _BESIDE and not _of_scaler(name)]
     weights = [name for name in own if _WEIGHTS.fullmatch(name) and arrays[name].ndim <= 2]
     offsets = [name for name in own if _OFFSETS.fullmatch(name)]
     return (weights[0], offsets[0]) if len(own) == 2 and len(weights) == len(offsets) == 1 else None

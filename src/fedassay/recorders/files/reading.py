@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from pathlib import Path, PurePath
 
 from fedassay.exchange.inference.infer import infer_kinds
 from fedassay.exchange.inference.populations import populations_of
-from fedassay.exchange.kinds import FieldKind, kinds
+from fedassay.exchange.kinds import FieldKind, called, kinds
 from fedassay.exchange.message import AGGREGATE, SERVER, Message
 from fedassay.exchange.release import NoClaim
 from fedassay.exchange.shapes import shape_problem
@@ -32,19 +31,11 @@ from fedassay.recorders.plain import Declared, Kept
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.reading import read_regular, regular_size
+from fedassay.support.registry import entries
 from fedassay.support.text import cut, shown
 
 _METHOD = "captured files"
 _NAMED = 6
-_WORDS: dict[FieldKind, set[str]] = {
-    "class_means": {"mean", "means", "avg", "centroid", "centroids", "prototype", "prototypes", "mu"},
-    "class_sums": {"sum", "sums", "total", "totals"},
-    "class_counts": {"count", "counts", "n", "num", "size", "sizes", "support"},
-    "labels": {"label", "labels", "y", "target", "targets"},
-    "features": {"feature", "features", "embedding", "embeddings", "x"},
-    "class_covariances": {"cov", "covs", "covariance", "covariances"},
-}
-"""What names say of arrays of which several kinds are left."""
 _IGNORED = (".md", ".txt", ".log", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".png", ".jpg", ".pdf", ".py")
 
 
@@ -130,13 +121,14 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
 
 
 def _by_name(transcript: Transcript) -> Transcript:
-    """Where arrays leave several kinds and their name says one of these, fields are of that kind."""
+    """Fields of the kind that their name says, where arrays leave it, or where it is one of another package."""
+    others = entries("field")
     told = {each.field: each for each in infer_kinds(transcript) if each.reading.kind is None and each.as_sent}
     said: dict[str, FieldKind] = {
         name: kind
         for name, each in told.items()
-        for kind, words in _WORDS.items()
-        if kind in each.reading.kinds and set(re.split(r"[\W_\d]+", name.casefold())) & words
+        for kind in called(name)[::-1]
+        if kind in each.reading.kinds or kind in others
     }
 
     def changed(message: Message) -> Message:
