@@ -58,12 +58,19 @@ def test_an_address_where_nothing_answers_is_refused_at_once() -> None:
             ray_cluster._must_answer(address)
 
 
-@pytest.mark.parametrize("script", ["import time; time.sleep(60)", "raise SystemExit(1)"])
-def test_what_answers_and_is_no_head_is_refused(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("import time; time.sleep(60)", "whatever is there says nothing"),
+        ("raise SystemExit(1)", "whatever is there is no head"),
+        ("class AuthenticationError(Exception): pass\nraise AuthenticationError", "set RAY_AUTH_MODE=token"),
+    ],
+)
+def test_what_answers_and_is_no_head_is_refused(script: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = subprocess.run
     monkeypatch.setattr(ray_cluster, "_STATUS", 0.5)
     monkeypatch.setattr(subprocess, "run", lambda command, **given: run([command[0], "-c", script], **given))
-    with _listening() as taken, pytest.raises(PlanError, match="whatever is there"):
+    with _listening() as taken, pytest.raises(PlanError, match=why):
         ray_cluster._must_answer(_address(taken))
 
 

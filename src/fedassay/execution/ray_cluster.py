@@ -170,9 +170,11 @@ def _no_head(address: str) -> str | None:
     """Why whatever answers is no head; None where it is one. A process of its own is asked, with a deadline."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_STATUS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_STATUS, check=False)
     except subprocess.TimeoutExpired:
         return f"whatever is there says nothing within {_STATUS:g} s"
+    if "AuthenticationError" in done.stderr:
+        return "it answers no one without a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"
     return None if done.returncode == 0 else "whatever is there is no head"
 
 
