@@ -107,7 +107,7 @@ def test_a_file_is_read_by_the_names_that_a_kind_of_others_brings(tmp_path: Path
         "counts": "class_counts",
         "medians_of_site": "class_medians",
     }
-    assert called("medians_of_site") == ("quantiles", "class_medians")
+    assert called("medians_of_site") == ("class_medians", "quantiles")
     assert called("nothing") == ()
 
 

@@ -293,7 +293,7 @@ def facts_of(kind: str) -> FieldFacts:
 
 
 def called(name: str, *, whole: bool = False) -> tuple[str, ...]:
-    """The kinds that systems call so, those by the whole name before those by a word of it.
+    """The kinds that systems call so: by the whole name before by a word of it, of other packages before our own.
 
     Args:
         name: Of an array; of keys that lead to it the last one counts.
@@ -301,7 +301,7 @@ def called(name: str, *, whole: bool = False) -> tuple[str, ...]:
     """
     own = name.rpartition("/")[2].casefold()
     words = set() if whole else {word for word in re.split(r"[\W_]+|(?<=[a-z])(?=\d)", own) if len(word) > 1}
-    found = {kind: facts.names.split() for kind, facts in kinds().items()}
+    found = {kind: facts_of(kind).names.split() for kind in (*entries("field"), *_OWN)}
     exact = tuple(kind for kind, names in found.items() if own in names)
     return exact + tuple(kind for kind, names in found.items() if kind not in exact and words & set(names))
 

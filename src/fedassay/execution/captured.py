@@ -23,6 +23,7 @@ from fedassay.audits.claim.captured_again import measured_noise
 from fedassay.data.gallery import gallery_of
 from fedassay.exchange.colluders import colluders_of
 from fedassay.exchange.cost import seconds_of
+from fedassay.exchange.inference.derived import derived_from
 from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferred
 from fedassay.exchange.inference.populations import populations_of
 from fedassay.exchange.message import COLLUDER
@@ -105,7 +106,7 @@ def audit_transcript(
     started = datetime.now(UTC)
     read = _read(folder, options)
     sent = load_transcript(folder) if read is None else read.transcript
-    found = None if options.trust_declared else populations_of(sent)
+    found = None if options.trust_declared else derived_from(sent, names=False) or populations_of(sent)
     sent = sent if found is None else found.transcript
     inferred = () if options.trust_declared else infer_kinds(sent)
     transcript = with_inferred(sent, inferred)

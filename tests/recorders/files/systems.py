@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+from sklearn.decomposition import PCA
 
 Arrays = dict[str, NDArray[Any]]
 Messages = list[Arrays]
@@ -72,6 +73,34 @@ def sums(rng: np.random.Generator) -> System:
     return System(messages, features, labels)
 
 
+def in_form(rng: np.random.Generator, form: Callable[[NDArray[np.float64]], Arrays]) -> System:
+    """What a service sends of the records of each client in a form of its own."""
+    features, labels = _records(rng)
+    return System([form(own) for own in features], features, labels)
+
+
+def correlation(own: NDArray[np.float64]) -> Arrays:
+    """With standard deviations, a mean and a count; features that are never on are left out by no service."""
+    spread = own.std(axis=0, ddof=1)
+    scaled = (own - own.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    matrix = scaled.T @ scaled / (len(own) - 1)
+    np.fill_diagonal(matrix, 1)
+    return {"count": np.asarray(len(own)), "mean": own.mean(axis=0), "std": spread, "corr": matrix}
+
+
+def principal(own: NDArray[np.float64], keep: int | None = None) -> Arrays:
+    """What scikit-learn's PCA holds."""
+    fitted = PCA(keep, svd_solver="full").fit(own)
+    names = ("components_", "explained_variance_", "singular_values_", "mean_", "n_samples_")
+    return {name: np.asarray(getattr(fitted, name)) for name in names}
+
+
+def singular(own: NDArray[np.float64]) -> Arrays:
+    """What torch.linalg.svd gives, but for the records themselves."""
+    _, lengths, axes = torch.linalg.svd(torch.from_numpy(own), full_matrices=False)
+    return {"S": lengths.numpy(), "Vh": axes.numpy(), "count": np.asarray(len(own))}
+
+
 SYSTEMS: dict[str, Callable[[np.random.Generator], System]] = {
     "mean and covariance": lambda rng: population(rng, 1, "mean", "cov"),
     "mean and covariance over n": lambda rng: population(rng, 0, "mean", "cov"),
@@ -79,7 +108,12 @@ SYSTEMS: dict[str, Callable[[np.random.Generator], System]] = {
     "mean and mean second moment": lambda rng: population(rng, 1, "mean", "moment"),
     "means and covariances of classes": lambda rng: by_class(rng, 1),
     "class sums and second moment": sums,
+    "correlation": lambda rng: in_form(rng, correlation),
+    "principal axes": lambda rng: in_form(rng, principal),
+    "singular values": lambda rng: in_form(rng, singular),
 }
+ASKED = ("correlation", "singular values")
+"""Systems of which names or an option must say what they send."""
 
 
 def _records(

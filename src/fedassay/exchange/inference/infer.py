@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedassay.exchange.inference.forms import FORMED
 from fedassay.exchange.inference.gradients import in_order, read_gradients
 from fedassay.exchange.inference.layouts import Piece
 from fedassay.exchange.inference.networks import read_networks
@@ -149,8 +150,13 @@ def _of_form(form: Form, classes: int) -> Iterator[Inferred]:
         for name, sheet in form.sheets.items():
             yield Inferred(name, sheet.items[0].kind, unsure(why=why), form.messages, name)
         return
-    layout = best_layout(form.sheets, classes, _readings)
-    for source, sent in form.sheets.items():
+    sheets = {name: sheet for name, sheet in form.sheets.items() if sheet.items[0].kind not in FORMED}
+    for name, sheet in form.sheets.items():
+        if name not in sheets:
+            kind = sheet.items[0].kind
+            yield Inferred(name, kind, sure(kind, "arithmetic does not tell this kind"), form.messages, name)
+    layout = best_layout(sheets, classes, _readings)
+    for source, sent in sheets.items():
         cut, declared = layout.cuts.get(source), sent.items[0].kind
         if cut is None:
             reading = _reading(sent, layout.readings)

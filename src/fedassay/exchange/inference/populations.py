@@ -120,8 +120,8 @@ def _parts(message: Message) -> _Parts | None:
         groups = own[0] if own else 0
         if groups > _GROUPS:
             continue
-        for matrix, width in ((name, side) for name in shapes for side in _widths(shapes[name], groups)):
-            if matrix != count and _symmetric(_matrices(fields[matrix], groups, width), fields[matrix]):
+        for matrix, width in ((name, side) for name in shapes for side in widths_of(shapes[name], groups)):
+            if matrix != count and _symmetric(symmetric_as(fields[matrix], groups, width), fields[matrix]):
                 wanted = {(groups, width), (width, groups)} if groups else {(width,)}
                 rows = [name for name in shapes if shapes[name] in wanted and name not in {count, matrix}]
                 found += [_Parts(count, row, matrix, groups, width) for row in rows]
@@ -142,7 +142,7 @@ def _counts(item: MessageField) -> bool:
     )
 
 
-def _widths(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
+def widths_of(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
     """The widths of the symmetric matrices that an array of this shape may be, one a group."""
     inner = shape
     if groups:
@@ -157,7 +157,7 @@ def _widths(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
     return tuple(filter(None, (side_of_triangle(inner[0]), side if side * side == inner[0] else 0)))
 
 
-def _matrices(item: MessageField, groups: int, width: int) -> Array:
+def symmetric_as(item: MessageField, groups: int, width: int) -> Array:
     """Shape (P, d, d); of packed ones the lower triangle, or else the upper one, whichever the diagonal bounds."""
     values = np.asarray(item.values, np.float64).reshape(max(1, groups), -1)
     if values.shape[1] == width * width:
@@ -183,7 +183,10 @@ def _unit(item: MessageField) -> float:
 def _blocks(message: Message, parts: _Parts) -> list[Block]:
     fields, size = message.fields, max(1, parts.groups)
     counts = np.asarray(fields[parts.count].values, np.float64).reshape(size)
-    rows, matrices = _rows_of(fields[parts.row], parts), _matrices(fields[parts.matrix], parts.groups, parts.width)
+    rows, matrices = (
+        _rows_of(fields[parts.row], parts),
+        symmetric_as(fields[parts.matrix], parts.groups, parts.width),
+    )
     return [Block(int(n), row, matrix) for n, row, matrix in zip(counts, rows, matrices, strict=True)]
 
 
@@ -229,7 +232,10 @@ def _read(message: Message, parts: _Parts, meaning: Meaning) -> Message:
         return message
     fields, size = message.fields, max(1, parts.groups)
     counts = np.asarray(fields[parts.count].values, np.float64).reshape(size)
-    rows, matrices = _rows_of(fields[parts.row], parts), _matrices(fields[parts.matrix], parts.groups, parts.width)
+    rows, matrices = (
+        _rows_of(fields[parts.row], parts),
+        symmetric_as(fields[parts.matrix], parts.groups, parts.width),
+    )
     row_kind: FieldKind = "class_sums" if meaning.row == "sum" else "class_means"
     kind: FieldKind = "class_second_moments"
     means = rows / np.maximum(counts, 1)[:, None] if meaning.row == "sum" else rows

@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
+from fedassay.exchange.inference.derived import derived_from
 from fedassay.exchange.inference.infer import infer_kinds
 from fedassay.exchange.inference.populations import populations_of
-from fedassay.exchange.kinds import FieldKind, called, kinds
+from fedassay.exchange.kinds import FieldKind, called, facts_of, kinds
 from fedassay.exchange.message import AGGREGATE, SERVER, Message
 from fedassay.exchange.release import NoClaim
 from fedassay.exchange.shapes import shape_problem
@@ -104,6 +105,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
         sent = {(number, AGGREGATE): arrays for (number, _), arrays in sent.items()}
     down = models.downlink(said.downlink, sent) if said.downlink is not None else {}
     _check_names(said.kinds, sent)
+    sent = {key: _of_one_class(arrays, said.kinds) for key, arrays in sent.items()}
     classes = said.classes or classes_of(sent, said.kinds)
     kept = Kept(classes, {name: Declared(kind) for name, kind in said.kinds.items()})
     for (number, who), arrays in {**down, **sent}.items():
@@ -111,13 +113,25 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
         values = [(name, array, models.kind_of(name, arrays)) for name, array in arrays.items()]
         kept.keep(values, sender, SERVER if sender != SERVER else "client", number)
     transcript = kept.transcript(_METHOD, NoClaim())
-    found = None if said.kinds else populations_of(_untold(kept, transcript))
+    untold = replace(transcript, messages=tuple(kept.messages))
+    found = derived_from(untold, names=True) or (None if said.kinds else populations_of(untold))
     transcript = _by_name(transcript) if found is None else found.transcript
     text = _understood(transcript, len(files), left_out, "" if found is None else found.text)
     more = models.missing(transcript, said.downlink is not None, candidates)
     text = f"{text} {more}" if more else text
     notes = (text, *(note for note in transcript.notes if found is None or note != found.text))
     return Read(replace(transcript, notes=notes), text, _digest(path, files, said.downlink))
+
+
+def _of_one_class(arrays: Arrays, given: Mapping[str, FieldKind]) -> Arrays:
+    """Arrays with a side for classes where their kind has one, and what was sent is of all records together."""
+    about = {name: facts_of(kind) for name, kind in given.items()}
+    return {
+        name: array[None]
+        if name in about and about[name].first == "classes" and array.ndim < max(about[name].sides or 0, 1)
+        else array
+        for name, array in arrays.items()
+    }
 
 
 def _by_name(transcript: Transcript) -> Transcript:
@@ -140,10 +154,6 @@ def _by_name(transcript: Transcript) -> Transcript:
         return message if message.sender == SERVER or shape_problem(made, transcript.classes) else made
 
     return replace(transcript, messages=tuple(map(changed, transcript.messages)))
-
-
-def _untold(kept: Kept, transcript: Transcript) -> Transcript:
-    return replace(transcript, messages=tuple(kept.messages))
 
 
 def _files(path: Path) -> tuple[dict[PurePath, list[Leaf]], list[str]]:
