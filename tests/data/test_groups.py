@@ -14,7 +14,7 @@ from PIL import Image
 
 from fedassay.data import ImageSet
 from fedassay.data.domains import leave_out
-from fedassay.data.groups import PathPattern, is_obvious, likely_patterns, numbered, typical
+from fedassay.data.groups import is_obvious, likely_patterns, numbered, persons_of, typical
 from fedassay.data.images import LoadedData
 from fedassay.data.loading import DataRequest, limited, load
 from fedassay.data.partition import Partition, partition
@@ -207,21 +207,21 @@ def test_typical_values_and_numbers() -> None:
 )
 def test_patterns_of_paths(pattern: str, path: str, name: str | None) -> None:
     if name is not None:
-        assert PathPattern(pattern).names([path], "folder") == [name]
+        assert persons_of(pattern, [path], "folder") == [name]
         return
     with pytest.raises(DataError, match="do not fit it"):
-        PathPattern(pattern).names([path], "folder")
+        persons_of(pattern, [path], "folder")
 
 
 def test_a_pattern_of_many_stars_takes_no_time() -> None:
     with pytest.raises(DataError, match="1 of 1 images"):
-        PathPattern("*a" * 100 + "{person}b").names(["a" * 250], "folder")
+        persons_of("*a" * 100 + "{person}b", ["a" * 250], "folder")
 
 
 @pytest.mark.parametrize("pattern", ["p*", "", "a//{person}"])
 def test_what_is_no_pattern(pattern: str) -> None:
     with pytest.raises(PlanError, match=r"data\.groups: .* such as \{person\}_\*"):
-        PathPattern(pattern)
+        persons_of(pattern, ["a/b.png"], "folder")
 
 
 def test_obvious_names() -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from fedassay.data.groups import OBVIOUS
+from fedassay.data.path_pattern import PathPattern
 from fedassay.data.spellings import are_dates
 from fedassay.data.table_words import WORDS, are_parts, part_of
 
-Level = Literal["split", "site", "person", "class", "skipped", "visit", "numbered", "nothing", "unknown"]
+Kind = Literal["split", "site", "person", "class", "skipped", "visit", "numbered", "nothing", "unknown"]
 """`visit` is a folder of one person's study; `numbered` may be persons or classes; `nothing` is no record's."""
 
 MASKS = WORDS["masks"] | {f"{word}s" for word in WORDS["masks"]}
 """Folders beside one of images that hold something else of the same records."""
+MASK = re.compile(r"(.+?)[-_ .]?(?:mask|segmentation|seg|gt|annotation|overlay|heatmap)[-_ .]?\d*", re.IGNORECASE)
+"""Names of masks beside the image that they are of."""
 IMAGES = WORDS["images"]
 
 _SITES = WORDS["sites"]
@@ -25,13 +28,18 @@ _VISITS = WORDS["visits"]
 VIEWS = WORDS["views"]
 _NOTHING = WORDS["nothing"]
 _NUMBERED = re.compile(r"(.*?)[-_ .]?(\d+)([a-z]?)$")
+_INSIDE = (
+    ("{{class}}{0}#{1}", re.compile(r".*?[^\W\d_]([-_. ]*\(?)\d+(\)?)")),
+    ("*#{0}{{class}}{1}", re.compile(r".*?\d+([-_. ]+)[^\W\d](?:[^\d]*[^\W\d])?()")),
+)
+"""Patterns of names that may hold a class beside a number, and what gives their separators."""
 _UID = re.compile(r"[\d.]{12,}|[0-9a-f]{8,}(-[0-9a-f]{4,})*|[0-9a-f]{12,}")
 _SYNSET = re.compile(r"n\d{8}")
 _YEAR = re.compile(r"(19|20)\d\d")
 _GRADES = 10
 
 
-def level_of(names: Collection[str]) -> Level:
+def level_of(names: Collection[str]) -> Kind:
     """What folders of these names are, which stand on one level; `unknown` where the names do not say."""
     whole = [name.casefold() for name in names]
     numbered = [found for name in whole if (found := _NUMBERED.fullmatch(name))]
@@ -85,11 +93,24 @@ def odd_names(names: Collection[str]) -> list[str]:
     return sorted(name for name in names if _letters([name.casefold()]) & _NOTHING or part_of(name))
 
 
+def words_in(names: Sequence[str]) -> tuple[str, list[str]]:
+    """The pattern of names that hold one of few words beside a number, and the word of each; else nothing."""
+    for form, pattern in _INSIDE:
+        fits = [pattern.fullmatch(name) for name in names]
+        if len({fit and fit.groups() for fit in fits}) != 1 or fits[0] is None:
+            continue
+        text = form.format(*fits[0].groups())
+        found = PathPattern(text)
+        words = [values[0] for name in names if (values := found.values(name))]
+        if len(words) == len(names) and 1 < len(set(words)) <= len(set(names)) / 2:
+            return text, words
+    return "", []
+
+
 def are_classes(names: Collection[str]) -> bool:
     """Whether names are of classes, most of them by a word that is known."""
-    return level_of(names) == "class" and 2 * sum(bool(_letters([name]) & _CLASSES) for name in names) >= len(
-        names
-    )
+    known = sum(bool(_letters([name]) & _CLASSES) for name in names)
+    return bool(names) and level_of(names) == "class" and 2 * known >= len(names)
 
 
 def no_records(names: Collection[str]) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any
 import pandas
 
 from fedassay.data.account import LeftOut
+from fedassay.data.folder_reading import read_folders
 from fedassay.data.label_table import Columns, Labelled, LabelTable
-from fedassay.data.layout import read_folders
 from fedassay.data.named_files import NamedFiles
 from fedassay.data.scanned import Scanned, tables_beside
 from fedassay.data.spellings import listed
@@ -139,7 +139,7 @@ def _used(
 def _leaves_labels_to_folders(table: LabelTable) -> bool:
     """Whether folders can be the classes, and the table has no labels, or the same in one of several columns."""
     try:
-        layout = read_folders(table.files.files, table.where)
+        layout = read_folders(table.files.files, table.where).layout
     except DataError:
         return False
     if not table.others.may_be_labels:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.data.path_pattern import PathPattern
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.text import cut
 
@@ -104,90 +105,31 @@ def units_of(labels: Numbers, groups: Numbers | None) -> Units:
     return Units(of.astype(np.int64), typical(labels, groups))
 
 
-@dataclass(frozen=True)
-class PathPattern:
-    """Where in the path of a file the name of its person stands.
+def persons_of(pattern: str, paths: Sequence[str], where: str) -> list[str]:
+    """The person of each file, by a pattern of paths.
 
-    A pattern is laid on the last parts of the path, as many as it has itself: `{person}` is the person's name, `*`
-    any characters, neither reaching over a `/`; all else stands for itself. From the left each takes as few
-    characters as it can. Several `{person}` are put together: `{person}/{person}_*` tells apart the same number
-    at two sites.
+    Several `{person}` are put together: `{person}/{person}_*` tells apart the same number at two sites.
 
-    Attributes:
-        text: As the plan gives it.
+    Args:
+        pattern: As the plan gives it; see `PathPattern`.
+        paths: Below the folder, with `/`.
+        where: The folder, for errors.
+
+    Raises:
+        PlanError: It is no pattern of persons.
+        DataError: A path that the pattern does not fit.
     """
-
-    text: str
-
-    def __post_init__(self) -> None:
-        if PERSON not in self.text or "//" in self.text:
-            raise PlanError(
-                f"data.groups: {cut(self.text, 100)} given; allowed for an image_folder: a pattern of the path "
-                f"with {PERSON} in it, such as {PERSON}_* for p12_left.png, or columns of a table"
-            )
-
-    def names(self, paths: Sequence[str], where: str) -> list[str]:
-        """The person of each file.
-
-        Args:
-            paths: Below the folder, with `/`.
-            where: The folder, for errors.
-
-        Raises:
-            DataError: A path that the pattern does not fit.
-        """
-        parts = [_compiled(part) for part in self.text.strip("/").split("/")]
-        found = [self._name(path, parts) for path in paths]
-        missed = [path for path, name in zip(paths, found, strict=True) if name is None]
-        if missed:
-            raise DataError(
-                f"data.groups: {self.text} given; {len(missed)} of {len(paths)} images of {where} do not fit it "
-                f"({missed[0]}); allowed: a pattern that fits every path, laid on its end"
-            )
-        return [name for name in found if name is not None]
-
-    def _name(self, path: str, parts: Sequence[Sequence[str]]) -> str | None:
-        ends = path.split("/")[-len(parts) :]
-        if len(ends) < len(parts):
-            return None
-        taken: list[str] = []
-        for text, pieces in zip(ends, parts, strict=True):
-            names = _fitted(text, pieces)
-            if names is None:
-                return None
-            taken += names
-        return "/".join(taken)
-
-
-def _compiled(part: str) -> list[str]:
-    """A part of a pattern as its literals and wildcards, in turn: the first and last are literals."""
-    return re.split(r"(\{person\}|\*)", part)
-
-
-def _fitted(text: str, pieces: Sequence[str]) -> list[str] | None:
-    """What the `{person}` of one part take of a text; None where it does not fit.
-
-    Every wildcard ends where the literal after it is first met, and the last literal ends the text: what a pattern
-    of plain stars fits, it fits this way, and no text takes longer than its length times the pattern's.
-    """
-    first, rest = pieces[0], pieces[1:]
-    if not rest:
-        return [] if text == first else None
-    if not text.startswith(first):
-        return None
-    place, names = len(first), []
-    for number in range(0, len(rest), 2):
-        wildcard, literal = rest[number], rest[number + 1]
-        least = place + (wildcard == PERSON)
-        if number + 2 == len(rest):
-            end = len(text) - len(literal)
-            fits = end >= least and text.endswith(literal)
-        else:
-            end = text.find(literal, least)
-            fits = end >= 0
-        if not fits:
-            return None
-        if wildcard == PERSON:
-            names.append(text[place:end])
-        place = end + len(literal)
-    return names
+    found = PathPattern(pattern.strip("/"))
+    if not found.words or set(found.words) != {"person"} or "//" in pattern:
+        raise PlanError(
+            f"data.groups: {cut(pattern, 100)} given; allowed for an image_folder: a pattern of the path with "
+            f"{PERSON} in it, such as {PERSON}_* for p12_left.png, or columns of a table"
+        )
+    names = [found.values(path) for path in paths]
+    missed = [path for path, name in zip(paths, names, strict=True) if name is None]
+    if missed:
+        raise DataError(
+            f"data.groups: {pattern} given; {len(missed)} of {len(paths)} images of {where} do not fit it "
+            f"({missed[0]}); allowed: a pattern that fits every path, laid on its end"
+        )
+    return ["/".join(name) for name in names if name is not None]

@@ -13,20 +13,13 @@ import numpy as np
 
 from fedassay.data import dicom
 from fedassay.data.account import Account, LeftOut
-from fedassay.data.groups import PERSON, PathPattern, numbered
+from fedassay.data.folder_images import with_classes, without_masks
+from fedassay.data.folder_reading import folder_places, read_folders
+from fedassay.data.groups import PERSON, numbered, persons_of
 from fedassay.data.image_files import Reading, endings, facts_of, in_words, places_in, read_images, shared_shape
 from fedassay.data.image_header import Place as Picture
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.layout import (
-    LAYOUTS,
-    Layout,
-    Place,
-    folder_places,
-    levels_of,
-    read_folders,
-    with_classes,
-    without_masks,
-)
+from fedassay.data.layout import LAYOUTS, Layout, Place
 from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.outline import Outline, without_pixels
 from fedassay.data.presence import Presence
@@ -290,7 +283,7 @@ def _places(
         kept = [path for path in paths if path in rows]
         found = dict(zip(kept, folder_places(kept, {row.label for row in rows.values()}), strict=True))
         return [found.get(path, Place()) for path in paths], None
-    layout = read_folders(paths, scan.root.name)
+    layout = read_folders(paths, scan.root.name).layout
     return layout.places(paths), layout
 
 
@@ -302,13 +295,10 @@ def _check_agree(where: str, paths: Sequence[str], choice: TableChoice) -> None:
     """
     rows = choice.labelled.rows
     try:
-        kinds = levels_of(paths)
-        if "class" not in kinds:
-            return
-        layout = read_folders(paths, where)
+        layout, by_name = read_folders(paths, where)
     except DataError:
         return
-    if kinds[layout.levels.index("class")] != "class":
+    if not by_name:
         return
     pairs = {(one_form(place.label), one_form(rows[path].label)) for path in rows if (place := layout.place(path))}
     folders, labels = ({pair[side] for pair in pairs} for side in (0, 1))
@@ -360,7 +350,7 @@ def _files(
         held = {name: dicom.of_headers("groups", facts[name], [paths[n] for n in kept]) for name in asked}
         held |= {_SITE: sites, _PERSON: persons}
         patterns = [name for name in names if PERSON in name]
-        held |= {name: PathPattern(name).names([paths[n] for n in kept], root.name) for name in patterns}
+        held |= {name: persons_of(name, [paths[n] for n in kept], root.name) for name in patterns}
         columns = () if choice is None else [name for name in names if name in choice.columns]
         for place, name in enumerate(columns):
             held[name] = [rows[paths[n]].persons[place] for n in kept] if rows else []
@@ -393,12 +383,12 @@ def _files(
 def _in_classes(persons: Sequence[str], labels: Sequence[str], layout: Layout | None) -> str | None:
     """Why persons of one name in several classes are asked about; None: there are none such below classes."""
     pairs, whole = len(set(zip(persons, labels, strict=True))), len(set(persons))
-    levels = [] if layout is None else layout.levels
-    if layout is None or pairs == whole or levels.index(_PERSON) < levels.index("class"):
+    words = [] if layout is None else layout.words
+    if layout is None or pairs == whole or words.index(_PERSON) < words.index("class"):
         return None
-    apart = "/".join(
-        PERSON if level in {"class", _PERSON} else "*" for level in [*levels[levels.index("class") :], "image"]
-    )
+    levels = layout.text.split("/")
+    first = next(number for number, level in enumerate(levels) if "class" in level)
+    apart = "/".join(PERSON if level in {"class", _PERSON} else "*" for level in levels[first:])
     return (
         f"data.groups: {pairs - whole:,} of {whole:,} names of persons recur in several classes; allowed: "
         f"data.layout: {layout.text} for {whole:,} persons of several classes, or data.groups: '{apart}' for "
