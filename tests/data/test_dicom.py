@@ -18,7 +18,7 @@ from pydicom.uid import ExplicitVRLittleEndian, JPEGLSLossless, RLELossless
 
 from fedassay.data import DataRequest, load
 from fedassay.data.dicom import BURNED_IN, PERSON, SITE, header_of_dicom, is_dicom
-from fedassay.data.image_folder import outline_of_image_folder
+from fedassay.data.image_folder import image_folder
 from fedassay.plan.fitted import fitted_plan
 from fedassay.support.errors import DataError, MissingExtraError
 
@@ -69,7 +69,7 @@ def _request(root: Path, **given: Any) -> DataRequest:
 
 
 def _second(root: Path, **given: Any) -> NDArray[np.int64]:
-    outline_of_image_folder(_request(root, **given))
+    image_folder.size(_request(root, **given))
     return load(_request(root, **given)).train.images[1].squeeze().astype(np.int64)
 
 
@@ -104,7 +104,7 @@ def test_colours(folder: Path) -> None:
 def test_frames_are_taken_as_asked(folder: Path) -> None:
     _write(folder / "b" / "x.dcm", np.stack([_TWELVE, _TWELVE[::-1]]))
     with pytest.raises(DataError, match=r"/b/x\.dcm: holds 2 pictures; allowed: data\.frames"):
-        outline_of_image_folder(_request(folder))
+        image_folder.size(_request(folder))
     assert np.array_equal(_second(folder, frames="first"), _EIGHT)
     each = load(_request(folder, frames="each")).train.images
     assert np.array_equal(each[2].squeeze(), _EIGHT[::-1])
@@ -113,10 +113,10 @@ def test_frames_are_taken_as_asked(folder: Path) -> None:
 def test_a_few_bits_of_many_are_asked_about(folder: Path) -> None:
     _write(folder / "b" / "x.dcm", _TWELVE, bits=16)
     with pytest.raises(DataError, match=r"needs more than 12 .*allowed: data\.bits: 12"):
-        outline_of_image_folder(_request(folder))
+        image_folder.size(_request(folder))
     assert np.array_equal(_second(folder, bits=12), _EIGHT)
     with pytest.raises(DataError, match=r"/b/x\.dcm: has a value of .*, which is more than data\.bits: 10 allows"):
-        outline_of_image_folder(_request(folder, bits=10))
+        image_folder.size(_request(folder, bits=10))
 
 
 def test_packed_pixels_are_read_where_something_unpacks_them(folder: Path) -> None:
@@ -135,7 +135,7 @@ def test_packed_pixels_that_nothing_unpacks_are_refused(folder: Path, monkeypatc
     with pytest.raises(
         DataError, match=r"/b/x\.dcm: is packed as JPEG-LS .*finds no decoder; allowed: pip install"
     ):
-        outline_of_image_folder(_request(folder))
+        image_folder.size(_request(folder))
 
 
 def test_a_file_without_a_picture_is_named(folder: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_file_without_a_picture_is_named(folder: Path) -> None:
     del held.PixelData, held.Rows
     held.save_as(folder / "b" / "x.dcm")
     with pytest.raises(DataError, match=r"/b/x\.dcm: is DICOM without a picture \(no Rows\); allowed: move it"):
-        outline_of_image_folder(_request(folder))
+        image_folder.size(_request(folder))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
@@ -153,7 +153,7 @@ def test_what_was_cut_off_is_named_before_a_run(folder: Path, share: float) -> N
     content = (folder / "b" / "x.dcm").read_bytes()
     (folder / "b" / "x.dcm").write_bytes(content[: int(share * len(content))])
     with pytest.raises(DataError, match=r"set/b/x\.dcm: (cannot be read as an image|is DICOM without)"):
-        outline_of_image_folder(_request(folder))
+        image_folder.size(_request(folder))
 
 
 def test_one_broken_file_of_many_is_named_by_its_length(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_one_broken_file_of_many_is_named_by_its_length(folder: Path, monkeypatc
     content = (folder / "b" / "x.dcm").read_bytes()
     (folder / "b" / "x.dcm").write_bytes(content[: len(content) // 2])
     with pytest.raises(DataError, match=r"set/b/x\.dcm: cannot be read as an image"):
-        outline_of_image_folder(_request(folder))
+        image_folder.size(_request(folder))
 
 
 def test_a_header_says_who_and_where(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_extra_is_named_where_it_is_missing(folder: Path, monkeypatch: pytes
     _write(folder / "b" / "x.dcm", _TWELVE)
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(MissingExtraError, match=r"x\.dcm: needs pydicom, .*pip install 'fedassay\[dicom\]'"):
-        outline_of_image_folder(_request(folder))
+        image_folder.size(_request(folder))
 
 
 def test_headers_are_proposed_as_persons_and_sites(tmp_path: Path) -> None:
@@ -204,14 +204,14 @@ def test_headers_without_a_person_propose_none_and_are_refused_where_asked(tmp_p
         (tmp_path / "set" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
         facts = {PERSON: f"P{number // 2}"} if number else {}
         _write(tmp_path / "set" / "ab"[number % 2] / f"{number}.dcm", _TWELVE, **facts)
-    found = outline_of_image_folder(_request(tmp_path / "set"))
+    found = image_folder.size(_request(tmp_path / "set"))
     assert not found.proposals
     assert "7 of 8 headers have PatientID, which is not used" in found.data.account.notes
     with pytest.raises(DataError, match=r"data\.groups: a/0\.dcm does not say it in its header"):
-        outline_of_image_folder(_request(tmp_path / "set", groups=PERSON))
+        image_folder.size(_request(tmp_path / "set", groups=PERSON))
 
 
 def test_a_key_of_headers_needs_headers(folder: Path) -> None:
     Image.fromarray(_EIGHT).save(folder / "b" / "1.png")
     with pytest.raises(DataError, match=r"data\.sites: InstitutionName given, which neither a table nor headers"):
-        outline_of_image_folder(_request(folder, sites=SITE))
+        image_folder.size(_request(folder, sites=SITE))

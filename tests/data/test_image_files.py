@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedassay.data import DataRequest, LoadedData, load
-from fedassay.data.image_folder import outline_of_image_folder
+from fedassay.data.image_folder import image_folder
 from fedassay.support.errors import DataError
 
 _RNG = np.random.default_rng(0)
@@ -72,14 +72,14 @@ def _request(root: Path, **given: Any) -> DataRequest:
 
 
 def _load(root: Path, **given: Any) -> LoadedData:
-    outline_of_image_folder(_request(root, **given))
+    image_folder.size(_request(root, **given))
     return load(_request(root, **given))
 
 
 def _refused(root: Path, words: str, **given: Any) -> None:
     """What headers and a look at some pixels tell is what `init` and a dry run say."""
     with pytest.raises(DataError, match=words):
-        outline_of_image_folder(_request(root, **given))
+        image_folder.size(_request(root, **given))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_one_broken_file_of_many_is_named_by_its_end(folder: Path, monkeypatch: 
     monkeypatch.setattr("fedassay.data.image_files._DECODED_FIRST", 0)
     for number in range(20):
         Image.fromarray(_EIGHT).save(folder / "b" / f"{number}.jpg")
-    outline_of_image_folder(_request(folder))
+    image_folder.size(_request(folder))
     broken = folder / "b" / "7.jpg"
     broken.write_bytes(broken.read_bytes()[:-40])
     _refused(folder, r"set/b/7\.jpg: cannot be read as an image")

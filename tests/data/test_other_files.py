@@ -12,7 +12,7 @@ from PIL import Image
 
 from fedassay.data import DataRequest, load
 from fedassay.data.account import LeftOut
-from fedassay.data.image_folder import outline_of_image_folder
+from fedassay.data.image_folder import image_folder
 from fedassay.support.errors import DataError
 
 _PICTURE = Image.fromarray(np.arange(100, dtype=np.uint8).reshape(10, 10))
@@ -34,7 +34,7 @@ def _request(root: Path) -> DataRequest:
 
 def _left_out(root: Path, **given: Any) -> tuple[LeftOut, ...]:
     request = replace(_request(root), **given)
-    found = outline_of_image_folder(request).data.account.left_out
+    found = image_folder.size(request).data.account.left_out
     assert load(request).account.left_out == found
     return found
 
@@ -85,7 +85,7 @@ def test_files_of_operating_systems_are_one_line(folder: Path) -> None:
 def test_a_link_to_itself_is_named(folder: Path, place: str) -> None:
     (folder / place).symlink_to(Path(place).name)
     with pytest.raises(DataError, match=rf"^set/{place}: is a link that leads to itself; allowed: remove it$"):
-        outline_of_image_folder(_request(folder))
+        image_folder.size(_request(folder))
 
 
 def test_links_that_lead_elsewhere_or_nowhere(folder: Path, tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_a_folder_without_images_says_what_lies_there(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.npy").write_bytes(b"x")
     with pytest.raises(DataError, match=r"no images in its folders; 2 files: of ending \.npy, .*\(a 1, b 1\)"):
-        outline_of_image_folder(_request(tmp_path))
+        image_folder.size(_request(tmp_path))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from fedassay.data.images import LoadedData
-from fedassay.data.listed_files import Listed, Picture, home, loaded, of_lists, outline_of, text_of
+from fedassay.data.listed_files import Listed, home, of_files, of_lists, rows_of, text_of
 from fedassay.data.loading import DataRequest, allow_only
-from fedassay.data.outline import Outline
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 
@@ -15,18 +14,9 @@ _TEST = 2
 """How the list of partitions calls the test set; 0 is the training set, 1 the validation set."""
 
 
-def outline_of_celeba(request: DataRequest) -> Outline:
-    """What CelebA's lists and headers tell.
-
-    Raises:
-        PlanError: As `celeba`.
-        DataError: As `celeba`, apart from broken images.
-    """
-    return outline_of(_celeba(request), request)
-
-
-@register("dataset", "celeba", size=outline_of_celeba)
-def celeba(request: DataRequest) -> LoadedData:
+@register("dataset", "celeba")
+@of_files
+def celeba(request: DataRequest) -> Listed:
     """CelebA (Liu et al. 2015): 182,637 + 19,962 faces of 10,177 people, 178x218 (`root` or `path`).
 
     `label_column` names the attribute that is the class, one of 40, such as `Smiling`; the classes are then
@@ -38,10 +28,6 @@ def celeba(request: DataRequest) -> LoadedData:
         PlanError: No attribute is given, or one that is not there.
         DataError: A file is not there, or is broken.
     """
-    return loaded(_celeba(request), request)
-
-
-def _celeba(request: DataRequest) -> Listed:
     allow_only(request, "root", "path", "label_column")
     root = home(request, ("celeba", "CelebA"), "CelebA, mmlab.ie.cuhk.edu.hk/projects/CelebA.html")
     attributes = root / "list_attr_celeba.txt"
@@ -55,12 +41,12 @@ def _celeba(request: DataRequest) -> Listed:
     for what, column in (("partition", parts), *((("identity", whom),) if whom else ())):
         if missing := next((name for name in pictures if name not in column), ""):
             raise DataError(f"{root.name}: {missing} has no {what}; allowed: the data set as it is published")
-    files = [Picture(file.path, file.label, 0, whom.get(name, 0)) for name, file in pictures.items()]
+    files = [replace(file, person=str(whom.get(name, ""))) for name, file in pictures.items()]
     train, test = ([file for file in files if (parts[file.path.name] == _TEST) == held] for held in (False, True))
-    return Listed(root, train, test, names, grouped=bool(whom))
+    return Listed(root, train, test, names)
 
 
-def _labels(path: Path, asked: object) -> tuple[tuple[str, str], dict[str, int]]:
+def _labels(path: Path, asked: object) -> tuple[tuple[str, str], dict[str, str]]:
     """Names of the two classes, and the class of each file, from a table of attributes that are 1 or -1."""
     lines = text_of(path).splitlines()
     known = lines[1].split() if len(lines) > 1 else []
@@ -68,25 +54,20 @@ def _labels(path: Path, asked: object) -> tuple[tuple[str, str], dict[str, int]]
         given = "not given" if asked is None else f"{asked} given"
         raise PlanError(f"data.label_column: {given}; allowed: an attribute, of {', '.join(known[:60])}")
     place = known.index(asked) + 1
+    names = {"-1": f"not {asked}", "1": asked}
     found = {}
-    for number, line in enumerate(lines[2:], 3):
-        row = line.split()
-        if not row:
-            continue
-        if len(row) != len(known) + 1 or row[place] not in ("1", "-1"):
-            raise DataError(f"{path.name}, line {number}: allowed: a file's name and {len(known)} times 1 or -1")
-        found[row[0]] = int(row[place] == "1")
+    for where, row in rows_of(path, 3):
+        if len(row) != len(known) + 1 or row[place] not in names:
+            raise DataError(f"{where}; allowed: a file's name and {len(known)} times 1 or -1")
+        found[row[0]] = names[row[place]]
     return (f"not {asked}", asked), found
 
 
 def _column(path: Path) -> dict[str, int]:
     """A list of file names and whole numbers."""
     found = {}
-    for number, line in enumerate(text_of(path).splitlines(), 1):
-        row = line.split()
-        if not row:
-            continue
+    for where, row in rows_of(path):
         if len(row) != 2 or not row[1].isdecimal() or len(row[1]) > 9:
-            raise DataError(f"{path.name}, line {number}: {line[:60]!r}; allowed: a file's name and a number")
+            raise DataError(f"{where}; allowed: a file's name and a number")
         found[row[0]] = int(row[1])
     return found

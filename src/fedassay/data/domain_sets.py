@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedassay.data.images import LoadedData
-from fedassay.data.listed_files import Listed, Picture, home, in_folders, loaded, outline_of
+from fedassay.data.listed_files import Listed, Picture, home, in_folders, of_files
 from fedassay.data.loading import DataRequest, allow_only
-from fedassay.data.outline import Outline
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 
@@ -16,17 +14,9 @@ _PACS = ("art_painting", "cartoon", "photo", "sketch")
 _OFFICE = ("Art", "Clipart", "Product", "Real World")
 
 
-def outline_of_pacs(request: DataRequest) -> Outline:
-    """What PACS's folders and headers tell.
-
-    Raises:
-        DataError: As `pacs`, apart from broken images.
-    """
-    return outline_of(_pacs(request), request)
-
-
-@register("dataset", "pacs", size=outline_of_pacs)
-def pacs(request: DataRequest) -> LoadedData:
+@register("dataset", "pacs")
+@of_files
+def pacs(request: DataRequest) -> Listed:
     """PACS (Li et al. 2017): 9,991 colour images of 227x227 in 7 classes and 4 domains (`root` or `path`).
 
     Folders of domain/class/image as they are unpacked, `PACS`, with `kfold` between or not: `art_painting`,
@@ -35,20 +25,15 @@ def pacs(request: DataRequest) -> LoadedData:
     Raises:
         DataError: The folder or one of its domains is not there, or an image is broken.
     """
-    return loaded(_pacs(request), request)
+    allow_only(request, "root", "path")
+    root = home(request, ("PACS", "pacs"), "PACS, sketchx.eecs.qmul.ac.uk")
+    inner = root / "kfold"
+    return _domains(root, inner if inner.is_dir() else root, _PACS)
 
 
-def outline_of_office_home(request: DataRequest) -> Outline:
-    """What Office-Home's folders and headers tell.
-
-    Raises:
-        DataError: As `office_home`, apart from broken images.
-    """
-    return outline_of(_office_home(request), request)
-
-
-@register("dataset", "office_home", size=outline_of_office_home)
-def office_home(request: DataRequest) -> LoadedData:
+@register("dataset", "office_home")
+@of_files
+def office_home(request: DataRequest) -> Listed:
     """Office-Home (Venkateswara et al. 2017): 15,588 colour images in 65 classes and 4 domains (`root` or `path`).
 
     Folders of domain/class/image as they are unpacked, `OfficeHomeDataset_10072016`: `Art`, `Clipart`, `Product`,
@@ -58,17 +43,6 @@ def office_home(request: DataRequest) -> LoadedData:
     Raises:
         DataError: The folder or one of its domains is not there, or an image is broken.
     """
-    return loaded(_office_home(request), request)
-
-
-def _pacs(request: DataRequest) -> Listed:
-    allow_only(request, "root", "path")
-    root = home(request, ("PACS", "pacs"), "PACS, sketchx.eecs.qmul.ac.uk")
-    inner = root / "kfold"
-    return _domains(root, inner if inner.is_dir() else root, _PACS)
-
-
-def _office_home(request: DataRequest) -> Listed:
     allow_only(request, "root", "path")
     names = ("OfficeHomeDataset_10072016", "OfficeHome", "office_home")
     root = home(request, names, "Office-Home, hemanthdv.org")
@@ -83,12 +57,10 @@ def _domains(root: Path, inner: Path, domains: Sequence[str]) -> Listed:
             f"{root.name}: has no folder {', '.join(missing)}; allowed: domain/class/image for each of "
             f"{', '.join(domains)}"
         )
-    folders = [in_folders(there[name]) for name in domains]
-    classes = sorted({label for folder in folders for label in folder})
     train = [
-        Picture(path, classes.index(label), number)
-        for number, folder in enumerate(folders)
-        for label, paths in folder.items()
+        Picture(path, label, domain)
+        for domain in domains
+        for label, paths in in_folders(there[domain]).items()
         for path in paths
     ]
-    return Listed(root, train, (), tuple(classes), tuple(domains))
+    return Listed(root, train, (), tuple(sorted({picture.label for picture in train})), tuple(domains))

@@ -63,6 +63,9 @@ def read_folders(paths: Sequence[str], where: str) -> FolderReading:
     """
     _check_depth(paths, where)
     levels = [_level(values) for values in zip(*map(folders_of, paths), strict=True)]
+    for level in [level for level in levels if level.kind == "split"][:-1]:
+        # Of two levels of parts, as in train/train, the inner one tells.
+        level.word = "*"
     named = _find_words(levels, paths)
     if all(level.kind == "skipped" for level in levels):
         held = f"one class folder, {folders_of(paths[0])[-1]}" if len(levels) > 1 else "no folders in it"
@@ -177,9 +180,6 @@ def _choices(levels: Sequence[_Level], number: int, place: int) -> list[str]:
         return ["*"]
     if level.kind == "numbered":
         return ["*" if any(each.kind == "person" for each in levels) else "person"]
-    if level.kind == "split":
-        # Of two levels of parts, as in train/train, the inner one tells.
-        return ["*" if any(each.kind == "split" for each in levels[number + 1 :]) else "split"]
     if level.kind != "unknown":
         return [level.word]
     pairs = len(set(zip(level.values, classes.values, strict=True)))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas
 
 from fedassay.data.account import LeftOut
 from fedassay.data.folder_reading import read_folders
-from fedassay.data.label_table import Columns, Labelled, LabelTable
+from fedassay.data.label_table import Columns, LabelTable, TableReading
 from fedassay.data.named_files import NamedFiles
 from fedassay.data.scanned import Scanned, tables_beside
 from fedassay.data.spellings import listed
@@ -24,30 +23,7 @@ _MOST = 200
 _WHOLE, _FEW = 0.9, 0.5
 
 
-@dataclass(frozen=True)
-class TableChoice:
-    """The table that is used, and what it says.
-
-    Attributes:
-        name: Of its file, or of the first of several that go together.
-        labelled: What it says of the images.
-        left_out: Tables that are not used.
-        columns: Names of its columns.
-        proposals: Keys of the plan that would name it and what its columns give away.
-        labels: Whether it says the classes; else the folders do.
-        asked: Whether it says anything of each image; else the names of its columns alone are known.
-    """
-
-    name: str
-    labelled: Labelled
-    left_out: list[LeftOut]
-    columns: tuple[str, ...]
-    proposals: Mapping[str, Any]
-    labels: bool
-    asked: bool = True
-
-
-def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: Path | None) -> TableChoice | None:
+def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: Path | None) -> TableReading | None:
     """The table that speaks of the images, None where none does.
 
     Args:
@@ -120,20 +96,12 @@ def _listed_only(scan: Scanned, files: NamedFiles, but: Path) -> set[str]:
 
 def _used(
     table: LabelTable, columns: Columns, passed: list[LeftOut], path: str, only: Callable[[], Collection[str]]
-) -> TableChoice:
+) -> TableReading:
     if columns.label is None and columns.presence is None and _leaves_labels_to_folders(table):
         columns = replace(columns, folders_are_classes=True)
-    labelled = table.labels(columns, only)
-    proposals = {"labels": path, **labelled.proposals} if "," not in path else dict(labelled.proposals)
-    return TableChoice(
-        table.where,
-        labelled,
-        passed,
-        tuple(table.table.columns),
-        proposals,
-        not columns.folders_are_classes,
-        columns.asks,
-    )
+    found = table.reading(columns, only)
+    named = {"labels": path} if "," not in path else {}
+    return replace(found, left_out=(*passed, *found.left_out), proposals={**named, **found.proposals})
 
 
 def _leaves_labels_to_folders(table: LabelTable) -> bool:

@@ -31,6 +31,8 @@ class Place(NamedTuple):
     person: str = ""
     site: str = ""
     part: str = ""
+    persons: tuple[str, ...] = ()
+    """What columns of a table say of the person."""
 
 
 @dataclass(frozen=True)

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedassay.data.image_files import Reading, is_image, read_images, shared_shape
-from fedassay.data.images import ImageSet, LoadedData
+from fedassay.data.account import NOTHING_SAID, Account
+from fedassay.data.groups import numbered
+from fedassay.data.image_files import Reading, in_words, is_image, read_images, shared_shape
+from fedassay.data.image_header import Place
+from fedassay.data.images import LoadedData
 from fedassay.data.loading import DataRequest
 from fedassay.data.outline import Outline, without_pixels
-from fedassay.data.sampling import stratified_sample
+from fedassay.data.sampling import stratified_sample, whole_persons
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.paths import data_root, find, root_in_words
 from fedassay.support.reading import regular_size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Picture:
-    """One file of a data set.
+    """One picture of a data set.
 
     Attributes:
         path: An image file.
-        label: Position among the classes.
-        domain: Position among the domains.
-        group: Whom it is of.
+        label: Its class.
+        domain: Its domain; empty where there are none.
+        person: Whom it is of; empty where nobody says it.
+        frame: Which picture of the file.
     """
 
     path: Path
-    label: int
-    domain: int = 0
-    group: int = 0
+    label: str
+    domain: str = ""
+    person: str = ""
+    frame: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,12 @@ class Listed:
 
     Attributes:
         root: Its folder; errors name files from there.
-        train: Files of the training set, in order.
-        test: Files of the official test set; empty where there is none.
-        classes: Names of the classes.
-        domains: Names of the domains; empty where there are none.
-        grouped: Whether `Picture.group` says anything.
+        train: Pictures of the training set, in order.
+        test: Pictures of the official test set; empty where there is none.
+        classes: Names of the classes, in order.
+        domains: Names of the domains, in order; empty: they are those that pictures have.
+        account: What was read and what was left out.
+        proposals: As `Outline.proposals`.
     """
 
     root: Path
@@ -55,40 +62,62 @@ class Listed:
     test: Sequence[Picture]
     classes: tuple[str, ...]
     domains: tuple[str, ...] = ()
-    grouped: bool = False
+    account: Account = NOTHING_SAID
+    proposals: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def places(self) -> list[Place]:
+        """Where the pictures of both sets are."""
+        return [Place(picture.path, picture.frame) for picture in (*self.train, *self.test)]
 
 
-Lister = Callable[[DataRequest], Listed]
-"""Finds the files of a data set."""
+def of_files(lister: Callable[[DataRequest], Listed]) -> Callable[[DataRequest], LoadedData]:
+    """The loader of a data set, from the function that finds its files; its `size` is the data set's outline."""
+
+    def outline(request: DataRequest) -> Outline:
+        return outline_of(lister(request), request)
+
+    @wraps(lister)
+    def load(request: DataRequest) -> LoadedData:
+        listed = _limited(lister(request), request)
+        images = read_images(listed.places, listed.root, _reading(request))
+        data, split = without_images(listed, request), len(listed.train)
+        test = None if data.test is None else replace(data.test, images=images[split:])
+        return replace(data, train=replace(data.train, images=images[:split]), test=test)
+
+    vars(load)["size"] = outline
+    return load
 
 
 def outline_of(listed: Listed, request: DataRequest) -> Outline:
-    """What lists and the images' headers tell; no image is decoded.
+    """What lists and the images' headers tell; some images are decoded.
 
     Raises:
         DataError: There are no files, one is no image, or sizes differ and `size` is not given.
     """
     drawn = _limited(listed, request)
-    shape = shared_shape(
-        [picture.path for picture in (*drawn.train, *drawn.test)], drawn.root, Reading(request.size)
-    )
-    return Outline(_without_pixels(drawn), shape)
+    shape = shared_shape(drawn.places, drawn.root, _reading(request))
+    return Outline(without_images(drawn, request), shape, listed.proposals)
 
 
-def loaded(listed: Listed, request: DataRequest) -> LoadedData:
-    """The images of the files.
+def without_images(listed: Listed, request: DataRequest) -> LoadedData:
+    """Both sets without their pixels."""
+    both, classes = (listed.train, listed.test), {name: number for number, name in enumerate(listed.classes)}
+    domains = listed.domains or tuple(sorted({picture.domain for part in both for picture in part}))
+    persons = numbered(*([picture.person for picture in part] for part in both))
+    sets = []
+    for part, whose in zip(both, persons, strict=True):
+        labels = np.array([classes[picture.label] for picture in part], np.int64)
+        where = np.array([domains.index(picture.domain) for picture in part], np.int64)
+        found = without_pixels(labels, listed.classes, *((where, domains) if len(domains) > 1 else ()))
+        known = any(picture.person for picture in listed.train)
+        sets.append(replace(found, groups=whose) if known else found)
+    account = listed.account.adding(notes=in_words(listed.places, listed.root, _reading(request)))
+    return LoadedData(sets[0], sets[1] if listed.test else None, f"folder {listed.root.name}", account)
 
-    Raises:
-        DataError: As `outline_of`, or an image is broken.
-    """
-    drawn = _limited(listed, request)
-    images = read_images(
-        [picture.path for picture in (*drawn.train, *drawn.test)], drawn.root, Reading(request.size)
-    )
-    data = _without_pixels(drawn)
-    split = len(drawn.train)
-    test = None if data.test is None else replace(data.test, images=images[split:])
-    return LoadedData(replace(data.train, images=images[:split]), test, data.source)
+
+def _reading(request: DataRequest) -> Reading:
+    return Reading(request.size, request.bits, request.frames)
 
 
 def home(request: DataRequest, names: Sequence[str], origin: str) -> Path:
@@ -132,6 +161,17 @@ def text_of(path: Path) -> str:
         raise DataError(f"{path.parent.name}/{path.name}: is not UTF-8 ({error.reason})") from None
 
 
+def rows_of(path: Path, first: int = 1) -> Iterator[tuple[str, list[str]]]:
+    """The words of each line of a list from one on, and where it stands, for errors; comments are left out.
+
+    Raises:
+        DataError: As `text_of`.
+    """
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        if number >= first and line.split() and not line.startswith("#"):
+            yield f"{path.name}, line {number}: {line[:60]!r}", line.split()
+
+
 def in_folders(root: Path, kept: Callable[[str], bool] = lambda _: True) -> dict[str, list[Path]]:
     """The images of each folder of a folder, folders and images in the order of their names.
 
@@ -152,8 +192,8 @@ def in_folders(root: Path, kept: Callable[[str], bool] = lambda _: True) -> dict
     }
 
 
-def of_lists(root: Path, rows: Iterable[tuple[str, int]], where: str) -> list[Picture]:
-    """Files that a list names by their path below a folder, with their labels.
+def of_lists(root: Path, rows: Iterable[tuple[str, str]], where: str) -> list[Picture]:
+    """Files that a list names by their path below a folder, with their classes.
 
     Raises:
         DataError: A file leads out of the folder or is not there.
@@ -172,33 +212,18 @@ def _limited(listed: Listed, request: DataRequest) -> Listed:
     if not listed.train:
         raise DataError(f"{listed.root.name}: holds no images; allowed: the data set as it is published")
     if request.classes is not None and request.features is None:
-        kept = [number for number, name in enumerate(listed.classes) if name in request.classes]
-        train, test = ([each for each in part if each.label in kept] for part in (listed.train, listed.test))
+        kept = [[each for each in part if each.label in request.classes] for part in (listed.train, listed.test)]
         # Where no name is one of the classes, that is said of all of them.
-        listed = replace(listed, train=train, test=test) if train else listed
-    if request.limit is None:
-        return listed
-    return replace(
-        listed,
-        train=_drawn(listed.train, request.limit, request.seed),
-        test=_drawn(listed.test, request.limit, request.seed),
-    )
+        listed = replace(listed, train=kept[0], test=kept[1]) if kept[0] else listed
+    return replace(listed, train=_drawn(listed.train, request), test=_drawn(listed.test, request))
 
 
-def _drawn(pictures: Sequence[Picture], limit: int, seed: int | None) -> list[Picture]:
-    labels = np.array([picture.label for picture in pictures], dtype=np.int64)
-    return [pictures[i] for i in stratified_sample(labels, limit, np.random.default_rng(seed))]
-
-
-def _without_pixels(listed: Listed) -> LoadedData:
-    train, test = (_set(part, listed) for part in (listed.train, listed.test))
-    return LoadedData(train, test if listed.test else None, f"folder {listed.root.name}")
-
-
-def _set(pictures: Sequence[Picture], listed: Listed) -> ImageSet:
-    def column(values: Iterable[int]) -> NDArray[np.int64]:
-        return np.array(list(values), dtype=np.int64)
-
-    domains = column(picture.domain for picture in pictures) if listed.domains else None
-    found = without_pixels(column(picture.label for picture in pictures), listed.classes, domains, listed.domains)
-    return replace(found, groups=column(picture.group for picture in pictures)) if listed.grouped else found
+def _drawn(pictures: Sequence[Picture], request: DataRequest) -> Sequence[Picture]:
+    """At most as many as the plan allows, persons whole."""
+    if request.limit is None or len(pictures) <= request.limit:
+        return pictures
+    rng = np.random.default_rng(request.seed)
+    (labels,), (persons,) = (numbered([getattr(each, key) for each in pictures]) for key in ("label", "person"))
+    if not any(picture.person for picture in pictures):
+        return [pictures[row] for row in stratified_sample(labels, request.limit, rng)]
+    return [pictures[row] for row in whole_persons(labels, persons, request.limit, rng)]

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedassay.data.images import LoadedData
-from fedassay.data.listed_files import Listed, Picture, home, in_folders, loaded, of_lists, outline_of, text_of
+from fedassay.data.listed_files import Listed, Picture, home, in_folders, of_files, of_lists, rows_of, text_of
 from fedassay.data.loading import DataRequest, allow_only
-from fedassay.data.outline import Outline
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.reading import regular_size
 from fedassay.support.registry import register
 
 
-def outline_of_caltech101(request: DataRequest) -> Outline:
-    """What Caltech 101's folders and headers tell."""
-    return outline_of(_caltech101(request), request)
-
-
-@register("dataset", "caltech101", size=outline_of_caltech101)
-def caltech101(request: DataRequest) -> LoadedData:
+@register("dataset", "caltech101")
+@of_files
+def caltech101(request: DataRequest) -> Listed:
     """Caltech 101 (Li et al. 2004): 8,677 images of 101 kinds of things (`root` or `path`).
 
     Folders `caltech101/101_ObjectCategories/class/image`; `BACKGROUND_Google` is no class. Images differ in size,
@@ -31,16 +26,17 @@ def caltech101(request: DataRequest) -> LoadedData:
     Raises:
         DataError: The folder is not there, or an image is broken.
     """
-    return loaded(_caltech101(request), request)
+    allow_only(request, "root", "path")
+    root = home(request, ("caltech101", "caltech-101"), "Caltech 101, data.caltech.edu")
+    folder = root / "101_ObjectCategories"
+    classes = in_folders(folder if folder.is_dir() else root, lambda name: name not in _NO_CLASS)
+    train = [Picture(path, label) for label, paths in classes.items() for path in paths]
+    return Listed(root, train, (), tuple(classes))
 
 
-def outline_of_stanford_cars(request: DataRequest) -> Outline:
-    """What Stanford Cars' lists and headers tell."""
-    return outline_of(_stanford_cars(request), request)
-
-
-@register("dataset", "stanford_cars", size=outline_of_stanford_cars)
-def stanford_cars(request: DataRequest) -> LoadedData:
+@register("dataset", "stanford_cars")
+@of_files
+def stanford_cars(request: DataRequest) -> Listed:
     """Stanford Cars (Krause et al. 2013): 8,144 + 8,041 photographs of 196 models (`root` or `path`).
 
     Folder `stanford_cars` with `devkit/cars_meta.mat`, `devkit/cars_train_annos.mat`, `cars_train`, `cars_test`
@@ -50,16 +46,19 @@ def stanford_cars(request: DataRequest) -> LoadedData:
     Raises:
         DataError: A file is not there, or is broken.
     """
-    return loaded(_stanford_cars(request), request)
+    allow_only(request, "root", "path")
+    root = home(request, ("stanford_cars",), "Stanford Cars, as torchvision's StanfordCars reads it")
+    devkit, test = root / "devkit", root / "cars_test_annos_withlabels.mat"
+    classes = tuple(str(name) for name in _matlab(devkit / "cars_meta.mat", "class_names"))
+    annotated = devkit / "cars_train_annos.mat"
+    train = of_lists(root / "cars_train", _cars(annotated, classes), annotated.name)
+    held = of_lists(root / "cars_test", _cars(test, classes), test.name) if test.exists() else []
+    return Listed(root, train, held, classes)
 
 
-def outline_of_oxford_pets(request: DataRequest) -> Outline:
-    """What Oxford-IIIT Pets' lists and headers tell."""
-    return outline_of(_oxford_pets(request), request)
-
-
-@register("dataset", "oxford_pets", size=outline_of_oxford_pets)
-def oxford_pets(request: DataRequest) -> LoadedData:
+@register("dataset", "oxford_pets")
+@of_files
+def oxford_pets(request: DataRequest) -> Listed:
     """Oxford-IIIT Pets (Parkhi et al. 2012): 3,680 + 3,669 photographs of 37 breeds (`root` or `path`).
 
     Folder `oxford-iiit-pet` with `images` and the lists `annotations/trainval.txt` and `annotations/test.txt`.
@@ -68,16 +67,20 @@ def oxford_pets(request: DataRequest) -> LoadedData:
     Raises:
         DataError: A file is not there, or is broken.
     """
-    return loaded(_oxford_pets(request), request)
+    allow_only(request, "root", "path")
+    root = home(request, ("oxford-iiit-pet", "oxford_pets"), "Oxford-IIIT Pets, robots.ox.ac.uk/~vgg/data/pets")
+    lists = [_pets(root / "annotations" / f"{part}.txt") for part in ("trainval", "test")]
+    numbers = {breed: number for rows in lists for breed, number in rows.values()}
+    train, test = (
+        of_lists(root / "images", [(f"{file}.jpg", breed) for file, (breed, _) in rows.items()], "annotations")
+        for rows in lists
+    )
+    return Listed(root, train, test, tuple(sorted(numbers, key=numbers.__getitem__)))
 
 
-def outline_of_food101(request: DataRequest) -> Outline:
-    """What Food-101's lists and headers tell."""
-    return outline_of(_food101(request), request)
-
-
-@register("dataset", "food101", size=outline_of_food101)
-def food101(request: DataRequest) -> LoadedData:
+@register("dataset", "food101")
+@of_files
+def food101(request: DataRequest) -> Listed:
     """Food-101 (Bossard et al. 2014): 75,750 + 25,250 photographs of 101 dishes (`root` or `path`).
 
     Folder `food-101` with `images/class/image` and the lists `meta/train.json` and `meta/test.json`. Images differ
@@ -86,41 +89,29 @@ def food101(request: DataRequest) -> LoadedData:
     Raises:
         DataError: A file is not there, or is broken.
     """
-    return loaded(_food101(request), request)
-
-
-def _caltech101(request: DataRequest) -> Listed:
     allow_only(request, "root", "path")
-    root = home(request, ("caltech101", "caltech-101"), "Caltech 101, data.caltech.edu")
-    folder = root / "101_ObjectCategories"
-    classes = in_folders(folder if folder.is_dir() else root, lambda name: name not in _NO_CLASS)
-    train = [Picture(path, number) for number, paths in enumerate(classes.values()) for path in paths]
-    return Listed(root, train, (), tuple(classes))
+    root = home(request, ("food-101", "food101"), "Food-101, data.vision.ee.ethz.ch/cvl/datasets_extra/food-101")
+    lists = [_meals(root / "meta" / f"{part}.json") for part in ("train", "test")]
+    classes = sorted({name for rows in lists for name in rows})
+    train, test = (
+        of_lists(root / "images", [(f"{file}.jpg", name) for name in sorted(rows) for file in rows[name]], "meta")
+        for rows in lists
+    )
+    return Listed(root, train, test, tuple(classes))
 
 
 _NO_CLASS = {"BACKGROUND_Google", "Annotations"}
 
 
-def _stanford_cars(request: DataRequest) -> Listed:
-    allow_only(request, "root", "path")
-    root = home(request, ("stanford_cars",), "Stanford Cars, as torchvision's StanfordCars reads it")
-    devkit, test = root / "devkit", root / "cars_test_annos_withlabels.mat"
-    classes = tuple(str(name) for name in _matlab(devkit / "cars_meta.mat", "class_names"))
-    annotated = devkit / "cars_train_annos.mat"
-    train = of_lists(root / "cars_train", _cars(annotated, len(classes)), annotated.name)
-    held = of_lists(root / "cars_test", _cars(test, len(classes)), test.name) if test.exists() else []
-    return Listed(root, train, held, classes)
-
-
-def _cars(path: Path, classes: int) -> list[tuple[str, int]]:
-    """Names and labels of annotated photographs; the files count classes from 1."""
+def _cars(path: Path, classes: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and classes of annotated photographs; the files count classes from 1."""
     try:
-        rows = [(str(row["fname"]), int(row["class"]) - 1) for row in _matlab(path, "annotations")]
+        rows = [(str(row["fname"]), int(row["class"])) for row in _matlab(path, "annotations")]
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise DataError(f"{path.name}: annotations have no fname and class ({error})") from None
-    if not all(0 <= label < classes for _, label in rows):
-        raise DataError(f"{path.name}: holds a class outside 1 to {classes}")
-    return rows
+    if not all(1 <= number <= len(classes) for _, number in rows):
+        raise DataError(f"{path.name}: holds a class outside 1 to {len(classes)}")
+    return [(name, classes[number - 1]) for name, number in rows]
 
 
 def _matlab(path: Path, name: str) -> list[Any]:
@@ -136,50 +127,14 @@ def _matlab(path: Path, name: str) -> list[Any]:
         raise DataError(f"{path.name}: cannot be read as a list of {name} ({error})") from None
 
 
-def _oxford_pets(request: DataRequest) -> Listed:
-    allow_only(request, "root", "path")
-    root = home(request, ("oxford-iiit-pet", "oxford_pets"), "Oxford-IIIT Pets, robots.ox.ac.uk/~vgg/data/pets")
-    lists = [_pets(root / "annotations" / f"{part}.txt") for part in ("trainval", "test")]
-    numbers = sorted({number for rows in lists for _, number in rows.values()})
-    breeds = {number: name for rows in lists for name, number in rows.values()}
-    train, test = (
-        of_lists(
-            root / "images",
-            [(f"{file}.jpg", numbers.index(number)) for file, (_, number) in rows.items()],
-            "annotations",
-        )
-        for rows in lists
-    )
-    return Listed(root, train, test, tuple(breeds[number] for number in numbers))
-
-
 def _pets(path: Path) -> dict[str, tuple[str, int]]:
     """The files of a list, to breed and its number: `Abyssinian_100 1 1 1`."""
     found = {}
-    for number, line in enumerate(text_of(path).splitlines(), 1):
-        parts = line.split()
-        if not parts or line.startswith("#"):
-            continue
-        if len(parts) < 2 or not parts[1].isdecimal():
-            raise DataError(f"{path.name}, line {number}: {line[:60]!r}; allowed: a file's name and its class")
-        found[parts[0]] = (parts[0].rpartition("_")[0], int(parts[1][:9]))
+    for where, words in rows_of(path):
+        if len(words) < 2 or not words[1].isdecimal():
+            raise DataError(f"{where}; allowed: a file's name and its class")
+        found[words[0]] = (words[0].rpartition("_")[0], int(words[1][:9]))
     return found
-
-
-def _food101(request: DataRequest) -> Listed:
-    allow_only(request, "root", "path")
-    root = home(request, ("food-101", "food101"), "Food-101, data.vision.ee.ethz.ch/cvl/datasets_extra/food-101")
-    lists = [_meals(root / "meta" / f"{part}.json") for part in ("train", "test")]
-    classes = sorted({name for rows in lists for name in rows})
-    train, test = (
-        of_lists(
-            root / "images",
-            [(f"{file}.jpg", classes.index(name)) for name in sorted(rows) for file in rows[name]],
-            "meta",
-        )
-        for rows in lists
-    )
-    return Listed(root, train, test, tuple(classes))
 
 
 def _meals(path: Path) -> dict[str, list[str]]:

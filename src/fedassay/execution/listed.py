@@ -11,9 +11,10 @@ import numpy as np
 
 from fedassay.data.account import Account
 from fedassay.data.image_files import Reading, headers_of, is_image, one_image
-from fedassay.data.image_folder import pictures_of_image_folder
+from fedassay.data.image_folder import files_of_image_folder
 from fedassay.data.image_header import Place
 from fedassay.data.images import ImageSet, LoadedData
+from fedassay.data.listed_files import without_images
 from fedassay.data.loading import DataRequest, load
 from fedassay.data.pictures_seen import Kind
 from fedassay.data.roles import Role
@@ -119,7 +120,8 @@ def _of_arrays(data: LoadedData, sets: Sequence[tuple[str, ImageSet]], clients: 
 def _of_folder(request: DataRequest) -> Listed:
     """The files of a folder as they are, whatever size the plan would give them."""
     reading = Reading(None, request.bits, request.frames)
-    data, root, places = pictures_of_image_folder(request)
+    files = files_of_image_folder(request)
+    data, root, places = without_images(files, request), files.root, files.places
     headers = headers_of(places, root, reading)
     sets = [data.train, *([] if data.test is None else [data.test])]
 

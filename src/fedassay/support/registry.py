@@ -99,7 +99,7 @@ def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T
         if taken is not None and getattr(taken, "__qualname__", None) != getattr(component, "__qualname__", None):
             raise ValueError(f"register: {kind} {name!r} is already defined by {taken!r}")
         _registered[kind, name] = component
-        _sizes[kind, name] = size
+        _sizes[kind, name] = getattr(component, "size", size) if kind == "dataset" else size
         return component
 
     return keep
