@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+import sys
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ from fedassay.support.text import cut
 _BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _SAMPLE = 200
 _HEAD = 4096
-_EMPTY = " ,;\t"
 _FOREIGN = re.compile(r"[^\W\d_]*[^\x00-\x7f\W\d_][^\W\d_]*")
 
 
@@ -109,60 +109,43 @@ def _headed(name: str, raw: pandas.DataFrame, notes: list[str], folder: str) -> 
 
 
 def _separated(name: str, content: bytes) -> tuple[pandas.DataFrame, list[str]]:
-    """The rows of a text with a separator, which the line with names and most others agree on."""
+    """The rows of a text with the separator by which most lines have the same number of columns."""
     text, encoding = _decoded(name, content)
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if any(len(line) >= limits.TABLE_LINE for line in lines):
-        raise DataError(f"{name}: is no CSV (a line of {limits.TABLE_LINE:,} characters or more)")
-    # Spreadsheets leave rows of separators alone, of any number.
-    lines = [line if line.strip(_EMPTY) else "" for line in lines]
     notes = [f"{name} is read as {encoding}"] if encoding != "UTF-8" else []
-    sample = [line for line in lines[:_SAMPLE] if line]
-    best, width = ",", 0
-    score = (0, 0)
+    lines = [*io.StringIO(text.replace("\r\n", "\n").replace("\r", "\n"))]
+    if any(len(line) > limits.TABLE_LINE for line in lines):
+        raise DataError(f"{name}: is no CSV (a line of {limits.TABLE_LINE:,} characters or more)")
+    sample = [line for line in lines[:_SAMPLE] if line.strip()]
+    best, width, score = ",", 0, (0, 0)
     for separator in ",;\t|":
-        widths = Counter(len(row) for row in csv.reader(sample, delimiter=separator))
+        widths = Counter(len(row) for row in csv.reader(sample, delimiter=separator) if any(row))
         common, count = max(widths.items(), key=lambda item: item[1] if item[0] > 1 else 0, default=(0, 0))
         if common > 1 and (count, common) > score:
             best, width, score = separator, common, (count, common)
-    heads = [number for number, line in enumerate(lines) if _width(line, best) == width > 1]
-    # A title stands above the names where the first line is narrower than the table, never where it is wider.
-    first = next((number for number, line in enumerate(lines) if line), 0)
-    start = heads[0] if heads and 1 <= _width(lines[first], best) < width else first
-    if start > first:
-        above = "line above its names is" if start == first + 1 else "lines above its names are"
-        notes.append(f"{name}: the {above} taken for a title")
-    for number, line in enumerate(lines[start:], start + 1):
-        # pandas fills a row that is too short, in which every value may stand in another's column.
-        if '"' not in line and (held := line.count(best) + 1) < width and line:
-            raise DataError(f"{name}, line {number}: has {held} columns; allowed: {width}")
+    rows: dict[int, list[str]] = {}
+    reader = csv.reader(lines, delimiter=best, skipinitialspace=True, strict=True)
     try:
-        frame = pandas.read_csv(
-            io.StringIO("\n".join(lines[start:])),
-            sep=best,
-            header=None,
-            dtype=str,
-            na_filter=False,
-            skip_blank_lines=False,
-            skipinitialspace=True,
-        )
-    except pandas.errors.EmptyDataError:
-        return pandas.DataFrame(), notes
-    except pandas.errors.ParserError as error:
-        raise _not_a_table(name, error, start) from None
-    frame.index = pandas.RangeIndex(start + 1, start + 1 + len(frame))
-    return frame, notes
-
-
-def _width(line: str, separator: str) -> int:
-    return len(next(csv.reader([line], delimiter=separator), []))
-
-
-def _not_a_table(name: str, error: Exception, start: int) -> DataError:
-    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
-    if found is None:
-        return DataError(f"{name}: is no CSV ({cut(str(error).strip(), limits.NAME_LENGTH)})")
-    return DataError(f"{name}, line {int(found[2]) + start}: has {found[3]} columns; allowed: {found[1]}")
+        for row in reader:
+            # Spreadsheets leave rows of separators alone, of any number.
+            if any(map(str.strip, row)):
+                rows[reader.line_num] = [sys.intern(cell.strip()) for cell in row]
+    except csv.Error as error:
+        raise DataError(f"{name}, line {reader.line_num}: is no CSV ({error})") from None
+    numbers = list(rows)
+    start = next((number for number, row in rows.items() if len(row) == width), None)
+    # A title stands above the names where the first line is narrower than the table, never where it is wider.
+    if start is not None and len(rows[numbers[0]]) < width:
+        above = numbers[: numbers.index(start)]
+        which = "line above its names is" if len(above) == 1 else "lines above its names are"
+        notes.append(f"{name}: the {which} taken for a title")
+        for number in above:
+            del rows[number]
+    widest = len(next(iter(rows.values()), ()))
+    for number, row in rows.items():
+        if not (width or 1) <= len(row) <= widest:
+            raise DataError(f"{name}, line {number}: has {len(row)} columns; allowed: {widest}")
+        row.extend([""] * (widest - len(row)))
+    return pandas.DataFrame.from_dict(rows, orient="index", dtype=object), notes
 
 
 def _decoded(name: str, content: bytes) -> tuple[str, str]:
