@@ -3,77 +3,47 @@
 from __future__ import annotations
 
 import os
-from typing import IO, NamedTuple
+from typing import IO
 
 from PIL import ImageFile
 
-_CHUNKS = 10_000
-"""Chunks of a PNG that are walked through; whoever has more is decoded."""
 _END = 64
 """Last bytes of a file that hold the mark of its end; cameras append some zeros."""
-_MARKS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "JPEG2000": b"\xff\xd9"}
-_STRIPS, _TILES = (273, 279), (324, 325)
-"""TIFF's tags of where the parts of a page lie, and of their bytes."""
+_TAIL = 1 << 16
+"""Last bytes of a PNG in which EXIF data behind the pixels is looked for."""
+_MARKS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "JPEG2000": b"\xff\xd9", "PNG": b"IEND"}
+_PARTS = ((273, 279), (324, 325))
+"""TIFF's tags of where the strips or tiles of a page lie, and of their bytes."""
 
 
-class End(NamedTuple):
-    """How a file ends.
-
-    Attributes:
-        whole: Whether it is as long as it says, or ends as its format does; decoding tells for certain.
-        exif: Whether a PNG has EXIF data anywhere.
-    """
-
-    whole: bool
-    exif: bool = True
-
-
-def end_of(image: ImageFile.ImageFile, stream: IO[bytes]) -> End:
-    """How an open file ends; the stream is left where it was."""
-    place, size = stream.tell(), stream.seek(0, os.SEEK_END)
-    try:
-        if image.format == "PNG":
-            return _end_of_png(stream, size)
-        return End(_is_whole(image, stream, size))
-    finally:
-        stream.seek(place)
-
-
-def _is_whole(image: ImageFile.ImageFile, stream: IO[bytes], size: int) -> bool:
+def ends_whole(image: ImageFile.ImageFile, stream: IO[bytes]) -> bool:
+    """Whether an open file is as long as it says, or ends as its format does; decoding tells for certain."""
+    end, size = _tail(stream, _END), os.fstat(stream.fileno()).st_size
     if image.format == "TIFF":
-        return all(start + length <= size for start, length in _parts(image))
+        tags = getattr(image, "tag_v2", {})
+        parts = next(((tags[at], tags[held]) for at, held in _PARTS if at in tags and held in tags), ((), ()))
+        return all(start + length <= size for start, length in zip(*parts, strict=False))
     if image.format in ("BMP", "DIB", "PPM"):
         return all(_least_end(tile) <= size for tile in image.tile)
-    stream.seek(0)
     if image.format == "WEBP":
-        return int.from_bytes(stream.read(8)[4:], "little") + 8 <= size
-    stream.seek(max(0, size - _END))
-    end = stream.read()
+        return int.from_bytes(_tail(stream, size)[4:8], "little") + 8 <= size
     if image.format == "GIF":
         return end.rstrip(b"\0").endswith(b";")
-    return _MARKS.get(str(image.format), b"") in end
+    return _MARKS[str(image.format)] in end
 
 
-def _end_of_png(stream: IO[bytes], size: int) -> End:
-    """Walk from chunk to chunk: length, name, content, checksum."""
-    place, exif = 8, False
-    for _ in range(_CHUNKS):
-        stream.seek(place)
-        head = stream.read(8)
-        place += 12 + int.from_bytes(head[:4], "big")
-        exif |= head[4:] == b"eXIf"
-        if place > size or len(head) < 8:
-            break
-        if head[4:] == b"IEND":
-            return End(True, exif)
-    return End(False, exif)
+def has_exif(image: ImageFile.ImageFile, stream: IO[bytes]) -> bool:
+    """Whether to ask for EXIF data: Pillow decodes a PNG to look for such behind the pixels, which few have."""
+    return image.format != "PNG" or "exif" in image.info or b"eXIf" in _tail(stream, _TAIL)
 
 
-def _parts(image: ImageFile.ImageFile) -> list[tuple[int, int]]:
-    """Where the strips or tiles of a TIFF page begin, and their bytes."""
-    tags = getattr(image, "tag_v2", {})
-    starts, lengths = next(((tags[a], tags[b]) for a, b in (_STRIPS, _TILES) if a in tags and b in tags), ((), ()))
-    return list(zip(starts, lengths, strict=False))
+def _tail(stream: IO[bytes], most: int) -> bytes:
+    """The last bytes of a stream, which is left where it was."""
+    place, size = stream.tell(), stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - most))
+    end = stream.read()
+    stream.seek(place)
+    return end
 
 
 def _least_end(tile: tuple[object, ...]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from fedassay.data.named_files import NamedFiles
 from fedassay.data.scanned import Scanned, tables_beside
 from fedassay.data.spellings import listed
 from fedassay.data.table_file import Table, read_table
-from fedassay.data.table_words import ENDINGS, UNREAD
 from fedassay.support.errors import DataError, UnrelatedTableError
 
 _MOST = 200
@@ -36,23 +35,28 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
         DataError: A table that may speak of the images cannot be used, or several speak of them.
     """
     files = NamedFiles(paths)
-    if named is not None:
-        table = LabelTable(read_table(named, _below(named, scan.root)), files, columns.file)
-        return _used(table, columns, [], named.name, lambda: _listed_only(scan, files, named))
     found: list[tuple[str, LabelTable]] = []
     passed: list[LeftOut] = []
     only: set[str] = set()
     for path in scan.tables[:_MOST]:
         try:
-            table = _related(scan.root / path, path, files, columns)
+            table = _related(scan.root / path, path, files, None if named else columns.file)
         except UnrelatedTableError as error:
             passed.append(LeftOut("table", 1, str(error).partition(";")[0], (path,)))
-            continue
-        if table.is_list:
-            only |= table.matches.named
-            passed.append(LeftOut("table", 1, f"{path}, which names images and says nothing of them", (path,)))
+        except DataError:
+            # Where the plan names a table, the others need not be sound.
+            if named is None:
+                raise
         else:
-            found.append((path, table))
+            if not table.is_list:
+                found.append((path, table))
+            elif scan.root / path != named:
+                only |= table.matches.named
+                why = f"{path}, which names images and says nothing of them"
+                passed.append(LeftOut("table", 1, why, (path,)))
+    if named is not None:
+        table = LabelTable(read_table(named, _below(named, scan.root)), files, columns.file)
+        return _used(table, columns, [], named.name, only)
     if not found:
         found = _beside(scan.root, files, columns)
     if not found:
@@ -72,7 +76,7 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
             "folders alone"
         )
     path, table = whole[0]
-    return _used(table, columns, passed, path, lambda: only)
+    return _used(table, columns, passed, path, only)
 
 
 def _answers(table: LabelTable, columns: Columns) -> bool:
@@ -81,21 +85,8 @@ def _answers(table: LabelTable, columns: Columns) -> bool:
     return table.others.may_be_labels if asked is None else asked in table.table.columns
 
 
-def _listed_only(scan: Scanned, files: NamedFiles, but: Path) -> set[str]:
-    """Files that lists of the folder name."""
-    found: set[str] = set()
-    for path in scan.tables[:_MOST]:
-        try:
-            table = LabelTable(read_table(scan.root / path), files)
-        except DataError:
-            continue
-        if table.is_list and scan.root / path != but:
-            found |= table.matches.named
-    return found
-
-
 def _used(
-    table: LabelTable, columns: Columns, passed: list[LeftOut], path: str, only: Callable[[], Collection[str]]
+    table: LabelTable, columns: Columns, passed: list[LeftOut], path: str, only: Collection[str]
 ) -> TableReading:
     if columns.label is None and columns.presence is None and _leaves_labels_to_folders(table):
         columns = replace(columns, folders_are_classes=True)
@@ -116,28 +107,27 @@ def _leaves_labels_to_folders(table: LabelTable) -> bool:
     return None not in places and table.others.say([place.label for place in places if place])
 
 
-def _related(file: Path, path: str, files: NamedFiles, columns: Columns) -> LabelTable:
+def _related(file: Path, path: str, files: NamedFiles, asked: str | None) -> LabelTable:
     """A table of the folder with its column of files.
 
     Raises:
         UnrelatedTableError: It does not speak of the images.
         DataError: It may, and cannot be used.
     """
-    ending = file.suffix.lower()
     folder = path.rpartition("/")[0]
     try:
-        table = read_table(file, f"{folder}/" if folder else "")
-        return LabelTable(table, files, columns.file)
+        return LabelTable(read_table(file, f"{folder}/" if folder else ""), files, asked)
     except UnrelatedTableError:
         raise
     except DataError as error:
-        if ending not in ENDINGS | UNREAD or folder.count("/") > 1:
+        if folder.count("/") > 1:
             raise UnrelatedTableError(str(error)) from None
-        more = (
-            "; it may speak of the images: mend it, name another table by data.labels, or give data.layout for "
-            "folders alone"
-        )
-        raise DataError(f"{error}{'' if 'data.layout' in str(error) else more}") from None
+        if "data.layout" in str(error):
+            raise
+        raise DataError(
+            f"{error}; it may speak of the images: mend it, name another table by data.labels, or give "
+            "data.layout for folders alone"
+        ) from None
 
 
 def _beside(root: Path, files: NamedFiles, columns: Columns) -> list[tuple[str, LabelTable]]:
@@ -185,14 +175,13 @@ def _largest(
     found: list[tuple[str, LabelTable]], images: int, passed: list[LeftOut]
 ) -> list[tuple[str, LabelTable]]:
     """The one table that speaks of nearly all images, where the others speak of few or have no labels."""
-    rest = [(path, table) for path, table in found if table.matches.hits >= _FEW * images]
+    rest = [each for each in found if each[1].matches.hits >= _FEW * images]
     if len(rest) != 1 or rest[0][1].matches.hits < _WHOLE * images:
         return found
-    passed += [
-        LeftOut("table", 1, f"{path}, which names {table.matches.hits:,} of {images:,} images", (path,))
-        for path, table in found
-        if table is not rest[0][1]
-    ]
+    for path, table in found:
+        if table is not rest[0][1]:
+            why = f"{path}, which names {table.matches.hits:,} of {images:,} images"
+            passed.append(LeftOut("table", 1, why, (path,)))
     return rest
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -93,26 +92,6 @@ def headers_of(places: Sequence[Place], root: Path, reading: Reading) -> list[He
             meant, one that is too small or too deep.
         MissingExtraError: Reading one needs a package that is not installed.
     """
-    return list(_headers(tuple(places), root, replace(reading, size=None), _states(places)))
-
-
-def _states(places: Sequence[Place]) -> tuple[tuple[int, int], ...]:
-    """Size and time of each file, by which two looks tell whether it has changed; a file that is gone has none."""
-    found = []
-    for place in places:
-        try:
-            known = os.stat(place.path)
-        except OSError:
-            found.append((0, 0))
-            continue
-        found.append((known.st_size, known.st_mtime_ns))
-    return tuple(found)
-
-
-@lru_cache(maxsize=2)
-def _headers(places: tuple[Place, ...], root: Path, reading: Reading, states: object) -> tuple[Header, ...]:
-    """As `headers_of`; `init` and a dry run ask for the same several times."""
-    del states
     found = []
     for place in places:
         header = _header(place, root)
@@ -131,7 +110,7 @@ def _headers(places: tuple[Place, ...], root: Path, reading: Reading, states: ob
                 "(the window of SSIM)"
             )
         found.append(header)
-    return tuple(found)
+    return found
 
 
 def shared_shape(files: Sequence[Path] | Sequence[Place], root: Path, reading: Reading) -> tuple[int, int, int]:
@@ -150,12 +129,6 @@ def shared_shape(files: Sequence[Path] | Sequence[Place], root: Path, reading: R
         MissingExtraError: As `headers_of`.
     """
     places = _places(files)
-    return _looked_over(tuple(places), root, reading, _states(places))
-
-
-@lru_cache(maxsize=4)
-def _looked_over(places: tuple[Place, ...], root: Path, reading: Reading, states: object) -> tuple[int, int, int]:
-    del states
     headers = headers_of(places, root, reading)
     shape = _shape(places, headers, root, reading.size)
     left, peaks = _DECODED_FIRST, _Peaks(root)

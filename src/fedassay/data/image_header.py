@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageFile
 
-from fedassay.data.file_ends import end_of
+from fedassay.data.file_ends import ends_whole, has_exif
 from fedassay.support import limits
 from fedassay.support.reading import regular_size
 
@@ -112,9 +112,8 @@ def header_of(path: Path, frame: int = 0) -> Header:
                 "sign, grey or colour"
             )
         assert image.fp is not None
-        end = end_of(image, image.fp)
-        # Pillow decodes a PNG to look for EXIF data behind the pixels, which few have.
-        orientation = int(image.getexif().get(_ORIENTATION, 1)) if end.exif else 1
+        whole = ends_whole(image, image.fp)
+        orientation = int(image.getexif().get(_ORIENTATION, 1)) if has_exif(image, image.fp) else 1
         width, height = _tag(image, _WIDTH_TAG, image.width), _tag(image, _HEIGHT_TAG, image.height)
         grey = image.mode in _GREY
         deep = bits > BITS and grey
@@ -130,7 +129,7 @@ def header_of(path: Path, frame: int = 0) -> Header:
             orientation=1 if image.format == "TIFF" else orientation,
             inverted=deep and _tag(image, _WHITE_TAG, 1) == 0,
             frames=frames,
-            whole=end.whole,
+            whole=whole,
         )
 
 

@@ -134,12 +134,12 @@ class LabelTable:
         vars(made).pop("others", None)
         return made
 
-    def reading(self, columns: Columns, listed_only: Callable[[], Collection[str]] = tuple) -> TableReading:
+    def reading(self, columns: Columns, listed_only: Collection[str] = ()) -> TableReading:
         """What the rows say of the files.
 
         Args:
             columns: What the plan says of the table.
-            listed_only: Gives files that are named where nothing is said of them, as of a test set without labels.
+            listed_only: Files that are named where nothing is said of them, as of a test set without labels.
 
         Raises:
             DataError: A column is not there or not to be told, two rows disagree, or, unless they are to be left
@@ -314,31 +314,30 @@ def _lack(
 
 
 def _unlabelled(
-    unlisted: Sequence[str], rows: Collection[str], listed_only: Callable[[], Collection[str]], *, whole: bool
+    unlisted: Sequence[str], rows: Collection[str], named: Collection[str], *, whole: bool
 ) -> list[str]:
     """Images of a test set that nothing says the labels of.
 
     Args:
         unlisted: Images without a row.
         rows: Images with one.
-        listed_only: As `LabelTable.labels`.
+        named: As `listed_only` of `LabelTable.reading`.
         whole: Whether every row has its image: else a test set may lack labels by mistake.
     """
-    named = set(listed_only())
-    known = {above for path in rows for above in _folders(path)} if whole else set()
+    known = {above for path in rows for above in _folders(path)}
     return [
         path
         for path in unlisted
-        if path in named
-        or (whole and any(_may_lack(f.rpartition("/")[2]) and f not in known for f in _folders(path)))
+        if path in named or (whole and any(_may_lack(f) and f not in known for f in _folders(path)))
     ]
 
 
 def _may_lack(folder: str) -> bool:
     """Whether a folder of this name may hold images without labels."""
-    return part_of(folder) == "test" or plain_name(folder) in WORDS["nothing"]
+    name = folder.rpartition("/")[2]
+    return part_of(name) == "test" or plain_name(name) in WORDS["nothing"]
 
 
 def _folders(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:number]) for number in range(1, len(parts))]
+    """All folders on the way to a file, each as its path."""
+    return [path[: place.start()] for place in re.finditer("/", path)]
