@@ -176,7 +176,7 @@ def _unwrapped(message: Arrays) -> Arrays:
     if len(outer) == 1:
         (key,) = outer
         message = {name.removeprefix(f"{key}/"): values for name, values in message.items()}
-    for prefix in ("module.", "_orig_mod.", "model."):
+    for prefix in ("base_model.", "module.", "_orig_mod.", "model."):
         if message and all(name.startswith(prefix) for name in message):
             message = {name.removeprefix(prefix): values for name, values in message.items()}
     return message

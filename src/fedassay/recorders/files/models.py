@@ -1,4 +1,4 @@
-"""Models in files: linear heads under the names of libraries, what the server sent before, and what is missing."""
+"""Models in files: heads and adapters by the names of libraries, what the server sent before, what is missing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,45 @@ from fedassay.support.errors import DataError
 HEAD: dict[str, FieldKind] = {"weight": "head", "bias": "head"}
 """What the arrays of a linear head are called once it is read."""
 _SCALER = ("scaler_mean", "scaler_variance", "scaler_count")
+LOW_RANK = ".low_rank"
+"""How the change of a layer is called that its adapters make."""
+_ADAPTER = re.compile(r"(?i)(.*?)lora_(?:embedding_)?(a|b|down|up)(?:[./](?:default|weight))*")
+_ENTRIES = 1 << 24
 _WEIGHTS = re.compile(r"(?i)(.*[./_])?(coefs?_?|weights?|w|kernel|theta|beta)(_\d+)?")
 _OFFSETS = re.compile(r"(?i)(.*[./_])?(intercepts?_?|bias|biases|b|offsets?)(_\d+)?")
 _BESIDE = frozenset({"scale_", "classes_", "n_features_in_", "n_iter_", "head_classes"})
 
 
-def plain_head(arrays: Arrays) -> Arrays:
+def plain(arrays: Arrays) -> Arrays:
+    """Heads and adapters as attacks read them; other arrays as they are."""
+    return _plain_head(_multiplied(arrays))
+
+
+def _multiplied(arrays: Arrays) -> Arrays:
+    """Adapters A (r, in) and B (out, r) of a layer as the change B A of its weights, up to its factor alpha / r.
+
+    Names are those of PEFT and of diffusers; what would be larger than `_ENTRIES` stays as it is.
+    """
+    pairs: dict[str, dict[str, str]] = {}
+    for name, array in arrays.items():
+        found = _ADAPTER.fullmatch(name)
+        if found and array.ndim == 2:
+            pairs.setdefault(found[1].strip("./_"), {})["A" if found[2].casefold() in {"a", "down"} else "B"] = (
+                name
+            )
+    made: Arrays = {}
+    for layer, own in pairs.items():
+        if len(own) < 2 or arrays[own["B"]].shape[1] != arrays[own["A"]].shape[0]:
+            return arrays
+        product = np.asarray(arrays[own["B"]], np.float32) @ np.asarray(arrays[own["A"]], np.float32)
+        if sum(array.size for array in made.values()) + product.size > _ENTRIES:
+            return arrays
+        made[f"{layer}{LOW_RANK}"] = product
+    used = {name for own in pairs.values() for name in own.values()}
+    return made | {name: array for name, array in arrays.items() if name not in used}
+
+
+def _plain_head(arrays: Arrays) -> Arrays:
     """A linear head as `fedassay.exchange.sent_head` reads it, with its scaler; other arrays as they are.
 
     Its rows are classes, or the second of two classes; a matrix that has them as columns is turned.
@@ -50,6 +83,8 @@ def kind_of(name: str, arrays: Arrays) -> FieldKind:
     """The kind of an array of which nothing is said; its algebra may tell another."""
     if not arrays[name].ndim:
         return "other"
+    if name.endswith(LOW_RANK):
+        return "gradient"
     if not is_head(arrays):
         return "parameters"
     return HEAD.get(name) or _of_scaler(name) or "other"
@@ -84,7 +119,7 @@ def downlink(path: Path, sent: dict[tuple[int, str], Arrays]) -> dict[tuple[int,
         DataError: The file cannot be read, or its arrays are not those that clients send.
     """
     held = messages_of({PurePath("server.any"): read_file(path)}, None)
-    arrays = plain_head({name: array for message in held.values() for name, array in message.items()})
+    arrays = plain({name: array for message in held.values() for name, array in message.items()})
     first = min(number for number, _ in sent)
     own = next(message for (_, who), message in sent.items() if who != SERVER)
     shapes = {name: array.shape for name, array in own.items() if array.ndim}
@@ -101,6 +136,12 @@ def downlink(path: Path, sent: dict[tuple[int, str], Arrays]) -> dict[tuple[int,
 
 def _shown(arrays: Arrays) -> str:
     return ", ".join(f"{name} {array.shape}" for name, array in list(arrays.items())[:4]) or "nothing"
+
+
+_KEPT = (
+    "Flower's servers have it as the parameters of the round before, NVFlare as app_server/FL_global_model.pt, "
+    "OpenFL as save/*_init.pbuf, PyTorch and Hugging Face as the checkpoint that training began with."
+)
 
 
 def missing(transcript: Transcript, given: bool, candidates: bool) -> str:
@@ -121,6 +162,11 @@ def missing(transcript: Transcript, given: bool, candidates: bool) -> str:
         return "" if candidates else asked
     if given or any(message.sender == SERVER for message in transcript.messages):
         return ""
+    if any(name.endswith(LOW_RANK) for message in sent for name in message.fields):
+        return (
+            "Adapters are read as the changes of rank r that they make; adapters that training went on from are "
+            f"taken off with --downlink FILE. {_KEPT}"
+        )
     tables = sum(
         item.kind == "parameters" and len(item.shape) > 1
         for message in sent[:1]
@@ -129,6 +175,6 @@ def missing(transcript: Transcript, given: bool, candidates: bool) -> str:
     if tables and len(sent[0].fields) > 1 and not any(message.sender == AGGREGATE for message in sent):
         return (
             "Weights that clients send are read beside the model that they started from: give its file with "
-            "--downlink FILE; systems keep it as the global model of the round before, or as the initial one."
+            f"--downlink FILE. {_KEPT}"
         )
     return ""

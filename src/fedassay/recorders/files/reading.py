@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,11 @@ from fedassay.support.text import cut, shown
 
 _METHOD = "captured files"
 _NAMED = 6
+_BESIDE_MODELS = re.compile(
+    r"(adapter_|generation_|preprocessor_)?config\.json|tokenizer.*\.json|special_tokens_map\.json|vocab\.json|"
+    r"trainer_state\.json|training_args\.bin|(optimizer|scheduler)\.(pt|bin)|rng_state.*\.pth|.*\.index\.json"
+)
+"""What Hugging Face writes beside the weights of a model."""
 _IGNORED = (".md", ".txt", ".log", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".png", ".jpg", ".pdf", ".py")
 
 
@@ -95,7 +101,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     files, left_out = _files(path)
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
     sent = _split(sent, path, said)
-    sent = {key: models.plain_head(arrays) for key, arrays in sent.items()}
+    sent = {key: models.plain(arrays) for key, arrays in sent.items()}
     if said.aggregate:
         sent = {
             (number, AGGREGATE if who != SERVER else who): arrays for (number, who), arrays in _one(sent, path)
@@ -110,7 +116,10 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     kept = Kept(classes, {name: Declared(kind) for name, kind in said.kinds.items()})
     for (number, who), arrays in {**down, **sent}.items():
         sender = who if who in {SERVER, AGGREGATE} else f"client/{who}"
-        values = [(name, array, models.kind_of(name, arrays)) for name, array in arrays.items()]
+        # Beside what the server sent, it is what has changed since that is attacked.
+        kinds = {name: models.kind_of(name, arrays) for name in arrays}
+        kinds = {name: "parameters" if down and kind == "gradient" else kind for name, kind in kinds.items()}
+        values = [(name, array, kinds[name]) for name, array in arrays.items()]
         kept.keep(values, sender, SERVER if sender != SERVER else "client", number)
     transcript = kept.transcript(_METHOD, NoClaim())
     untold = replace(transcript, messages=tuple(kept.messages))
@@ -170,7 +179,7 @@ def _files(path: Path) -> tuple[dict[PurePath, list[Leaf]], list[str]]:
             raise DataError(f"{folder}: more than {limits.FOLDERS_DEEP} folders inside each other")
         for name in sorted(names):
             ending = Path(name).suffix.lower()
-            if name.startswith(".") or ending in _IGNORED:
+            if name.startswith(".") or ending in _IGNORED or _BESIDE_MODELS.fullmatch(name):
                 left_out += [] if name.startswith(".") else [name]
                 continue
             total += regular_size(Path(folder) / name, limits.MESSAGE_BYTES, follow=False)
