@@ -78,6 +78,8 @@ API = (
     "api.calls",
     "api.run",
     "api.comparison",
+    "api.similarity",
+    "api.membership",
     "recorders.plain",
     "contracts.attack",
     "contracts.audit",

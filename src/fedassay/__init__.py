@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedassay.api.calls import audit, check, compare, load, read_plan, run, runs
     from fedassay.api.comparison import Comparison
     from fedassay.api.functions import FunctionAudit, audit_function
+    from fedassay.api.membership import MembershipReport, membership_report
     from fedassay.api.run import Run
     from fedassay.api.similarity import SimilarityReport, similarity_report
     from fedassay.plan.schema import Plan
@@ -40,6 +41,7 @@ __all__ = [
     "Declared",
     "FedassayError",
     "FunctionAudit",
+    "MembershipReport",
     "MissingExtraError",
     "Plan",
     "PlanError",
@@ -54,6 +56,7 @@ __all__ = [
     "compare",
     "latex",
     "load",
+    "membership_report",
     "read_plan",
     "record",
     "run",
@@ -66,6 +69,7 @@ _PLACES = {
     "Comparison": "api.comparison",
     **dict.fromkeys(("FunctionAudit", "audit_function"), "api.functions"),
     "latex": "api.attacks",
+    **dict.fromkeys(("MembershipReport", "membership_report"), "api.membership"),
     "Run": "api.run",
     **dict.fromkeys(("SimilarityReport", "similarity_report"), "api.similarity"),
     "Plan": "plan.schema",
