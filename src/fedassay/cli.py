@@ -231,6 +231,14 @@ def run(
 @click.option("--classes", type=click.IntRange(min=1), help="Of files: the number of classes.")
 @click.option("--aggregate", is_flag=True, help="Of files: they hold sums over all clients.")
 @click.option(
+    "--scale",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Of files: whole numbers are others times this, rounded, as secure aggregation sends them.",
+)
+@click.option(
+    "--modulus", type=click.IntRange(min=2, max=1 << 64), help="Of files: whole numbers are remainders of this."
+)
+@click.option(
     "--downlink", type=click.Path(path_type=Path), help="Of files: the model that the server had sent to clients."
 )
 @click.option(
@@ -288,6 +296,8 @@ def audit(
     clients: int | None,
     classes: int | None,
     aggregate: bool,
+    scale: float | None,
+    modulus: int | None,
     downlink: Path | None,
     received: Path | None,
     own: Path | None,
@@ -310,7 +320,8 @@ def audit(
 
     It is a folder with a transcript.json (docs/transcript.md), or what a system left on disk: a file of arrays
     (.npz, .npy, .safetensors, .pt, .pth, .json, .csv), or a folder of such files, one a client or a round. The
-    first line says how they were read; --kinds, --clients, --classes, --aggregate and --downlink correct it.
+    first line says how they were read; --kinds, --clients, --classes, --aggregate, --scale, --modulus and
+    --downlink correct it.
 
     With --received and --own instead: test what a server sent you on your own records.
     """
@@ -344,7 +355,7 @@ def audit(
         trust_declared=trust_declared,
         gallery=gallery,
         minutes=minutes,
-        corrections=Corrections(_kinds(kinds), clients, aggregate, downlink, classes),
+        corrections=Corrections(_kinds(kinds), clients, aggregate, downlink, classes, scale, modulus),
     )
     folder, record = audit_transcript(transcript, plan, output, options)
     if as_json:

@@ -91,6 +91,8 @@ def audit(
     clients: int | None = None,
     classes: int | None = None,
     aggregate: bool = False,
+    scale: float | None = None,
+    modulus: int | None = None,
     downlink: Where | None = None,
     gallery: Where | None = None,
     trust_declared: bool = False,
@@ -114,6 +116,8 @@ def audit(
         clients: Of files: how many clients sent them; 1: all are one message.
         classes: Of files: the number of classes.
         aggregate: Of files: they hold sums over all clients.
+        scale: Of files: whole numbers are others times this, rounded, as secure aggregation sends them.
+        modulus: Of files: whole numbers are remainders of this.
         downlink: Of files: the model that the server had sent to clients.
         gallery: Candidates that may be in the messages: an `.npz` file of features and labels, or a folder.
         trust_declared: Read fields as what they declare, and not as what their arrays are.
@@ -150,7 +154,13 @@ def audit(
         trust_declared=trust_declared,
         gallery=None if gallery is None else Path(gallery),
         corrections=Corrections(
-            dict(kinds or {}), clients, aggregate, None if downlink is None else Path(downlink), classes
+            dict(kinds or {}),
+            clients,
+            aggregate,
+            None if downlink is None else Path(downlink),
+            classes,
+            scale,
+            modulus,
         ),
     )
     adversary: Path | Scenario | None = None

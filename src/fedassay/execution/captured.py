@@ -176,8 +176,8 @@ def _read(path: Path, options: AuditOptions) -> Read | None:
     if path.is_dir() and os.path.lexists(path / MANIFEST):
         if options.corrections.given:
             raise PlanError(
-                f"{path}: holds a {MANIFEST}, which says what --kinds, --clients, --classes, --aggregate and "
-                "--downlink say of other files; allowed: to edit it"
+                f"{path}: holds a {MANIFEST}, which says what --kinds, --clients, --classes, --aggregate, "
+                "--scale, --modulus and --downlink say of other files; allowed: to edit it"
             )
         return None
     read = read_files(path, options.corrections, candidates=options.gallery is not None)

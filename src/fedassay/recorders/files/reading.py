@@ -29,6 +29,7 @@ from fedassay.recorders.files import models
 from fedassay.recorders.files.classes import classes_of
 from fedassay.recorders.files.formats import ENDINGS, Leaf, read_file
 from fedassay.recorders.files.grouping import Arrays, messages_of
+from fedassay.recorders.files.quantised import scaled
 from fedassay.recorders.plain import Declared, Kept
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
@@ -57,6 +58,8 @@ class Corrections:
         aggregate: Whether the arrays are sums over clients, which alone the server saw.
         downlink: File of what the server sent before.
         classes: Number of classes.
+        scale: What numbers were multiplied with before they were rounded to whole ones.
+        modulus: What these are the remainders of.
     """
 
     kinds: Mapping[str, FieldKind] = field(default_factory=dict)
@@ -64,6 +67,8 @@ class Corrections:
     aggregate: bool = False
     downlink: Path | None = None
     classes: int | None = None
+    scale: float | None = None
+    modulus: int | None = None
 
     @property
     def given(self) -> bool:
@@ -102,6 +107,8 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
     sent = _split(sent, path, said)
     sent = {key: models.plain(arrays) for key, arrays in sent.items()}
+    numbers = scaled(sent, said.scale, said.modulus)
+    sent = numbers.sent
     if said.aggregate:
         sent = {
             (number, AGGREGATE if who != SERVER else who): arrays for (number, who), arrays in _one(sent, path)
@@ -127,7 +134,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     transcript = _by_name(transcript) if found is None else found.transcript
     text = _understood(transcript, len(files), left_out, "" if found is None else found.text)
     more = models.missing(transcript, said.downlink is not None, candidates)
-    text = f"{text} {more}" if more else text
+    text = " ".join(part for part in (text, numbers.text, more) if part)
     notes = (text, *(note for note in transcript.notes if found is None or note != found.text))
     return Read(replace(transcript, notes=notes), text, _digest(path, files, said.downlink))
 
