@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +34,30 @@ def test_every_plan_has_a_row(table: ModuleType) -> None:
 
 
 def test_plans_of_attacks_were_measured_and_take_under_three_minutes(table: ModuleType) -> None:
-    import yaml
-
     kept = yaml.safe_load(table.KEPT.read_text())
     for path in table.plans("attacks"):
         assert kept[table.name_of(path)]["seconds"] < 180, path.stem
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in sorted(Path("configs").glob("*.yaml"))
+        if any(f"name: {name}" in path.read_text() for name in ("fashion_mnist\n", "fashion_mnist,", "cifar10"))
+    ],
+    ids=lambda path: path.stem,
+)
+def test_a_plan_on_published_images_names_its_larger_form(path: Path) -> None:
+    head = path.read_text().partition("\nname: ")[0]
+    larger = re.search(r"configs/papers/\w+\.yaml|(?<=Larger: --set )\S+(?=\.$)", head, re.MULTILINE)
+    assert larger is not None
+    if larger.group().startswith("configs/"):
+        assert Path(larger.group()).is_file()
+        return
+    key, _, value = larger.group().partition("=")
+    plan = yaml.safe_load(path.read_text())
+    *parents, last = key.split(".")
+    for name in parents:
+        plan = plan[name]
+    assert float(value) > plan[last]
