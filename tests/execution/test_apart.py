@@ -11,11 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
+from fedassay.execution import apart as apart_module
 from fedassay.execution.apart import Apart, Question, Work
 from fedassay.execution.cell_job import Place
 from fedassay.execution.runner import _case, run_cell
@@ -23,6 +25,7 @@ from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario
 from fedassay.privacy import accounting
 from fedassay.privacy.accounting import CALIBRATED, calibrate_noise_multiplier
+from fedassay.privacy.tape import Draw, Key, NoiseMechanism, taped
 from fedassay.support.errors import is_out_of_memory
 from fedassay.support.numerics import at_threads
 from fedassay.support.progress import SILENT, Progress
@@ -97,6 +100,37 @@ def test_a_rehearsal_that_fails_leaves_every_question_to_itself(end: Callable[[]
         end()
 
     assert [each["calibrated"] for each in _told(_calibrating(rehearse))] == [known] * 3
+
+
+def test_what_the_run_gave_out_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    packed = apart_module._packed
+
+    def counted(thing: object, known: Sequence[object]) -> bytes:
+        made = packed(thing, known)
+        sizes.append(len(made))
+        return made
+
+    def run(_clients: Sequence[Records], _other: str | None, _seeds: Seeds) -> Outcome:
+        NoiseMechanism(Seeds(1), Key("client/0", 0, "sums")).add("", np.ones(1000), 1.0)
+        return Outcome(Transcript("none", 2, (), None), None)
+
+    with taped() as tape:
+        run((), None, Seeds(0))
+    monkeypatch.setattr(apart_module, "_packed", counted)
+    asked = Apart(lambda _cell: Work((), run))
+    found = [asked.ask("cell", (), Question((), tape, "", Seeds(0))) for _ in range(2)]
+    asked.close()
+    (first,) = tape.draws.values()
+    for each in found:
+        (draw,) = each.tape.draws.values()
+        assert isinstance(draw, Draw)
+        assert draw.out is first.out
+        assert (draw.exact == 1).all()
+    outputs, *questions = sizes
+    assert outputs > first.out.nbytes
+    assert len(questions) == 2
+    assert max(questions) < first.out.nbytes
 
 
 def test_several_end_in_any_order() -> None:

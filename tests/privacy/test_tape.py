@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedassay.privacy import tape as tape_module
 from fedassay.privacy.overflow import Overflow
 from fedassay.privacy.tape import (
     Draw,
@@ -16,6 +17,7 @@ from fedassay.privacy.tape import (
     NoiseMechanism,
     Tape,
     running_tape,
+    scaled_noise,
     taped,
 )
 from fedassay.privacy.tape_checkpoint import keep_draws, restore_draws
@@ -109,6 +111,23 @@ def test_a_replay_gives_out_what_came_out_and_keeps_what_goes_in() -> None:
     moved = replay.draws[Key("client/0", 0, "statistics", part="sums")]
     assert isinstance(moved, Draw)
     np.testing.assert_array_equal(moved.exact, VALUE + 100)
+
+
+def test_a_replay_draws_noise_only_where_the_first_run_gave_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[int, ...]] = []
+
+    def counted(shape: tuple[int, ...], *given: object) -> np.ndarray:
+        drawn.append(shape)
+        return scaled_noise(shape, *given)  # type: ignore[arg-type]
+
+    with taped() as first:
+        MECHANISM.add("mean", np.ones(3), 0.5)
+    monkeypatch.setattr(tape_module, "scaled_noise", counted)
+    with taped(first):
+        MECHANISM.add("mean", np.zeros(3), 0.5)
+        assert not drawn
+        MECHANISM.add("another", np.zeros(4), 0.5)
+        assert drawn == [(4,)]
 
 
 def test_what_carries_no_noise_is_never_replayed() -> None:

@@ -48,7 +48,8 @@ class Spool:
             OSError: The disk is full.
         """
         if self._last is None or not _same_arrays(message, self._last[0]):
-            serialized = message.serialized
+            # Where all stays in memory, nobody reads it.
+            serialized = b"" if self._folder is None else message.serialized
             self._last = (message, self._place(message, serialized), serialized)
         # Else it is a broadcast: many receivers, one set of arrays.
         _, stored, serialized = self._last

@@ -128,7 +128,8 @@ class Apart:
     def __init__(self, make: Callable[[str], Work], *, often: bool = False) -> None:
         self._told: set[tuple[str, int]] = set()
         self._asked = ""
-        self._trainings: list[object] = []
+        self._sent: list[object] = []
+        self._run: tuple[Tape, Tape] | None = None
         self._status: int | None = None
         self._here, self._process = server(lambda there: _serve(there, make), often=often)
         self.close = weakref.finalize(self, _end, self._here, self._process)
@@ -157,12 +158,12 @@ class Apart:
                     self._told.add((cell, number))
                     self._here.send(("features", cell, (number, records.features)))
             self._tell_trainings(cell, question.answers)
-            sent = _packed(replace(question, answers=_outputs(question.answers)), known, self._trainings)
-            self._here.send(("ask", cell, sent))
+            own = replace(question, answers=self._outputs(cell, question.answers))
+            self._here.send(("ask", cell, _packed(own, [*known, *self._sent])))
             said = self._here.recv_bytes()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._gone() from None
-        found = pickle.loads(said)  # noqa: S301
+        found = _Unpacker(said, _outs(question.answers)).load()
         if isinstance(found, BaseException):
             raise found
         assert isinstance(found, Replayed)
@@ -171,12 +172,24 @@ class Apart:
     def _tell_trainings(self, cell: str, answers: Tape | None) -> None:
         """Send the trainings of a tape once: their weights are most of it, and the same for every question."""
         if cell != self._asked:
-            self._asked, self._trainings = cell, []
+            self._asked, self._sent, self._run = cell, [], None
             self._here.send(("forget", cell, None))
         for entry in () if answers is None else answers.trainings.values():
-            if not any(entry is each for each in self._trainings):
-                self._trainings.append(entry)
-                self._here.send(("training", cell, pickle.dumps(entry)))
+            if not any(entry is each for each in self._sent):
+                self._send_once(cell, entry)
+
+    def _outputs(self, cell: str, answers: Tape | None) -> Tape | None:
+        """What came out of a tape's mechanisms; of the run, which most questions are about, it is sent once."""
+        if answers is not None and answers.root is not None and self._run is None:
+            own = _outputs(answers)
+            self._run = (answers, own)
+            self._send_once(cell, own)
+        return self._run[1] if self._run is not None and answers is self._run[0] else _outputs_or_none(answers)
+
+    def _send_once(self, cell: str, thing: object) -> None:
+        """Send what questions about a cell name afterwards."""
+        self._here.send(("know", cell, _packed(thing, self._sent)))
+        self._sent.append(thing)
 
     def _gone(self) -> Exception:
         """What became of the process that nothing is heard from."""
@@ -229,7 +242,7 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
     """Fork a process for every question, until nobody asks any more."""
     prepare()
     works: dict[str, Work] = {}
-    trainings: list[object] = []
+    sent: list[object] = []
     new: set[str] = set()
     status = 0
     try:
@@ -248,12 +261,12 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
                 number, features = given
                 works[cell].known[number].__dict__["features"] = features
             elif kind == "forget":
-                trainings = []
-            elif kind == "training":
-                trainings.append(pickle.loads(given))  # noqa: S301
+                sent = []
+            elif kind == "know":
+                sent.append(_Unpacker(given, sent).load())
             else:
                 work = works[cell]
-                load = partial(_unpacked, given, work.known, trainings)
+                load = partial(_question, given, [*work.known, *sent])
                 # Before the first question and whatever the method: none can tell by it that others were asked.
                 for name in _LATE:
                     importlib.import_module(name)
@@ -325,7 +338,8 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
             stir(question.seeds)
         found = replied(work, question)
         outcome = None if found.outcome is None else _plain(found.outcome)
-        return pickle.dumps(found._replace(outcome=outcome, tape=_plain_tape(found.tape)))
+        # Whoever asks has what the mechanisms gave out: that is half of what there is to say.
+        return _packed(found._replace(outcome=outcome, tape=_plain_tape(found.tape)), _outs(question.answers))
     except Exception as error:  # noqa: BLE001
         try:
             pickle.loads(said := pickle.dumps(error))  # noqa: S301
@@ -334,10 +348,17 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
         return said
 
 
-def _outputs(tape: Tape | None) -> Tape | None:
+def _outputs_or_none(tape: Tape | None) -> Tape | None:
+    return None if tape is None else _outputs(tape)
+
+
+def _outs(tape: Tape | None) -> list[Floats]:
+    """What came out of each mechanism, in the order of the tape."""
+    return [] if tape is None else [entry.out for entry in tape.draws.values()]
+
+
+def _outputs(tape: Tape) -> Tape:
     """A tape without what went in."""
-    if tape is None:
-        return None
     own = {
         key: replace(entry, exact=np.zeros_like(entry.out)) if isinstance(entry, Draw) else _unsealed(entry)
         for key, entry in tape.draws.items()
@@ -378,12 +399,12 @@ def _plain_tape(tape: Tape) -> Tape:
 
 
 class _Packer(pickle.Pickler):
-    """Names the records and trainings that both processes know, and sends other records with their features."""
+    """Names the objects that both processes know, and sends other records with their features."""
 
-    def __init__(self, stream: io.BytesIO, known: Sequence[Records], trainings: Sequence[object]) -> None:
+    def __init__(self, stream: io.BytesIO, known: Sequence[object]) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
         # Whoever packs holds all of these, so that no other object has the address of one.
-        self._names = {id(each): number for number, each in enumerate([*known, *trainings])}
+        self._names = {id(each): number for number, each in enumerate(known)}
 
     def persistent_id(self, obj: object) -> int | None:
         return self._names.get(id(obj))
@@ -399,9 +420,9 @@ class _Packer(pickle.Pickler):
         return _records, (obj.name, obj.images, obj.labels, features, obj.groups)
 
 
-def _packed(question: Question, known: Sequence[Records], trainings: Sequence[object]) -> bytes:
+def _packed(thing: object, known: Sequence[object]) -> bytes:
     stream = io.BytesIO()
-    _Packer(stream, known, trainings).dump(question)
+    _Packer(stream, known).dump(thing)
     return stream.getvalue()
 
 
@@ -416,8 +437,8 @@ class _Unpacker(pickle.Unpickler):
         return self._known[pid]
 
 
-def _unpacked(given: bytes, known: Sequence[Records], trainings: Sequence[object]) -> Question:
-    question = _Unpacker(given, [*known, *trainings]).load()
+def _question(given: bytes, known: Sequence[object]) -> Question:
+    question = _Unpacker(given, known).load()
     assert isinstance(question, Question)
     return question
 

@@ -74,7 +74,7 @@ def statistics(
         ValueError: Shapes do not match or a label is out of range.
     """
     from scipy.linalg.blas import dsyrk
-    from scipy.sparse import csr_array
+    from scipy.sparse import csc_array
 
     if features.ndim != 2 or labels.shape != (len(features),):
         raise ValueError(f"statistics: features {features.shape} and labels {labels.shape} do not match")
@@ -86,7 +86,6 @@ def statistics(
     roots = None if weights is None else np.sqrt(weights)
     # What sums are made of is multiplied by the root of its weight in any case: here by the other root.
     values = np.ones(len(labels)) if roots is None else roots
-    one_hot = csr_array((values, labels, np.arange(len(labels) + 1)), shape=(len(labels), classes))
     # Block by block: what is converted to float64 is still in cache when it is summed.
     block = np.empty((min(_BLOCK, len(labels)), width))
     for start in range(0, len(labels), _BLOCK):
@@ -94,7 +93,9 @@ def statistics(
         rows[:] = features[start : start + _BLOCK]
         if roots is not None:
             rows *= roots[start : start + _BLOCK, None]
-        sums += one_hot[start : start + _BLOCK].T @ rows
+        # One column a record, with its class: what a small client's sums cost is mostly to build this.
+        own = (values[start : start + _BLOCK], labels[start : start + _BLOCK], np.arange(len(rows) + 1))
+        sums += csc_array(own, shape=(classes, len(rows))) @ rows
         # One triangle of the product, added in place: half of the work, and no second matrix.
         second = dsyrk(1.0, rows.T, beta=1.0, c=second, lower=1, overwrite_c=1)
     # The upper triangle is still zero.

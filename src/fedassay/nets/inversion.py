@@ -297,4 +297,5 @@ class _Leaky(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (values,) = ctx.saved_tensors
-        return torch.where(values > 0, gradients[0], ctx.slope * gradients[0]), None
+        # One pass over the memory where a choice between two products takes three.
+        return torch.ops.aten.leaky_relu_backward(gradients[0], values, ctx.slope, False), None

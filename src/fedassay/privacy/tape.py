@@ -196,7 +196,7 @@ class Tape:
         # What the first run gave out is kept by its own tape.
         kept = self.arrays.keep(out) if out is entry.out else out
         if isinstance(entry, Draw):
-            exact = kept if entry.exact is entry.out else self.arrays.keep(entry.exact)
+            exact = kept if entry.exact is out else self.arrays.keep(entry.exact)
             self.draws[entry.key] = replace(entry, exact=exact, out=kept)
         else:
             self.draws[entry.key] = replace(entry, out=kept)
@@ -217,6 +217,11 @@ class Tape:
             return
         if first.draws.keys() <= self.draws.keys() and first.trainings.keys() <= self.trainings.keys():
             raise Enough
+
+    def gives(self, key: Key, shape: tuple[int, ...]) -> bool:
+        """Whether this is a replay that gives out the first run's output under a key, whatever noise is drawn."""
+        first = None if self.answers is None else self.answers.draws.get(key)
+        return first is not None and first.shape == shape
 
     def _answer(self, entry: TapeEntry) -> Floats:
         """What the mechanism gives out: in a replay the first run's output, where it has one."""
@@ -383,8 +388,9 @@ class NoiseMechanism:
             raise ValueError("a mechanism releases once; experiments that release again take FreeNoise")
         key = replace(self.key, part=part)
         value = on_grid(np.array(exact, dtype=np.float64), grid)
-        out = value
-        if scale:
+        out, tape = value, _TAPE.get()
+        # What a replay gives out was drawn by the first run: noise of its own would be drawn for nothing.
+        if scale and not (tape is not None and tape.gives(key, value.shape)):
             rng = self.root.numpy(*key.path)
             out = np.asarray(value + on_grid(scaled_noise(value.shape, layout, scale, rng), grid))
         return _written(Draw(key, value, float(scale), layout, grid, out), self.root)
