@@ -36,8 +36,15 @@ from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
-from fedassay.exchange.blocks import OfImages
-from fedassay.exchange.feature_sources import VECTORS, VectorSource, between, no_vectors, sources
+from fedassay.exchange.feature_sources import (
+    VECTORS,
+    VectorSource,
+    between,
+    in_space,
+    no_vectors,
+    public_bodies,
+    sources,
+)
 from fedassay.exchange.view import View
 from fedassay.nets.blends import MOST, blends
 from fedassay.nets.presets import PRESETS, Preset, preset_named
@@ -87,6 +94,7 @@ class FeatureDiffusion(Parameters):
         needs=("attacker_records",),
         takes=("vectors",),
         reads=VECTORS,
+        features_of=("backbone", "public_body"),
         cost=_seconds,
         stronger="preset",
     )
@@ -115,7 +123,7 @@ class FeatureDiffusion(Parameters):
             raise NotRunError("the plan gives the attacker no records to train on")
         width = knowledge.attacker.features.shape[1]
         seen = (*sources(view, knowledge.seeds.numpy("sources")), *knowledge.recovered)
-        usable = [source for source in seen if len(source.vectors) and source.vectors.shape[1] == width]
+        usable = in_space(seen, width)
         if not usable and (by_body := self._through_public_body(view, knowledge, seen)):
             return AttackResult("feature_diffusion", reconstructions=by_body)
         if not usable:
@@ -230,14 +238,7 @@ def _blended(knowledge: Knowledge, attacker: Records, preset: Preset) -> Images:
 
 def _by_public_body(view: View, attacker: Records) -> Records | None:
     """The attacker's records with what a public body makes of them; None unless all clients have the same."""
-    if view.enters is None:
-        return None
-    made = [
-        block.of.vectors
-        for message in view.from_clients()
-        for block in view.enters(message, view.classes)
-        if block.power == 1 and isinstance(block.of, OfImages)
-    ]
+    made = public_bodies(view)
     few = attacker.images[:_COMPARED]
     if not made or any(not np.array_equal(each(few), made[0](few)) for each in made[1:]):
         return None

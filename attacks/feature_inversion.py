@@ -27,7 +27,7 @@ from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
-from fedassay.exchange.feature_sources import VECTORS, VectorSource, no_vectors, sources
+from fedassay.exchange.feature_sources import VECTORS, VectorSource, in_space, no_vectors, sources
 from fedassay.exchange.gram import measure
 from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
 from fedassay.exchange.transcript import Message
@@ -57,6 +57,7 @@ class FeatureInversion(Parameters):
         needs=("backbone_gradients",),
         takes=("vectors",),
         reads=(*VECTORS, "class_sums", "second_moment"),
+        features_of=("backbone",),
         cost=_seconds,
         stronger="preset",
     )
@@ -93,8 +94,8 @@ class FeatureInversion(Parameters):
             *self._directions(view),
             *knowledge.recovered,
         )
-        kept = [_without_zeros(source) for source in seen if source.vectors.ndim == 2]
-        usable = [part for part in kept if len(part.vectors) and part.vectors.shape[1] == backbone.width]
+        kept = [_without_zeros(source) for source in in_space(seen, backbone.width)]
+        usable = [part for part in kept if len(part.vectors)]
         if not usable:
             needed = "features, mixtures, class means, class sums or second moments"
             raise no_vectors(seen, backbone.width, needed)

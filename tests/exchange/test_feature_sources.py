@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.exchange.feature_sources import VectorSource, concatenated, message_mixtures, no_vectors, sources
+from fedassay.exchange.feature_sources import (
+    VectorSource,
+    concatenated,
+    in_space,
+    message_mixtures,
+    no_vectors,
+    sources,
+)
 from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.message import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.release import exact
@@ -138,3 +145,14 @@ def test_what_sends_no_vectors_is_told_from_what_sends_others() -> None:
     hidden = why(_message("client/0", {"class_sums": np.ones((4, 64)), "class_counts": np.zeros(4)}))
     assert hidden.why.kind != "nothing_to_read"
     assert "that noise left" in str(hidden)
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_the_constant_of_ridge_regression_is_no_feature(place: int) -> None:
+    features = ROWS[:2]
+    none = np.full(2, -1)
+    sent = np.insert(features, place, 1, axis=1)
+    one = VectorSource("class_means", sent, none, ("a", "a"), none)
+    (found,) = in_space([one, VectorSource("raw", sent[:, :1], none, ("a", "a"), none)], 3)
+    np.testing.assert_array_equal(found.vectors, features)
+    assert in_space([one], 9) == ()

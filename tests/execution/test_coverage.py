@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.release import exact
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.execution.coverage import coverage, seen_kinds
+from fedassay.plan.next_run import NextRun
 from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl
 
 
@@ -53,6 +57,23 @@ def test_an_attack_that_found_nothing_to_read_does_not_apply() -> None:
     assert "gram_factorization" in {row.attack for row in coverage(seen, [], attacks=(), audits=())}
     rows = coverage(seen, [], attacks=(), audits=(), idle={"gram_factorization"})
     assert "gram_factorization" not in {row.attack for row in rows}
+
+
+def test_attacks_on_the_backbone_do_not_apply_to_features_of_other_networks() -> None:
+    """Of the view's width, or with one constant beside, vectors may be the backbone's; captures may lack it."""
+    seen = view_of("class_means")
+    inverts = {"feature_inversion", "feature_diffusion"}
+
+    def named(width: int | None, another: NextRun | None) -> dict[str, str]:
+        rows = coverage(seen, [], attacks=(), audits=(), another=another, width=width)
+        return {row.attack: row.reason for row in rows if row.attack in inverts}
+
+    run_here = cast(NextRun, SimpleNamespace(unmet=lambda facts: [], seconds=lambda parts: None))
+    assert set(named(3, run_here)) == set(named(2, run_here)) == set(named(None, run_here)) == inverts
+    assert named(9, run_here) == {}
+    assert set(named(9, None).values()) == {
+        "the vectors that are sent have width 3, and the backbone's features 9"
+    }
 
 
 @pytest.mark.parametrize(

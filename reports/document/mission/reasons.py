@@ -71,7 +71,15 @@ def absent(cell: CellRecord, audit: str) -> str:
     if facts is None or not cell.coverage or audit in applying:
         return NOT_RUN
     attacks = _judged(facts)
-    return NOT_RUN if applying & set(attacks) else unread(attacks, facts)
+    if applying & set(attacks):
+        return NOT_RUN
+    return OWN_FEATURES if _sends_vectors(cell, attacks) else unread(attacks, facts)
+
+
+def _sends_vectors(cell: CellRecord, attacks: Iterable[str]) -> bool:
+    """Whether clients send vectors that attacks read, were they features of the backbone."""
+    sent = {row.kind for row in cell.ledger if row.direction == "up"}
+    return any(attack_facts(name).features_of and attack_facts(name).applies(sent) for name in attacks)
 
 
 def _judged(facts: AuditFacts) -> list[str]:

@@ -107,6 +107,8 @@ class AttackFacts:
         reads: What it reads of a view, each an alternative: one thing, or several that must all be there. It
             applies to what is sent where one alternative is seen; a record says of each that applies whether it
             was run. Empty: nobody knows before it has run.
+        features_of: The networks whose features the vectors that it reads have to be: the `backbone`, or a
+            `public_body` that everybody can train; empty: any.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
         stronger: A key that is one of several names, each of which makes a stronger attack than the one before it.
         takes_gallery: Whether a gallery of candidates, without anybody's knowledge of who is in, is enough for it.
@@ -116,6 +118,7 @@ class AttackFacts:
     needs: tuple[AttackNeed, ...] = ()
     takes: tuple[ResultKind, ...] = ()
     reads: tuple[Readable | tuple[Readable, ...], ...] = ()
+    features_of: tuple[Literal["backbone", "public_body"], ...] = ()
     cost: Cost | None = None
     stronger: str = ""
     takes_gallery: bool = False

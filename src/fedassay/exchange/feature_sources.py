@@ -7,18 +7,20 @@ may offer more (features recovered by algebra), as a `VectorSource` of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedassay.exchange.blocks import OfImages
 from fedassay.exchange.counts import MAX_DRAWN, thinned, whole
 from fedassay.exchange.kinds import facts_of, vector_kinds
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
 from fedassay.support.errors import NothingToReadError, NotRunError, OtherFeaturesError
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Images, Ints
 
 VECTORS: tuple[str | tuple[str, ...], ...] = (
     "vectors",
@@ -104,6 +106,62 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
     return found
 
 
+def in_space(seen: Sequence[VectorSource], width: int) -> tuple[VectorSource, ...]:
+    """Sources of a feature space, without the constant that ridge regression puts beside features.
+
+    Args:
+        seen: Sources of vectors (n, d).
+        width: Of the space. Where d is wider by one, the feature that is left off is the first if it is 1 in every
+            vector (FedLog), else the last (Fed3R), which noise hides.
+    """
+    found = (_without_constant(source, width) for source in seen if source.vectors.ndim == 2)
+    return tuple(source for source in found if len(source.vectors) and source.vectors.shape[1] == width)
+
+
+def _without_constant(source: VectorSource, width: int) -> VectorSource:
+    vectors = source.vectors
+    if not len(vectors) or vectors.shape[1] != width + 1:
+        return source
+    first = bool(np.allclose(vectors[:, 0], 1, atol=1e-3))
+    return replace(source, vectors=vectors[:, 1:] if first else vectors[:, :-1])
+
+
+def public_bodies(view: View) -> tuple[Callable[[Images], NDArray[np.float64]], ...]:
+    """The networks behind what the clients of a view sum up, where everybody can compute them; one a field."""
+    if view.enters is None:
+        return ()
+    return tuple(
+        block.of.vectors
+        for message in view.from_clients()
+        for block in view.enters(message, view.classes)
+        if block.power == 1 and isinstance(block.of, OfImages)
+    )
+
+
+def other_features(view: View, width: int) -> str:
+    """Why vectors of a view are no features of a backbone of this width; empty where they may be.
+
+    One constant feature beside those of the backbone is none of another network.
+    """
+    found = {
+        item.values.shape[1]
+        for message in view.from_clients()
+        for item in message.fields.values()
+        if item.values.ndim == 2 and (_wide(item.kind) or item.kind == "mixture_means")
+    }
+    return "" if not found or found & {width, width + 1} else _of_others(found, width)
+
+
+def _wide(kind: str) -> bool:
+    facts = facts_of(kind)
+    return facts.wide or facts.vectors
+
+
+def _of_others(widths: Collection[int], width: int) -> str:
+    other = ", ".join(map(str, sorted(widths)))
+    return f"the vectors that are sent have width {other}, and the backbone's features {width}"
+
+
 def no_vectors(seen: Sequence[VectorSource], width: int, needed: str) -> NotRunError:
     """Why an attack on features has nothing to work on: nothing of the kind is sent, or it is of another width.
 
@@ -118,11 +176,10 @@ def no_vectors(seen: Sequence[VectorSource], width: int, needed: str) -> NotRunE
     """
     if not seen:
         return NothingToReadError(f"the view holds no vectors: {needed} are needed")
-    widths = sorted({source.vectors.shape[1] for source in seen if len(source.vectors)})
+    widths = {source.vectors.shape[1] for source in seen if len(source.vectors)}
     if not widths:
         return NotRunError(f"the view holds no vectors that noise left: {needed} are needed")
-    other = ", ".join(map(str, widths))
-    return OtherFeaturesError(f"the vectors that are sent have width {other}, and the backbone's features {width}")
+    return OtherFeaturesError(_of_others(widths, width))
 
 
 def message_mixtures(message: Message) -> Mixtures | None:

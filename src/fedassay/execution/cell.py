@@ -135,8 +135,15 @@ class Work:
             teller.hear(found[step.place])
         for attack in job.attacks:
             attacked.result(attack)
+        backbone = job.known.backbone
         self.coverage = partial(
-            coverage, seen, attacks=job.attacks, audits=job.audits, idle=attacked.idle, another=job.another
+            coverage,
+            seen,
+            attacks=job.attacks,
+            audits=job.audits,
+            idle=attacked.idle,
+            another=job.another,
+            width=None if backbone is None else backbone.width,
         )
         return [finding for place in sorted(found) for finding in found[place]]
 

@@ -13,6 +13,7 @@ from fedassay.contracts.attack import Attack
 from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts
 from fedassay.contracts.registry import attack_facts, every_audit
 from fedassay.data.roles import Role
+from fedassay.exchange.feature_sources import other_features, public_bodies
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import View
 from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
@@ -25,6 +26,16 @@ from fedassay.support.registry import entries
 
 _ROLES: tuple[Role, ...] = ("private", "attacker", "control")
 _KEYS: tuple[Role | Literal["clients"], ...] = (*_ROLES, "test", "clients")
+
+
+_RIGHT_BACKBONE = "the backbone that the clients used"
+"""What captured messages of another width may lack; what is run here has the backbone of its plan."""
+
+
+def _foreign_to(facts: AttackFacts, view: View) -> bool:
+    """Whether features of networks that are not the backbone are nothing to an attack."""
+    bodies = "public_body" in facts.features_of and bool(public_bodies(view))
+    return bool(facts.features_of) and not bodies
 
 
 def seen_kinds(view: View) -> frozenset[str]:
@@ -45,6 +56,7 @@ def coverage(
     audits: Sequence[RunAuditEntry | AttackAuditEntry],
     idle: Collection[str] = (),
     another: NextRun | None = None,
+    width: int | None = None,
 ) -> tuple[Coverage, ...]:
     """Every attack that applies to what a view shows, and whether it said anything.
 
@@ -55,8 +67,10 @@ def coverage(
         audits: That were run.
         idle: Attacks that were run and found nothing of what they read: they do not apply after all.
         another: Another run of the cell, of which it is said what it would take; None where there is no plan.
+        width: Of the backbone's features; None: the adversary has no backbone.
     """
     kinds = seen_kinds(view)
+    others = "" if width is None else other_features(view, width)
     run, judged = {attack.name for attack in attacks}, {audit.name for audit in audits}
     rows = []
     for name, facts in _installed():
@@ -65,7 +79,11 @@ def coverage(
         # What an honest server never sends, no attack reads: nothing is untested for that.
         trapped = "malicious_server" not in facts.needs or view.threat.server == "malicious"
         if tried or (trapped and facts.applies(kinds) and name not in idle):
-            rows.append(_row(name, own, another) if own else _not_run(name, facts, run, judged, another))
+            foreign = others if not tried and _foreign_to(facts, view) else ""
+            if foreign and another is None:
+                rows.append(Coverage(attack=name, status="not_run", reason=foreign, would_decide=_RIGHT_BACKBONE))
+            elif not foreign:
+                rows.append(_row(name, own, another) if own else _not_run(name, facts, run, judged, another))
     for name, audit in every_audit().items():
         if "generator" in audit.needs and not audit.judges and "generator" in kinds:
             own = [finding for finding in findings if finding.audit == name]
