@@ -200,9 +200,12 @@ class _Finder:
         return _apart(outside, inside) and in_low_corner(outside, inside, own, self.size.tests)
 
     def moved(self, moved: Moved, step: float, rng: np.random.Generator) -> bool:
-        """Whether a run is found in which all silent members' normal scores are moved by a step."""
-        outside = np.sort(rng.random(self.size.outside))
-        inside = self.silent[drawn_trials(len(self.silent), self.size.inside, rng)]
+        """Whether a run is found in which the normal scores of members that are told from nobody move by a step.
+
+        Such members' ranks are even, as the strangers' are. Those of a control are so but for its chance, and a
+        control that is wide by chance would take that for a part of a wider spread.
+        """
+        outside, inside = np.sort(rng.random(self.size.outside)), rng.random(self.size.inside)
         return self._finds(outside, ndtr(moved(ndtri(inside), step)), rng)
 
     def by_area(self, outside: Matrix, inside: Matrix) -> bool:
