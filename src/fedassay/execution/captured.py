@@ -21,6 +21,7 @@ from typing import Any
 
 from fedassay.audits.claim.captured_again import measured_noise
 from fedassay.data.gallery import gallery_of
+from fedassay.data.records import Records
 from fedassay.exchange.colluders import colluders_of
 from fedassay.exchange.cost import seconds_of
 from fedassay.exchange.inference.derived import derived_from
@@ -118,37 +119,29 @@ def audit_transcript(
     scenario = plan
     device = choose_device(options.device)
     out = output or Path("runs") / f"{'captured' if options.redact else _name(folder)}-{started:%Y%m%dT%H%M%SZ}"
-    ours, theirs = out.resolve(), folder.resolve()
-    if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
-        raise PlanError(
-            f"-o {out}: it lies in the transcript's folder, or holds it; allowed: a folder beside {folder}"
-        )
+    _must_lie_apart(out, folder)
     with output_folder(out, options.redact) as work, console(options.quiet) as progress:
         prepared = None
         if scenario is not None:
             prepared = prepare(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress)
             _matches(transcript, prepared, scenario)
-        gallery = None
-        if options.gallery is not None:
-            extract = None if prepared is None or prepared.backbone is None else prepared.backbone.extract
-            gallery = gallery_of(options.gallery, transcript.classes, extract)
-        elif prepared is not None:
-            gallery = prepared.gallery
+        gallery = _candidates(options, transcript, prepared)
         place = Place(work, device, progress)
         job = job_of_transcript(transcript, scenario, prepared, place, again, gallery)
         job.similarity()  # wrong weights must be found before anything is written
         resolved = _described(job, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
+        about = resolved["transcript"]
         if read is not None:
-            resolved["transcript"] |= {"read": encodable(read.text), "sha256": read.sha256}
+            about |= {"read": encodable(read.text), "sha256": read.sha256}
         if gallery is not None:
             given = options.gallery or (scenario and scenario.plan.knowledge.gallery)
             resolved["candidates"] = {"folder": encodable(str(given)), "count": len(gallery)}
         if not options.trust_declared:
-            resolved["transcript"]["inferred"] = [_said(each) for each in inferred]
+            about["inferred"] = [_said(each) for each in inferred]
         key = key_of_digests() if options.redact else None
         if key is not None:
-            for about in (resolved["transcript"], *resolved["transcript"].get("again", ())):
-                about["sha256"] = keyed(about["sha256"], key)
+            for each in (about, *about.get("again", ())):
+                each["sha256"] = keyed(each["sha256"], key)
         job = replace(job, basis=basis_of_messages(job, resolved, key))
         with runfolder.claim(
             out, resolved, resume=False, force=options.force, tables=table_names, redact=options.redact
@@ -169,6 +162,27 @@ def audit_transcript(
             record = redact(record) if options.redact else record
             write_run(out, record)
     return out, record
+
+
+def _must_lie_apart(out: Path, folder: Path) -> None:
+    """Refuse a run folder in the messages' own, and the other way round.
+
+    Raises:
+        PlanError: One holds the other.
+    """
+    ours, theirs = out.resolve(), folder.resolve()
+    if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
+        raise PlanError(
+            f"-o {out}: it lies in the transcript's folder, or holds it; allowed: a folder beside {folder}"
+        )
+
+
+def _candidates(options: AuditOptions, transcript: Transcript, prepared: Prepared | None) -> Records | None:
+    """Candidates of the command line, else those of the plan; None where neither names any."""
+    if options.gallery is None:
+        return None if prepared is None else prepared.gallery
+    extract = None if prepared is None or prepared.backbone is None else prepared.backbone.extract
+    return gallery_of(options.gallery, transcript.classes, extract)
 
 
 def _read(path: Path, options: AuditOptions) -> Read | None:
