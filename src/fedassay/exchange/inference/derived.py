@@ -90,6 +90,8 @@ def _message(message: Message, names: bool) -> Formed | None:
     if held.means is not None:
         name = held.names.get("class_means") or held.names["class_sums"]
         own[name] = ("class_means", held.means)
+        if "class_sums" in held.values and name != held.names["class_sums"]:
+            own[held.names["class_sums"]] = ("class_sums", held.values["class_sums"].reshape(held.groups, -1))
     return replace(found, fields=own | found.fields)
 
 

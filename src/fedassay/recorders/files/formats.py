@@ -5,7 +5,8 @@
 | `.npz`, `.npy` | NumPy arrays; those of records by their fields |
 | `.safetensors` | arrays by name |
 | `.pt`, `.pth`, `.bin`, `.ckpt` | tensors and numbers, nested or not (`torch.load(weights_only=True)`) |
-| `.json` | numbers, lists and mappings, nested or not |
+| `.json` | numbers, lists and mappings, nested or not (of NVFlare: `fedassay.recorders.files.nvflare`) |
+| `.pbuf` | a model of OpenFL (`fedassay.recorders.files.openfl`) |
 | `.csv`, `.tsv`, `.txt` | a table (`fedassay.recorders.files.tables`) |
 """
 
@@ -24,13 +25,28 @@ from numpy.typing import NDArray
 
 from fedassay.data.archive import open_archive, read_single
 from fedassay.exchange.stored import UNREADABLE, arrays_in, declared_arrays
+from fedassay.recorders.files.nvflare import arrays_of_statistics, is_statistics
+from fedassay.recorders.files.openfl import arrays_of_model
 from fedassay.recorders.files.tables import arrays_of_table
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.reading import check_json, read_json, read_regular, regular_size
 from fedassay.support.text import cut, shown
 
-ENDINGS = (".npz", ".npy", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".json", ".csv", ".tsv", ".txt")
+ENDINGS = (
+    ".npz",
+    ".npy",
+    ".safetensors",
+    ".pt",
+    ".pth",
+    ".bin",
+    ".ckpt",
+    ".json",
+    ".pbuf",
+    ".csv",
+    ".tsv",
+    ".txt",
+)
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
 _DEEP = 12
@@ -162,7 +178,16 @@ def _of_json(path: Path) -> Iterator[Leaf]:
         held = json.loads(content, parse_constant=refused)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is no JSON of finite numbers ({cut(str(error), limits.NAME_LENGTH)})") from None
+    if is_statistics(held):
+        for keys, values in arrays_of_statistics(held):
+            yield Leaf(keys, values)
+        return
     yield from _nested((), held, path)
+
+
+def _of_model(path: Path) -> Iterator[Leaf]:
+    for name, values in arrays_of_model(path):
+        yield Leaf(tuple(name.split("/")), values)
 
 
 def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:
@@ -223,5 +248,6 @@ _READERS = {
     ".npy": _of_single,
     ".safetensors": _of_safetensors,
     ".json": _of_json,
+    ".pbuf": _of_model,
     **dict.fromkeys((".csv", ".tsv", ".txt"), _of_table),
 }

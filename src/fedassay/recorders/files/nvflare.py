@@ -1,0 +1,99 @@
+"""Statistics that NVFlare's federated statistics job writes as JSON, as arrays of each site over its features.
+
+The layout is feature, statistic, site, data set, value: `{"age": {"mean": {"site-1": {"train": 47.5}}}}`, or with
+the statistic as the outermost key and the feature as the innermost. `Global` beside the sites is all of them. A
+histogram is a list of bins, each `[low, high, records]`. Data sets become the first side of each array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.recorders.files.names import whose
+
+Named = tuple[tuple[str, ...], NDArray[Any]]
+
+_NUMBERS = ("count", "sum", "mean", "stddev", "var", "min", "max", "failure_count")
+_STATISTICS = frozenset({*_NUMBERS, "histogram", "quantile", "percentile"})
+_ALL = "Global"
+
+
+def is_statistics(held: Any) -> bool:
+    """Whether a file's content has this layout."""
+    return _by_statistic(held) is not None
+
+
+def arrays_of_statistics(held: Any) -> Iterator[Named]:
+    """The arrays of every site with the keys that lead to each; of all sites together where there is no other."""
+    found = _by_statistic(held) or {}
+    # values[site][statistic][data set][feature]
+    values: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for (feature, statistic, site, part), value in found.items():
+        values.setdefault(site, {}).setdefault(statistic, {}).setdefault(part, {})[feature] = value
+    sites = [site for site in values if site != _ALL] or list(values)
+    for site in sites:
+        key = "aggregate" if site == _ALL else site if whose((site,), last=False).client else f"client={site}"
+        for statistic, parts in values[site].items():
+            for name, array in _arrays(statistic, parts):
+                yield (key, name), array[0] if len(array) == 1 else array
+
+
+def _by_statistic(held: Any) -> dict[tuple[str, str, str, str], Any] | None:
+    """Values by feature, statistic, site and data set; None for any other layout."""
+    if not isinstance(held, Mapping) or not all(isinstance(own, Mapping) and own for own in held.values()):
+        return None
+    inner = {key for own in held.values() for key in own}
+    found: dict[tuple[str, str, str, str], Any] = {}
+    if set(held) <= _STATISTICS:
+        for statistic, sites in held.items():
+            for site, parts in sites.items():
+                if not isinstance(parts, Mapping) or not all(isinstance(own, Mapping) for own in parts.values()):
+                    return None
+                found |= {
+                    (feature, statistic, site, part): value
+                    for part, own in parts.items()
+                    for feature, value in own.items()
+                }
+    elif inner <= _STATISTICS:
+        for feature, statistics in held.items():
+            for statistic, sites in statistics.items():
+                if not isinstance(sites, Mapping) or not sites:
+                    return None
+                for site, parts in sites.items():
+                    named = parts if isinstance(parts, Mapping) else {"": parts}
+                    found |= {(feature, statistic, site, part): value for part, value in named.items()}
+    return found or None
+
+
+def _arrays(statistic: str, parts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """What one site says in one statistic, data sets first and then features."""
+    if statistic == "failure_count":
+        return
+    rows = [list(features.values()) for features in parts.values()]
+    if statistic == "histogram":
+        bins = _array(rows)
+        if bins is not None and bins.ndim == 4 and bins.shape[-1] == 3:
+            yield "histogram", bins[..., 2]
+            yield "bin_edges", np.concatenate([bins[..., 0], bins[..., -1:, 1]], axis=-1)
+        return
+    if statistic in {"quantile", "percentile"}:
+        rows = [[list(own.values()) if isinstance(own, Mapping) else own for own in row] for row in rows]
+    values = _array(rows)
+    if values is None:
+        return
+    if statistic == "count" and values.ndim == 2 and bool((values == values[:, :1]).all()):
+        values = np.rint(values[:, 0]).astype(np.int64)
+    yield statistic, values
+
+
+def _array(rows: list[Any]) -> NDArray[np.float64] | None:
+    """Numbers in lists of equal lengths; None where some are missing."""
+    try:
+        values = np.array(rows, np.float64)
+    except (TypeError, ValueError):
+        return None
+    return values if np.isfinite(values).all() else None
