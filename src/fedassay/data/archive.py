@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 from fedassay.support import limits
 from fedassay.support.errors import DataError, FedassayError
 from fedassay.support.reading import regular_size
-from fedassay.support.text import cut
+from fedassay.support.text import cut, shown
+
+_OUTSIDE = re.compile(r"^([/\\]|[A-Za-z]:)|(^|[/\\])\.\.([/\\]|$)")
+"""Absolute paths, and those that leave their folder."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,9 @@ def open_archive(path: Path, wanted: Collection[str] | None, allowed: str) -> It
     # An encrypted archive, an unknown compression, a broken checksum, fields of the zip format that make no sense:
     # zipfile and NumPy raise whatever they run into.
     except Exception as error:  # noqa: BLE001
-        raise DataError(f"{where}: is no sound .npz archive ({error}); allowed: {allowed}") from None
+        raise DataError(
+            f"{where}: is no sound .npz archive ({cut(str(error), 200)}); allowed: {allowed}"
+        ) from None
 
 
 def _check_members(file: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: int, where: str) -> None:
@@ -89,6 +95,11 @@ def _check_members(file: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: 
         raise DataError(f"{where}: holds {len(file.infolist()):,} files; allowed: {limits.MEMBERS:,}")
     if len({member.filename for member in members}) < len(members):
         raise DataError(f"{where}: holds an array twice")
+    outside = next((member.filename for member in members if _OUTSIDE.search(member.filename)), None)
+    if outside is not None:
+        raise DataError(
+            f"{where}: holds {shown(outside)}, which is a path out of the archive; allowed: plain names"
+        )
     unpacked = sum(member.file_size for member in members)
     if unpacked > limits.ARRAY_BYTES:
         raise DataError(
@@ -116,7 +127,7 @@ def _checked(stream: IO[bytes], size: int, where: str) -> Header:
         header = _header(stream)
     # The header is a Python literal, which its parser refuses in several ways.
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, KeyError, IndexError) as error:
-        raise DataError(f"{where}: is no NumPy array ({str(error).partition(chr(10))[0]})") from None
+        raise DataError(f"{where}: is no NumPy array ({cut(str(error).partition(chr(10))[0], 200)})") from None
     if header.dtype.hasobject:
         raise DataError(f"{where}: holds pickled Python objects, which are never loaded; allowed: plain numbers")
     # A header may promise more than the file holds, and memory is taken by the promise.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from generated_hostile import hostile
 from hostile import HOSTILE
 from systems import ASKED, CHANGES, CLASSES, CLIENTS, SYSTEMS, WRITERS, System
 
@@ -18,6 +21,8 @@ from fedassay.exchange.inference.infer import infer_kinds, with_inferred
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.recorders.files.reading import Corrections, read_files
 from fedassay.support.errors import DataError, PlanError
+
+GENERATED = hostile()
 
 
 def _found(path: Path, said: Corrections) -> tuple[int, dict[str, list[list[np.ndarray]]]]:
@@ -94,6 +99,52 @@ def test_hostile_files_are_refused_with_one_message_and_nothing_runs(case: str, 
     tracemalloc.stop()
     assert peak < 64 << 20
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("case", GENERATED)
+def test_generated_hostile_files_are_refused_with_one_message(case: str, tmp_path: Path) -> None:
+    path = GENERATED[case](tmp_path)
+    with pytest.raises(DataError) as refused:
+        read_files(path, Corrections())
+    said = str(refused.value)
+    assert path.name in said
+    assert "\n" not in said
+    assert len(said) < 600
+    assert not (tmp_path / "ran").exists()
+
+
+_READ_ALL = """
+import resource, sys
+from pathlib import Path
+import torch
+from fedassay.recorders.files.reading import Corrections, read_files
+from fedassay.support.errors import DataError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for line in sys.stdin:
+    try:
+        read_files(Path(line.strip()), Corrections())
+    except DataError:
+        pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.long
+def test_no_hostile_file_takes_memory_above_the_limit(tmp_path: Path) -> None:
+    assert len(GENERATED) + len(HOSTILE) >= 200
+    makes = {**GENERATED, **{f"own {name}": make for name, (make, _) in HOSTILE.items()}}
+    paths = []
+    for number, make in enumerate(makes.values()):
+        (tmp_path / str(number)).mkdir()
+        paths.append(make(tmp_path / str(number)))
+    done = subprocess.run(
+        [sys.executable, "-c", _READ_ALL],
+        input="\n".join(map(str, paths)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) < 200 << 10, "in KiB, above what imports take"
 
 
 def _network(rng: np.random.Generator) -> dict[str, Any]:
