@@ -1,1 +1,1 @@
-"""What a component owes the house, and what it is given: methods, attacks, audits, and the membership game."""
+"""The interfaces of components (methods, attacks, audits), their inputs and results, and the membership game."""

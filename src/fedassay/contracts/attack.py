@@ -1,4 +1,4 @@
-"""What an attack is given, and what it gives back.
+"""Inputs and results of an attack.
 
 An attack gets a `View` and its `Knowledge`, nothing else; truth is joined afterwards by the audit.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the adversary knows besides what it sees.
+    """The adversary's knowledge beyond the view.
 
     Attributes:
         attacker: Its own labelled images, from no private record; None where the plan gives it none.
@@ -39,10 +39,11 @@ class Knowledge:
         white_box: See `backbone`.
         seeds: Random streams of the attack.
         device: `cpu` or `cuda`.
-        progress: Where long steps report.
+        progress: The display that long steps report to.
         recovered: Feature vectors that other attacks of the same cell recovered.
         scratch: Folder for checkpoints that a resumed run may use, or None.
-        game: Records whose membership is asked, and shadow releases of the method; None where nobody asks.
+        game: Records with a membership question, and shadow releases of the method; None where membership is not
+            asked.
     """
 
     attacker: Records | None
@@ -92,7 +93,7 @@ class Reconstruction:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """What an attack computed; no verdict.
+    """The results of an attack, without a verdict.
 
     Attributes:
         attack: Registered name.
@@ -100,9 +101,9 @@ class AttackResult:
         vectors: Feature vectors recovered from the view.
         scores: Per-trial scores by name.
         artifacts: Other arrays by name.
-        notes: Fallbacks and limits met; those that are about one source are each a `Note`.
-        limited: Why part of what it reads was not tried, with the parameter, its value and the one that would do:
-            silence about the rest is no answer then. None where all was tried.
+        notes: Fallbacks used and limits met; a remark on a single source is a `Note`.
+        limited: The reason that part of the input was not tried, with the parameter, its value and a sufficient
+            value: silence about that part is not an answer. None where all was tried.
     """
 
     attack: str

@@ -1,8 +1,8 @@
-"""What an audit is given, and what it gives back.
+"""Inputs and results of an audit.
 
-An audit gets an `AuditContext`, with which it runs its controls without any room importing another: the same
-method on other records. An audit of an attack gets the attack's result and an `AttackedContext`, with which it
-also runs the same attack on another view.
+An audit gets an `AuditContext`. It provides reruns of the same method on other records, so that the audit can run
+its controls without one room importing another. An audit of an attack gets the attack's result and an
+`AttackedContext`, which also provides runs of the same attack on another view.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Look = Callable[[Tape], object]
-"""What is asked of the tape of a replay where it was made; module-level, so that it can be sent there."""
+"""A query on the tape of a replay, run where the tape is recorded; module-level, so that it can be sent there."""
 
 
 class Replayed(NamedTuple):
-    """What a run gave that an audit asked for.
+    """The results of a rerun for an audit.
 
     Attributes:
         outcome: None where the run ended with its last message.
         tape: Its draws.
-        looked: What was looked up of its tape where it was made.
-        model: Digest of the model that came back; see `fedassay.contracts.content`.
+        looked: The answer to the query on its tape (`Look`), made where the tape was recorded.
+        model: Digest of the returned model; see `fedassay.contracts.content`.
     """
 
     outcome: Outcome | None
@@ -55,7 +55,7 @@ class Replayed(NamedTuple):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What was sent."""
+        """The messages that the run sent."""
         if self.outcome is not None:
             return self.outcome.transcript.messages
         return tuple(message for message in self.tape.sent if isinstance(message, Message))
@@ -79,30 +79,31 @@ class Replay(Protocol):
         look: Look | None = None,
         brief: bool = False,
     ) -> Replayed:
-        """Run it.
+        """Run the method.
 
         Args:
             clients: Records of every client, in their order.
-            answers: The tape whose outputs are given out.
+            answers: The tape with the outputs that are returned again.
             other: See `MethodInput.replayed`.
-            look: What is asked of the tape where it was made.
+            look: A query on the tape, run where the tape is recorded.
             brief: Whether the run may end with its last message.
 
         Raises:
-            NotRunError: There is no method that could be run again.
+            NotRunError: There is no method to run again.
         """
         ...
 
 
 @dataclass(frozen=True)
 class AuditIO:
-    """Where an audit computes, and where it leaves what it makes.
+    """The device, the progress display and the output folder of an audit.
 
     Attributes:
         device: `cpu` or `cuda`.
-        progress: Where long steps report.
+        progress: The display that long steps report to.
         folder: Run folder; pictures and arrays go under artifacts/ there.
-        prefix: What names the pictures of this audit: the key of the cell, the labels of the audit and the attack.
+        prefix: First parts of the names of this audit's pictures: the key of the cell, the labels of the audit and
+            the attack.
         cache: Results that cells of one run share (control results), by content key.
     """
 
@@ -113,12 +114,12 @@ class AuditIO:
     cache: dict[str, object]
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """What `make` gives, made once for all cells of a run.
+        """Return the result of `make`, computed once for all cells of a run.
 
         Args:
-            key: All that it hangs on, how few trials are enough included: which cell or audit asks first must
-                decide nothing.
-            make: Makes it. What it raises is raised again for whoever asks next.
+            key: Everything that the result depends on, the least number of trials included: the result must not
+                depend on which cell or audit asks first.
+            make: Computes the result. An error is raised again for the next caller.
         """
         if key not in self.cache:
             self.cache[key] = make()
@@ -127,42 +128,42 @@ class AuditIO:
     def grid(
         self, name: Sequence[str], title: str, rows: Mapping[str, Images], columns: Sequence[PictureColumn]
     ) -> Picture:
-        """Write a grid of pictures; see `write_grid`. `name` tells it from others of the same audit and attack."""
+        """Write a grid of pictures; see `write_grid`. `name` is unique within this audit and attack."""
         return write_grid(self.folder, (*self.prefix, *name), title, rows, columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditContext:
-    """What an audit may do and know, for simulated and for captured work alike.
+    """The data and operations that an audit may use, for simulated and for captured messages.
 
-    What does not exist is empty, not None: of captured messages nobody has the clients' records, and a rerun says
-    why it is not possible.
+    A missing part is empty, not None: for captured messages the clients' records are unknown, and a rerun raises
+    an error that says why it is impossible.
 
     Attributes:
-        clients: The clients' true records; none where nobody has them.
+        clients: The clients' true records; empty where they are unknown.
         test: Records that accuracy is measured on.
         fresh: Records of the private distribution that no client holds; at least one.
-        control: Records in no other role, which controls are made of; empty where the plan gives them none.
+        control: Records in no other role, from which controls are made; empty where the plan gives them none.
         attacker: The adversary's own records; empty where the plan gives it none.
         classes: Number of classes C.
         encode: Features of images, shape (n, d), under the plan's backbone; raises `NotRunError` without one.
-        method_key: Name and parameters of the method, without privacy, to share under what cells have in common.
-        outcome: What the method gave back.
-        view: What the adversary saw, and under which threat model.
-        accounted: What the ledger says about the cell.
-        tape: What the noise mechanisms of the method took in and gave out; empty where nothing was taped.
-        privacy: What the plan asks for.
+        method_key: Name and parameters of the method, without privacy: the key for results that cells share.
+        outcome: The results of the method.
+        view: The messages that the adversary saw, and the threat model.
+        accounted: The totals of the cell's ledger.
+        tape: Inputs and outputs of the method's noise mechanisms; empty where nothing was taped.
+        privacy: The guarantee that the plan asks for.
         num_tests: Number of lower bounds in the whole run, m, for the correction of confidence levels.
         similarity: The image metrics of this plan.
         seeds: Random streams of the cell.
         run_on: Runs the method on records of every client, in their order, with other seeds; raises `NotRunError`
             where that is not possible.
-        run_nonprivate: Runs the method without privacy, in the form in which it gives records away most
-            (`HasLeakiestForm`), on records of any clients: the release that an end-to-end positive control is made
-            of. Raises `NotRunError` where that is not possible.
-        replay: `run_on` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape.
-        repeat: The first run once more, in a process that never ran the method, with the tape's trainings and
-            outputs of others' mechanisms; the last argument says whether it may end with its last message. Raises
+        run_nonprivate: Runs the method without privacy, in its leakiest form (`HasLeakiestForm`), on records of
+            any clients: an end-to-end positive control is made of this release. Raises `NotRunError` where that is
+            not possible.
+        replay: `run_on` with the cell's own seeds and the outputs of noise mechanisms from a tape.
+        repeat: The first run once more, in a process that never ran the method, with the tape's trainings and the
+            outputs of external mechanisms; the last argument says whether it may end with its last message. Raises
             `NotRunError` where replays run in a process that may remember.
         reseeded: The first run with other seeds and the tape's trainings, up to its last message, on its own
             records and in a process that never ran the method. Raises `NotRunError` where there is none to run.
@@ -194,11 +195,11 @@ class AuditContext:
 
     @property
     def release_key(self) -> str:
-        """What cells have in common that differ in epsilon alone: method, adjacency and threat model."""
+        """Key shared by cells that differ in epsilon alone: method, adjacency and threat model."""
         return f"{self.method_key}/{self.privacy.adjacency}/{self.view.threat.model_dump_json()}"
 
     def records(self, sender: str) -> Records | None:
-        """The true records of a sender; None for the aggregate, and where nobody has them."""
+        """Return the true records of a sender; None for the aggregate, and where they are unknown."""
         return next((client for client in self.clients if client.name == sender), None)
 
     def attacked(self, attack: RunAttack, key: str, game: MembershipGame) -> AttackedContext:
@@ -226,13 +227,12 @@ class RunAttack(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class AttackedContext(AuditContext):
-    """What an audit of an attack may do and know.
+    """The data and operations that an audit of an attack may use.
 
     Attributes:
         attack: Runs the audited attack on another view.
-        attack_key: Label and parameters of that attack, to share its control results under.
-        game: The membership questions that the attack was asked; without questions where there is nobody to ask
-            about.
+        attack_key: Label and parameters of that attack: the key for its shared control results.
+        game: The membership questions put to the attack; empty where there are no candidates.
     """
 
     attack: RunAttack

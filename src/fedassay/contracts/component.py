@@ -1,4 +1,4 @@
-"""What every component is: a frozen model whose fields are its keys in a plan."""
+"""The base of every component: a frozen model with a field for each of its keys in a plan."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from fedassay.support.hashing import digest_arrays
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _PASSED_BY = (MethodInput, np.random.Generator, ModuleType, type, BuiltinFunctionType)
-"""What holds no number of a model: its class says enough. A model that is made when it is asked for refers to the
-work of its method, which holds the clients' records."""
+"""Types left out of a digest, as they hold no number of a model: their class is enough. A model that is made on
+demand refers to the `MethodInput` of its method, which holds the clients' records."""
 
 
 def content_digest(value: object) -> str:
@@ -57,7 +57,7 @@ def _add(value: object, digest: Any, seen: dict[int, object]) -> None:
 
 
 def _parts(value: object) -> list[object]:
-    """What an object refers to, in an order that is its own."""
+    """Return the objects that an object refers to, in a fixed order."""
     if isinstance(value, nn.Module):
         return [dict(value.state_dict())]
     if isinstance(value, Mapping):

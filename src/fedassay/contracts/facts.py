@@ -1,8 +1,8 @@
-"""What a component declares of itself: everything that the rest of the house needs to know of it.
+"""The facts that a component declares of itself: all that the rest of the package needs to know of it.
 
-A component's class carries one of these as its class attribute `facts`. They hold no array and need no network, so
-a report, a policy or a listing reads them quickly: those of an audit, which reports need, may stand in a module of
-their own beside the audit, which is then read without importing the audit (`fedassay.contracts.registry`).
+A component's class carries its facts as the class attribute `facts`. They hold no array and need no network, so
+that a report, a policy or a listing reads them quickly. Reports need the facts of an audit: these may be in a
+module of their own beside the audit, which is read without an import of the audit (`fedassay.contracts.registry`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.metrics import MetricFacts
 
 ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "counts", "remarks", "values"]
-"""What an attack gives, and what an audit can judge.
+"""The kinds of result that an attack can give, and an audit can judge.
 
 | kind | in an `AttackResult` |
 |---|---|
-| `reconstructions` | `reconstructions`: images made by somebody who has images of the same distribution |
+| `reconstructions` | `reconstructions`: images made by an adversary with images of the same distribution |
 | `inversions` | `reconstructions`: images made from the backbone alone |
 | `vectors` | `vectors`: recovered features of single records |
 | `scores` | `scores`: `source/test`, one score a candidate of the membership game |
@@ -31,21 +31,21 @@ ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "coun
 """
 
 Readable = str
-"""What an attack reads of a view: a kind of fields, `vectors` for every kind whose rows are vectors of feature
-space, or a `model` or `generator` that the messages carry."""
+"""An input that an attack reads from a view: a kind of field, `vectors` for every kind with rows in feature space,
+or a `model` or `generator` that the messages carry."""
 
 AttackNeed = Literal["attacker_records", "backbone_gradients", "membership_game", "attributes", "malicious_server"]
-"""What an attack needs beside messages; one that needs nothing runs on any captured transcript."""
+"""A need of an attack beyond messages; an attack without needs runs on any captured transcript."""
 
 AuditNeed = Literal["generator", "known_members", "another_run"]
-"""What an audit needs beside the result of an attack."""
+"""A need of an audit beyond the result of an attack."""
 
 NEED_WORDS: Mapping[AuditNeed, str] = {
     "generator": "it needs a generator that can be sampled and the records that it was trained on",
     "known_members": "it needs records of which it is known whether a client holds them",
     "another_run": "it needs the clients' records, or another run of the method",
 }
-"""What is missing where an audit cannot run, in words."""
+"""The missing need, in words, where an audit cannot run."""
 
 ATTACK_NEED_WORDS: Mapping[AttackNeed, str] = {
     "attacker_records": "records of the attacker's own (data.split.attacker)",
@@ -54,7 +54,7 @@ ATTACK_NEED_WORDS: Mapping[AttackNeed, str] = {
     "attributes": "a sensitive attribute of the records (data.attributes)",
     "malicious_server": "a server that chooses what it sends out (threat.server: malicious)",
 }
-"""What an attack needs beside messages, in words."""
+"""The needs of attacks beyond messages, in words."""
 
 Given = Mapping[str, Any]
 """Parameters of a component as a record holds them, defaults filled in."""
@@ -67,24 +67,24 @@ Cost = Callable[[Given, Sizes, Load], float]
 
 
 EVERY_UNIT: tuple[Unit, ...] = ("record", "person", "client")
-"""What a method can give whose noised statistics are sums over records."""
+"""The units of privacy of a method with noised statistics that are sums over records."""
 
 
 @dataclass(frozen=True)
 class MethodFacts:
-    """What a method declares.
+    """The facts that a method declares.
 
     Attributes:
-        private_form: Whether it can be asked for a finite epsilon.
-        adjacency: The relation that its epsilon speaks of where a plan names none.
-        units: The units of privacy that its private form can give.
+        private_form: Whether it supports a finite epsilon.
+        adjacency: The relation of its epsilon where a plan names none.
+        units: The units of privacy that its private form supports.
         cost: Seconds at one cell; None: a dry run names it as not estimated.
-        malicious: What a malicious server chooses: `broadcast`, what the method itself sends out
-            (`MethodInput.adversary`); `backbone`, whose features clients sum up; `body`, the start of the method's
-            own networks, of `width` - 1 features, which stands in the place of a backbone; or nothing.
-        sends: What the adversary sees of a client without noise, so that it is known before a run which attacks
-            apply; empty: it is known when it runs.
-        own_features: Whether what is sent without noise is of networks of the method's own, not of the backbone.
+        malicious: The choice of a malicious server. `broadcast`: the method's own broadcast
+            (`MethodInput.adversary`); `backbone`: the backbone whose features clients sum up; `body`: the initial
+            weights of the method's own networks, of `width` - 1 features, in place of a backbone; empty: none.
+        sends: The adversary's view of a client without noise, from which the applicable attacks are known before a
+            run; empty: they are known only when it runs.
+        own_features: Whether its messages without noise hold features of its own networks, not of the backbone.
     """
 
     private_form: bool = True
@@ -98,20 +98,21 @@ class MethodFacts:
 
 @dataclass(frozen=True)
 class AttackFacts:
-    """What an attack declares.
+    """The facts that an attack declares.
 
     Attributes:
         gives: The kinds of its results, which decide on the audits that judge them.
-        needs: What it needs beside messages.
-        takes: The kinds of results of earlier attacks that it goes on from.
-        reads: What it reads of a view, each an alternative: one thing, or several that must all be there. It
-            applies to what is sent where one alternative is seen; a record says of each that applies whether it
-            was run. Empty: nobody knows before it has run.
-        features_of: The networks whose features the vectors that it reads have to be: the `backbone`, or a
-            `public_body` that everybody can train; empty: any.
+        needs: Its needs beyond messages.
+        takes: The kinds of results of earlier attacks that it uses.
+        reads: Its inputs from a view, as alternatives: each is one input, or several that are all required. The
+            attack applies to a view that has one alternative; for each attack that applies, a record says whether
+            it was run. Empty: unknown before it has run.
+        features_of: The networks that must have made the vectors: the `backbone`, or a `public_body` that every party
+            can train; empty: any.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
-        stronger: A key that is one of several names, each of which makes a stronger attack than the one before it.
-        takes_gallery: Whether a gallery of candidates, without anybody's knowledge of who is in, is enough for it.
+        stronger: A key with several names as values, each of which makes a stronger attack than the one before it.
+        takes_gallery: Whether it needs no more than a gallery of candidates, without knowledge of which are
+            members.
     """
 
     gives: tuple[ResultKind, ...]
@@ -124,12 +125,12 @@ class AttackFacts:
     takes_gallery: bool = False
 
     def applies(self, seen: Collection[str]) -> bool:
-        """Whether it reads something of a view that shows these kinds of things."""
+        """Whether it can read a view that shows these kinds of input."""
         return any(each <= set(seen) for each in self.alternatives)
 
     @property
     def alternatives(self) -> tuple[frozenset[str], ...]:
-        """What it reads, each an alternative of which all must be there, with kinds in the place of `vectors`."""
+        """Its alternative inputs, each a set of kinds that are all required, with `vectors` replaced by kinds."""
         found: list[frozenset[str]] = []
         for each in self.reads:
             if each == "vectors":
@@ -141,14 +142,15 @@ class AttackFacts:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """Where the findings of an audit stand in a report.
+    """The place of an audit's findings in a report.
 
     Attributes:
         section: `claim`: its verdict is the cell's verdict on the claim. `images`: the section of images, for one
-            audit; of others there, and of `attacks`, each has a section of its own. `accounts`: beside the ledger.
+            audit; other audits there, and those of `attacks`, each have a section of their own. `accounts`: beside
+            the ledger.
         title: Its heading; empty: its name.
-        order: Among those of its section, the lowest first; ties by name.
-        always: Whether a run without it says so in its place.
+        order: Rank within its section, the lowest first; ties by name.
+        always: Whether the section of a run without it says so.
     """
 
     section: Literal["claim", "images", "attacks", "accounts"] = "attacks"
@@ -187,24 +189,25 @@ def _nothing(_given: Given, _planned: Planned) -> str:
 Threat = Literal[
     "membership_inference", "attribute_inference", "model_inversion", "data_reconstruction", "regurgitation"
 ]
-"""What regulators ask to be tested (EDPB Opinion 28/2024, section 3.2)."""
+"""The kinds of test that regulators ask for (EDPB Opinion 28/2024, section 3.2)."""
 
 
 @dataclass(frozen=True)
 class AuditFacts:
-    """What an audit declares.
+    """The facts that an audit declares.
 
     Attributes:
         judges: The kinds of attack results that it judges; empty: it needs no attack.
-        needs: What it needs beside those.
-        metrics: The metrics that its findings hold; a policy can bound these.
-        place: Where its findings stand in a report.
+        needs: Its needs beyond those.
+        metrics: The metrics of its findings; a policy can bound these.
+        place: The place of its findings in a report.
         rule: Its SARIF rule; None: one made of its name.
-        threats: What it tests, in the words of regulators.
+        threats: The threats that it tests, in the terms of regulators.
         tests_per_cell: One-sided tests in a cell, for each entry of an attack that it judges.
-        more_tests: Tests in a cell that its parameters ask for beside those.
+        more_tests: Further tests in a cell that its parameters ask for.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
-        foresee: What its silence will not decide in a plan, whatever is found, and what would; empty: nothing.
+        foresee: A sentence on questions that its silence cannot decide in a plan, and on a remedy; empty: there
+            are none.
     """
 
     judges: tuple[ResultKind, ...] = ()

@@ -4,16 +4,16 @@ A membership adversary holds candidate records and asks of each whether a client
 It knows the method, so it may run it on records of its own choice as often as it likes: shadow releases. Truth
 is not in a game; the audit joins it afterwards (`is_member`).
 
-Half of the candidates of a client are records of its own and half are of the same distribution but held by
-nobody (the test role), label by label, so that a label alone says nothing. Where records say whose they are,
-persons are drawn, with all of their records and by the label of most of these: as many strangers as members. A
-shadow release has every client
-hold as many records of each label as the real one does, which the adversary is taken to know:
+Half of the candidates of a client are its own records. The other half are held by no client but of the same
+distribution (the test role), label by label, so that a label alone says nothing. Where records name their persons,
+persons are drawn, with all of their records and by the label of most of these: as many strangers as members. In a
+shadow release every client has as many records of each label as in the real one, which the adversary is assumed to
+know:
 
 - `online`: a random half of the candidates of each label, and the other half in the next one (Carlini et al. 2022,
   "Membership Inference Attacks From First Principles"), so that every candidate is in exactly half of them.
-- `offline`: records of the adversary's own, so that no candidate is in any of them. Who has online shadows needs
-  none: half of those are without a given candidate.
+- `offline`: records of the adversary's own, so that no candidate is in any of them. They are unnecessary with
+online shadows: half of those are without a given candidate.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ATTEMPTS = 5
 _NONE = np.zeros(0, np.int64)
 
 MANY = 32
-"""Shadows from which attacks estimate more than a mean of every candidate."""
+"""Least number of shadows for estimates beyond a mean of every candidate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,22 +86,22 @@ class Shadow:
 
 @dataclass(frozen=True, eq=False)
 class MembershipGame:
-    """What a membership adversary is asked, and what it can do.
+    """The questions of a membership adversary, and its means to answer them.
 
     Attributes:
-        questions: The candidates of every client that is asked about, in random order.
+        questions: The candidates of every client in question, in random order.
         sizes: Records per class of every client, shape (C,), in the order of the clients.
         population: The adversary's own records, or None.
         simulate: Runs the method on records of every client (in the order of `sizes`) and gives the view.
-        seeds: Of the shadows.
-        most: Shadows of a kind at most where fewer than `MANY` are asked for, as in controls; None: as many as are
-            asked for.
+        seeds: Random streams of the shadows.
+        most: Upper limit on shadows of a kind where fewer than `MANY` are asked for, as in controls; None: no
+            limit.
         kept: Shadows made so far.
-        gallery: Every client's records among the strangers that no client holds, in random order: what an attacker
-            may have collected. None: the candidates of all questions.
-        spread: Variance of a record about the candidate that it is asked by, in units of the covariance within
-            classes; 0: candidates are records, 1: means of records that are not known.
-        why: Why there are no questions; empty where there are.
+        gallery: Every client's records among the strangers that no client holds, in random order: the collection
+            of an attacker. None: the candidates of all questions.
+        spread: Variance of a record about the candidate that stands for it, in units of the covariance within
+            classes; 0: candidates are records, 1: means of unknown records.
+        why: The reason that there are no questions; empty where there are.
     """
 
     questions: Mapping[str, Records]
@@ -201,12 +201,13 @@ class _Stock:
 
 
 def half_of_each(labels: Ints, rng: np.random.Generator, groups: Ints | None = None) -> Ints:
-    """A random half of the positions of each label; which way an odd one falls is random.
+    """Draw a random half of the positions of each label; an odd one falls to either side at random.
 
     Args:
         labels: Shape (n,).
         rng: Source of randomness.
-        groups: Whose each is, shape (n,): half of the persons of each label, with all of their positions.
+        groups: Person of each position, shape (n,): half of the persons of each label, with all of their
+            positions.
     """
     units = units_of(labels, groups)
     chosen = []
@@ -231,14 +232,14 @@ def make_game(
 
     Args:
         clients: The records that members are drawn from.
-        strangers: Records of the same distribution that no client holds; each is asked about once at most. A
-            person of whom a client holds a record is none.
+        strangers: Records of the same distribution that no client holds; each is asked about at most once. A
+            person with a record at a client is no stranger.
         population: See `MembershipGame`.
         simulate: See `MembershipGame`.
         seeds: Of the draw and of the shadows.
         classes: C.
-        limit: Members of a client at most, and as many strangers; persons, where records say whose they are.
-        candidates: Whom the adversary has, members and strangers alike; None: `strangers` and all members.
+        limit: Members of a client at most, and as many strangers; counted in persons, where records name them.
+        candidates: The adversary's candidates, members and strangers together; None: `strangers` and all members.
 
     Raises:
         NotRunError: No client and stranger share a label.
@@ -262,7 +263,7 @@ def make_game(
         own = [rng.permutation(np.flatnonzero(units[client.name].labels == label)) for client in clients]
         pool = rng.permutation(np.flatnonzero((others_of.labels == label) & free))
         wanted = np.array([int(np.ceil(share * len(rows))) for share, rows in zip(shares, own, strict=True)])
-        # Where strangers are scarce, every client's part shrinks alike, but nobody's to nothing.
+        # Where strangers are scarce, every client's share shrinks by the same factor, but none to nothing.
         scale = min(1.0, len(pool) / max(1, int(wanted.sum())))
         for client, rows, count in zip(clients, own, wanted, strict=True):
             size = min(len(pool), max(int(count > 0), int(count * scale)))
@@ -308,7 +309,7 @@ def _groups(records: Records) -> Ints:
 
 
 def no_questions(why: str = "there is nobody to ask about") -> MembershipGame:
-    """A game without questions, for where there is nobody to ask about."""
+    """Return a game without questions, for a plan without candidates."""
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
         raise NotRunError(f"{why}, so no shadow release is made")
@@ -317,16 +318,16 @@ def no_questions(why: str = "there is nobody to ask about") -> MembershipGame:
 
 
 def is_member(candidates: Records, owner: Records) -> NDArray[np.bool_]:
-    """Which candidates are among the owner's records, shape (n,): by image and label."""
+    """Return which candidates are among the owner's records, shape (n,), by image and label."""
     held = {(image.tobytes(), int(label)) for image, label in zip(owner.images, owner.labels, strict=True)}
     pairs = zip(candidates.images, candidates.labels, strict=True)
     return np.array([(image.tobytes(), int(label)) in held for image, label in pairs], np.bool_)
 
 
 def visible(outcome: Outcome, threat: ThreatModel) -> View:
-    """What an adversary sees of an outcome: messages, and the models and generators that they are."""
+    """Return the adversary's view of an outcome: messages, and the models and generators that they carry."""
     seen = view(outcome.transcript, threat)
-    # Of one client that is left behind secure aggregation only what is added up is seen, no model of other fields.
+    # Behind secure aggregation, only the summed fields of a client are seen, and no model made of other fields.
     hidden = {
         (message.sender, message.round)
         for message in outcome.transcript.messages

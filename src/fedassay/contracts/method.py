@@ -1,4 +1,4 @@
-"""What a method is given and what it gives back."""
+"""Inputs and results of a method."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ class MethodInput:
         clients: Each client's own records; names are `client/0` onwards, then `colluder/0` onwards for
             those that collude with the server.
         test: Records that accuracy is measured on.
-        public: Records that everybody may use, or None.
+        public: Public records, or None.
         classes: Number of classes C.
         backbone: The frozen feature extractor f.
-        privacy: What the plan asks for.
-        seeds: Random streams of this cell. As they are they serve what is public: initial weights, shuffles.
+        privacy: The guarantee that the plan asks for.
+        seeds: Random streams of this cell. Used directly, they serve public randomness: initial weights, shuffles.
             Noise comes from `noise` and hidden coins from `hidden_randomness`; the three are never mixed.
         device: `cpu` or `cuda`.
-        progress: Where long steps report.
+        progress: The display that long steps report to.
         scratch: A folder for checkpoints of this cell, kept until the cell is done; None: keep none.
-        spool: Where clients' messages wait.
+        spool: Store of clients' messages until they are read.
         parameters: The method's resolved parameters, in any one notation: runs that differ in them share no noise.
         simulated: Whether this is a rerun by an audit or an attack, on records and with seeds of its choice. Its
             noise then follows from the seeds alone, so that simulations on neighbours can share it.
-        shadow: Whether an attack simulates, to learn what releases look like: noise need only have its law. What
-            an audit measures is never one.
-        other: Names other hidden coins; empty: the cell's own.
-        adversary: The server's own records, where it is malicious and chooses what it sends out so that records
-            come apart; None: it is honest.
+        shadow: Whether this is a shadow run of an attack, to learn the distribution of releases: its noise need
+            only have the right law. A run that an audit measures is never a shadow.
+        other: Name of other hidden coins; empty: the cell's own.
+        adversary: The server's own records, where it is malicious and chooses its broadcast so as to separate
+            records; None: it is honest.
     """
 
     clients: tuple[Records, ...]
@@ -84,8 +84,8 @@ class MethodInput:
     def noise(self) -> Seeds:
         """Root of the noise streams: of this cell, these records, this privacy and these parameters.
 
-        Two runs that differ in any of them share no noise, so that their messages cannot be subtracted. Only what
-        is `simulated`, which nobody publishes, has no records in it.
+        Two runs that differ in any of them share no noise, so that their messages cannot be subtracted. Only the
+        seed of a `simulated` run, which is never published, is independent of the records.
         """
         if self.simulated:
             return self.seeds.child("simulated noise")
@@ -120,10 +120,10 @@ class MethodInput:
         return True
 
     def units(self, client: Records) -> Ints | None:
-        """Whose each record of a client is, shape (n,); None where the unit of privacy is the record.
+        """Return the person or client of each record, shape (n,); None where the unit of privacy is the record.
 
         Raises:
-            DataError: The unit is the person, and nothing says who they are, or some are at two clients.
+            DataError: The unit is the person, and persons are not named, or some are at two clients.
         """
         if self.privacy.unit == "record":
             return None
@@ -220,7 +220,7 @@ class OnFeatures(Protocol):
 
     @property
     def transform(self) -> Callable[[Floats], Floats] | None:
-        """What was done to features (n, d) before anything was computed from them; None: nothing."""
+        """The map applied to features (n, d) before all other computation; None: the identity."""
         ...
 
 
@@ -228,14 +228,14 @@ class OnFeatures(Protocol):
 class Retrained:
     """A noised statistic that depends on a client's records through a network trained on them as well.
 
-    Nobody knows which neighbours are the worst for it: an audit must look for them.
+    Its worst-case neighbours are not known in closed form: an audit must search for them.
 
     Attributes:
-        experiment: From a client's position in the task, and two neighbouring sets of its records (the
-            second one holds the record in question), to the mechanism on these.
-        sensitivity: What the noise is calibrated to.
+        experiment: From a client's position in the task, and two neighbouring sets of its records (the second one
+            holds the record in question), to the mechanism on these.
+        sensitivity: The sensitivity that the noise is calibrated to.
         batch: Records of a minibatch: one record more than a multiple of it adds a step of training.
-        condition: What must hold for the experiment to be what happens.
+        condition: The condition under which the experiment describes the real mechanism.
     """
 
     experiment: Callable[[int, Records, Records], Experiment]
@@ -246,27 +246,27 @@ class Retrained:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method gives back.
+    """The results of a method.
 
     Attributes:
-        transcript: Everything that was sent.
+        transcript: All messages.
         model: The global model, or None where the method trains none.
         utility: Figures besides test accuracy (personalized accuracy, rounds to target, ...).
         communication: The paper's closed forms, by name, in bytes or parameters (named so).
-        mechanisms: The noised statistics in use, by name, each on the neighbours that are worst for it, so
-            that an audit can rerun them.
+        mechanisms: The noised statistics in use, by name, each on its worst-case neighbours, so that an audit can
+            rerun them.
         retrained: Those that depend on records through training, by name.
         generators: By sender, for methods that send a generative model.
-        networks: What the sent parameters of a whole classifier compute, by sender and round of the message that
-            carries them.
-        notes: Fallbacks taken and anything the verdict must name.
+        networks: Classifiers with parameters that were sent whole, by sender and round of the message that carries
+            them.
+        notes: Fallbacks taken, and everything else that the verdict must name.
         enters: How a record enters the messages; None: as the kinds of their fields say.
-        estimators: What a head in a message solves, by sender and round of that message: for the records of the
-            client that sends it, or of all clients where the server does. Heads that solve no equations of these
-            records have none.
-        stays: What stays at the clients: names of figures of `utility` that are measured on their records, and
-            `model` where it is made of networks of their own. No claim covers these; all else must follow from the
-            messages.
+        estimators: The equations that a head in a message solves, by sender and round of that message: for the
+            records of the client that sends it, or of all clients where the server does. Heads that solve no
+            equations of these records have none.
+        stays: Results that stay at the clients: names of figures of `utility` that are measured on their records,
+            and `model` where it is made of networks of their own. No claim covers these; all else must follow from
+            the messages.
     """
 
     transcript: Transcript
@@ -285,14 +285,14 @@ class Outcome:
 
 @runtime_checkable
 class HasLeakiestForm(Protocol):
-    """A method that has a form of its own in which it gives records away most.
+    """A method with a special form that leaks records most.
 
-    Sums, means and mixtures of clients with one record a class give these away as they are, and such a method
-    need not say anything. One that sends weights or a generator gives away what it was overfitted to.
+    Sums, means and mixtures of clients with one record a class reveal these records exactly; such a method needs
+    no special form. A method that sends weights or a generator reveals the records that it was overfitted to.
     """
 
     def leakiest_form(self) -> Method:
-        """The same method, of the same architecture, trained until it holds a few records by heart."""
+        """The same method, of the same architecture, trained until it memorizes a few records."""
         ...
 
 
@@ -319,11 +319,11 @@ class Method(Configured, Protocol):
 
 
 def nonprivate_form(method: Method, private: bool) -> Method:
-    """What controls run: the method without privacy, in the form in which it gives records away most.
+    """Return the method for controls: without privacy, in its leakiest form.
 
     Args:
         method: The audited method.
-        private: Whether its audited run is private, so that the control sends what such a run does.
+        private: Whether its audited run is private: the control then sends the same kinds of message.
     """
     if private and isinstance(method, HasNoiselessForm):
         method = method.noiseless_form()

@@ -46,13 +46,13 @@ def pair_metrics() -> tuple[MetricFacts, ...]:
 
 
 def likeness_metrics() -> tuple[MetricFacts, ...]:
-    """The metrics of pairs of images by which reports say how near these came, in their order."""
+    """Return the metrics of pairs of images that reports quote as figures of similarity, in their order."""
     known = [(metric.likeness, metric) for metric in pair_metrics() if metric.likeness is not None]
     return tuple(metric for _, metric in sorted(known, key=lambda pair: pair[0]))
 
 
 def declared(name: str) -> MetricFacts:
-    """What a metric of pairs of images declares."""
+    """Return the facts of a metric of pairs of images."""
     return next(metric for metric in pair_metrics() if metric.name == name)
 
 

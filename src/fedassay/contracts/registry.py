@@ -4,9 +4,8 @@
     class MyAttack(Parameters):
         facts: ClassVar[AttackFacts] = AttackFacts(gives=("vectors",))
 
-The type checker holds the class against the contract of its kind; what a package of somebody else registers is
-held against it when it is first used. One package that is wrong ends in one message that names it, and in nothing
-else.
+The type checker holds the class against the contract of its kind; a component of a foreign package is checked when
+it is first used. A faulty package causes one message that names it, and no other failure.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ def component(kind: ComponentKind, name: str) -> type[Parameters]:
 
 
 def attack_facts(name: str) -> AttackFacts:
-    """What an attack declares."""
+    """Return the facts that an attack declares."""
     return cast("AttackFacts", declared("attack", name).facts)
 
 
@@ -122,9 +121,9 @@ def has_private_form(method: str) -> bool:
 
 
 def audit_facts(name: str) -> AuditFacts | None:
-    """What an audit declares; None where no audit of this name is installed, or it is of no use.
+    """Return the facts that an audit declares; None where it is not installed, or cannot be used.
 
-    Reports read old records, and records of packages that are gone: they do without.
+    Reports read old records, and records of packages that were removed: they do without these facts.
     """
     if name not in entries("audit"):
         return None
@@ -135,7 +134,7 @@ def audit_facts(name: str) -> AuditFacts | None:
 
 
 def every_audit() -> dict[str, AuditFacts]:
-    """What every audit that can be used declares, by name, in the order of a report."""
+    """Return the facts of every usable audit, by name, in the order of a report."""
     known = {name: facts for name in entries("audit") if (facts := audit_facts(name)) is not None}
     return dict(sorted(known.items(), key=lambda item: (item[1].place.order, item[0])))
 
@@ -147,7 +146,7 @@ def judges_the_claim(name: str) -> bool:
 
 
 def claim_audit() -> str:
-    """The audit whose verdict is the cell's verdict on the claim, the first where there are several."""
+    """Return the audit that decides the cell's verdict on the claim, the first where there are several."""
     return next((name for name, facts in every_audit().items() if facts.place.section == "claim"), "claim")
 
 
@@ -157,7 +156,7 @@ def metrics() -> dict[str, MetricFacts]:
 
 
 def problems() -> Iterator[str]:
-    """What is wrong with components of other packages, one message each."""
+    """Yield one message for each faulty component of another package."""
     yield from registry.misnamed()
     for kind in get_args(Kind):
         for entry in entries(kind).values():
@@ -180,7 +179,7 @@ def summary(entry: RegistryEntry) -> str:
 
 
 def _problem(entry: RegistryEntry) -> str:
-    """What is wrong with a component of another package, or nothing."""
+    """Return the fault of a component of another package, or an empty text."""
     try:
         if entry.kind == "method" or entry.kind == "attack" or entry.kind == "audit":  # noqa: PLR1714 - for mypy
             declared(entry.kind, entry.name)
@@ -200,7 +199,7 @@ def _audit_facts(name: str) -> AuditFacts:
 
 
 def _taken(name: str, facts: AuditFacts) -> str:
-    """Which metric of an audit of another package has a meaning already, as a sentence; or nothing."""
+    """Return, as a sentence, a metric of a foreign audit that already has another meaning; or an empty text."""
     for other, entry in entries("audit").items():
         if other == name or (entry.package and other > name):
             continue

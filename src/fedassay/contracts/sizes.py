@@ -1,4 +1,4 @@
-"""How large a plan's work is: what costs are functions of."""
+"""Sizes of a plan's work: the arguments of cost functions."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Load:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a plan says, before it runs, of how much its tests can decide.
+    """The facts of a plan that show, before it runs, how much its tests can decide.
 
     Attributes:
-        sizes: Of its work.
-        tests: One-sided tests in the whole run, which its levels are corrected for.
+        sizes: Sizes of its work.
+        tests: One-sided tests in the whole run, for the correction of its levels.
         claims: Each finite epsilon with its delta, the smallest first.
         attacks: Those that the audit judges, by name, with their parameters.
     """

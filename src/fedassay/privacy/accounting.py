@@ -1,17 +1,17 @@
 """Composition of everything that was released about one record, by the tightest sound accountant.
 
-Events are plain numbers. What composes exactly is composed exactly (Gaussians); the rest goes
-through privacy loss distributions (PLD; `fedassay.privacy.loss_distributions`), an upper bound that
-is within a fraction of a percent of the truth, and more steps than that takes through Rényi differential privacy
-(`fedassay.privacy.renyi`). An event of any other type is refused.
+Events are plain numbers. Gaussians are composed exactly. Other events are composed by privacy loss distributions
+(PLD; `fedassay.privacy.loss_distributions`), an upper bound within a fraction of a percent of the truth.
+Compositions with too many steps for that use Rényi differential privacy (`fedassay.privacy.renyi`). An event of
+any other type is refused.
 
-DP-SGD on batches of a fixed size, drawn without replacement, goes through Rényi differential privacy as well.
-Batches of a shuffled epoch are accounted without amplification: a record is in one batch an epoch, whose sum moves
-with it.
+DP-SGD on batches of a fixed size, drawn without replacement, uses Rényi differential privacy as well. Batches of a
+shuffled epoch are accounted without amplification: a record is in one batch an epoch, and moves only the sum of
+that batch.
 
-Sensitivities are computed in `fedassay.privacy.sensitivities` for the adjacency in question
-and enter as mu = sensitivity / noise. DP-SGD is the one event whose adjacency matters here, because
-sampling and replacing do not commute.
+Sensitivities are computed in `fedassay.privacy.sensitivities` for the adjacency in question and enter as mu =
+sensitivity / noise. DP-SGD is the one event with an adjacency of its own, because sampling and replacing do not
+commute.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MOST_NOISE = 1e8
 
 @dataclass(frozen=True)
 class Total:
-    """What a composition adds up to.
+    """The total of a composition.
 
     Attributes:
         epsilon: an upper bound at the delta asked for; inf if there is none.
@@ -113,7 +113,7 @@ def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Tot
 
 
 def _takes_all(event: SubsampledGaussianEvent) -> bool:
-    """Whether its steps are Gaussian mechanisms on all records, to which sampling adds nothing."""
+    """Whether all of its steps are Gaussian mechanisms on all records, without an effect of sampling."""
     return event.sampling_rate == 1 or event.sampling == "shuffled"
 
 
@@ -138,7 +138,7 @@ def _with_sampled(
 
 
 class Calibration(NamedTuple):
-    """What a noise multiplier is calibrated to: the arguments of `calibrate_noise_multiplier`."""
+    """The target of a noise multiplier: the arguments of `calibrate_noise_multiplier`."""
 
     epsilon: float
     delta: float
@@ -163,9 +163,9 @@ def calibrate_noise_multiplier(
     others: Sequence[Event] = (),
     tolerance: float = 1e-3,
 ) -> float:
-    """Smallest DP-SGD noise multiplier with which everything composes to (epsilon, delta), by bisection.
+    """Smallest DP-SGD noise multiplier for which the composition is (epsilon, delta)-DP, by bisection.
 
-    What a process has calibrated once it looks up.
+    Results are cached in the process.
 
     Args:
         epsilon: the total, greater than 0 and finite.
@@ -234,10 +234,10 @@ def _narrowed(
     ends: tuple[float, float],
     tolerance: float,
 ) -> float:
-    """The upper end at which bisection in logarithms between two ends would stop, the upper of which fits.
+    """Return the upper end at which bisection in logarithms between two ends would stop; the upper end must fit.
 
-    An accountant takes a tenth of a second and more, so the place is foretold, and only the two ends that
-    bisection would stop at are looked at, or those beside them; in most cases the rough bounds foretell it.
+    An accountant takes a tenth of a second and more. The place is therefore predicted, and only the two ends that
+    bisection would stop at, or those beside them, are checked; in most cases the rough bounds predict them.
     """
     low, high = ends
     for foreteller, tries in foretellers:
@@ -281,7 +281,7 @@ def _halved(fits: Callable[[float], bool], low: float, high: float, tolerance: f
 
 
 def _foretold(total: Callable[[float], float], epsilon: float, low: float, high: float, tolerance: float) -> float:
-    """A noise multiplier whose total is epsilon up to a fifth of the tolerance, or what eight steps come to.
+    """Find a noise multiplier with total epsilon, up to a fifth of the tolerance, or the result of eight steps.
 
     By regula falsi in logarithms, with the Illinois weights (Dowell and Jarratt 1971).
     """
@@ -311,10 +311,10 @@ def _fewer_pure(epsilons: list[float]) -> list[float]:
 
 
 def _fewer_sampled(events: list[SubsampledGaussianEvent]) -> list[SubsampledGaussianEvent]:
-    """As many steps of DP-SGD, of few different kinds, none of which gives less away than it did.
+    """Return as many steps of DP-SGD, of few kinds, each of which leaks no less than the original.
 
-    Noise only takes away (post-processing). A larger sample gives more away: the mixtures of a smaller one are
-    those of the larger, mixed with one distribution more, and the hockey-stick divergence is jointly convex.
+    More noise only lowers the leakage (post-processing). A larger sample raises it: its mixtures are those of the
+    smaller one, mixed with one more distribution, and the hockey-stick divergence is jointly convex.
     """
     if len(set(events)) <= limits.DISTINCT:
         return events
@@ -336,10 +336,10 @@ def _groups(ordered: list[_T], most: int = limits.DISTINCT) -> list[list[_T]]:
 
 
 def _mu_of_steps(event: SubsampledGaussianEvent) -> float:
-    """Gaussian-DP parameter of DP-SGD on full batches: a Gaussian mechanism, of twice the reach under replacement.
+    """Gaussian-DP parameter of DP-SGD on full batches: a Gaussian mechanism, twice as far under replacement.
 
-    With sampling it gives no more away: the hockey-stick divergence is jointly convex. In a shuffled epoch a
-    record is in one batch, so that its sums are one such mechanism an epoch, whatever the order was.
+    Sampling does not increase it: the hockey-stick divergence is jointly convex. In a shuffled epoch a record is
+    in one batch, so that its sums are one such mechanism an epoch, for every order.
     """
     if not event.steps:
         return 0.0
@@ -351,7 +351,7 @@ def _mu_of_steps(event: SubsampledGaussianEvent) -> float:
 
 
 def _counts_records(event: Event) -> bool:
-    """Whether batches tell a number of records that is private."""
+    """Whether batches reveal a number of records that is private."""
     if not isinstance(event, SubsampledGaussianEvent) or event.steps == 0:
         return False
     return event.sampling != "poisson" and event.adjacency == "add_remove"

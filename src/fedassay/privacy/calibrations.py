@@ -1,7 +1,7 @@
-"""Calibrated noise that one process asks another for: it takes seconds, and follows from public numbers.
+"""Transfer of calibrated noise between processes: it takes seconds to compute, and follows from public numbers.
 
-Processes in which a method runs again are forked from one that never ran it, so each would calibrate anew. One of
-them says what it has calibrated, as plain numbers; the one that forks them then does so once, by itself.
+Processes that run a method again are forked from one that never ran it, so each would calibrate anew. One of them
+returns its calibrations as plain numbers; the parent process then repeats them once, by itself.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _MOST = 64
 
 
 def calibrated() -> bytes:
-    """What this process has calibrated, beside Gaussian and pure releases alone; for `calibrate`."""
+    """Return the calibrations of this process with only Gaussian and pure other releases; for `calibrate`."""
     return json.dumps([_plain(each) for each in CALIBRATED if all(map(_is_plain, each.others))]).encode()
 
 
 def calibrate(asked: bytes) -> None:
-    """Calibrate here what another process has; what no noise meets is left to whoever asks for it.
+    """Repeat the calibrations of another process; those without a solution are left to the code that needs them.
 
     Args:
-        asked: What `calibrated` returned there. Nothing of it is executed.
+        asked: The result of `calibrated` there. Nothing of it is executed.
 
     Raises:
         ValueError: It is not of that form.

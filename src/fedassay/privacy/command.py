@@ -31,7 +31,7 @@ _OF = (
         help="What neighbours differ in.",
     ),
 )
-"""What the epsilon of a command is of."""
+"""Options for the kind of a command's epsilon."""
 
 
 @click.command()

@@ -1,9 +1,9 @@
-"""Guarantees for records, turned into guarantees for whoever has several of them, where nothing was bounded.
+"""Conversion of guarantees for records to guarantees for units of several, without bounded contributions.
 
-All are sound and none is free. A unit of m records differs from its neighbour by m records.
+All are sound, and all cost epsilon. A unit of m records differs from its neighbour by m records.
 
 - Gaussian mechanisms of parameter mu give m mu (Dong, Roth and Su, "Gaussian Differential Privacy", 2022, Theorem
-  2.14). That is attained by m records that are all alike, and by no others.
+2.14). That is attained by m equal records, and by no others.
 - (epsilon, delta) gives (m epsilon, delta (e^(m epsilon) - 1) / (e^epsilon - 1)): one chain of m neighbours (Dwork
   and Roth, "The Algorithmic Foundations of Differential Privacy", 2014, section 2.3, with its sum kept whole).
 - DP-SGD that samples records (rate q, noise s over the norm) and gives or takes m of them: a step is dominated by
@@ -62,7 +62,7 @@ def _log_expm1(x: float) -> float:
 
 
 def of_group(event: Event, records: int) -> Event:
-    """What gives away of one record what `event` does gives away this of `records` of them together.
+    """Return an event that bounds the leakage of `event` about this many records together.
 
     Raises:
         ValueError: There is no record.
@@ -78,16 +78,16 @@ def of_group(event: Event, records: int) -> Event:
 
 
 def compose_for_group(events: Sequence[Event], records: int, delta: float, adjacency: Adjacency) -> Total:
-    """Epsilon at `delta` of a composition that speaks of one record, for `records` of them together.
+    """Return epsilon at `delta`, for a group of records, of a composition stated for one record.
 
     Args:
         events: Of one record, under `adjacency`.
         records: m, at least 1.
         delta: Strictly between 0 and 1.
-        adjacency: What the unit may do.
+        adjacency: The relation between neighbours for the unit.
 
     Returns:
-        An upper bound, whose steps of DP-SGD are those of the group under the relation.
+        An upper bound; its steps of DP-SGD are those of the group under the relation.
     """
     _check(records)
     asked = [
@@ -98,7 +98,7 @@ def compose_for_group(events: Sequence[Event], records: int, delta: float, adjac
 
 
 def for_person(claim: Epsilon, records: int) -> Epsilon:
-    """A guarantee for one record as one for a person of so many, whatever the mechanism is.
+    """Convert a guarantee for one record to one for a person with this many, for any mechanism.
 
     Raises:
         UnlikeKindsError: It is for no record.

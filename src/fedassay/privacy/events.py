@@ -8,8 +8,8 @@ from typing import Literal
 from fedassay.support.adjacency import Adjacency
 
 Sampling = Literal["poisson", "fixed_size", "shuffled"]
-"""How the batches of DP-SGD are made: every record by a coin of its own; so many records without replacement, anew
-in every step; or the records in a new order in every epoch, cut into batches."""
+"""The sampling of batches in DP-SGD: each record independently; a fixed number of records without replacement,
+anew in every step; or the records in a new order in every epoch, cut into batches."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class SubsampledGaussianEvent:
 
     Attributes:
         noise_multiplier: noise standard deviation over the clipping norm.
-        sampling_rate: probability of each record to be in a batch, in [0, 1]: the share of them that one holds.
+        sampling_rate: probability of each record to be in a batch, in [0, 1], or the share of records in a batch.
         steps: number of noisy sums released.
         adjacency: the relation to account for; see `fedassay.privacy.loss_distributions`.
-        members: records that come, go or are replaced together, each sampled by itself.
-        sampling: how batches are made. Those of a fixed size tell how many records there are, which only the
+        members: records that are added, removed or replaced together, each sampled by itself.
+        sampling: how batches are drawn. Batches of a fixed size reveal the number of records, which only the
             relations of replacement make public.
     """
 

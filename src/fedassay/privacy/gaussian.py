@@ -1,4 +1,4 @@
-"""The Gaussian mechanism, exactly: calibration, accounting, and what it bounds.
+"""The Gaussian mechanism, exactly: calibration, accounting, and the errors that it permits.
 
 A Gaussian mechanism with L2 sensitivity D and noise standard deviation s is described by
 one number, mu = D / s (it is mu-GDP, tightly: Dong, Roth and Su, "Gaussian Differential
@@ -137,7 +137,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 # A method asks for the same pair once for every class and client.
 @lru_cache(maxsize=1024)
 def mu_of(epsilon: float, delta: float) -> float:
-    """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP: the inverse of `epsilon_of`.
+    """Return the largest mu for which a Gaussian mechanism is (epsilon, delta)-DP: the inverse of `epsilon_of`.
 
     Raises:
         ValueError: if epsilon is negative or NaN, or delta is outside (0, 1).

@@ -1,10 +1,11 @@
-"""Privacy loss of one DP-SGD step in which m records come, go or are replaced together, each sampled by itself.
+"""Privacy loss of one DP-SGD step for m records added, removed or replaced together, each sampled by itself.
 
-Where they come or go it is N(0, s^2) against M = sum_k p_k N(k, s^2), p binomial (m, q), in both directions. The
-logarithm of the ratio of the densities, a(x) = log sum_k p_k exp((k x - k^2 / 2) / s^2), grows with x, so that the
-hockey-stick divergence of order e^epsilon is M(x > t) - e^epsilon N(x > t) where a(t) = epsilon, and N(x < t) -
-e^epsilon M(x < t) where a(t) = -epsilon. These are computed on a grid and joined to a pessimistic distribution by
-"Connect the Dots" (Doroshenko et al. 2022), as dp-accounting's own mixture mechanism does one number at a time.
+If they are added or removed it is N(0, s^2) against M = sum_k p_k N(k, s^2), p binomial (m, q), in both
+directions. The logarithm of the ratio of the densities, a(x) = log sum_k p_k exp((k x - k^2 / 2) / s^2), grows
+with x. The hockey-stick divergence of order e^epsilon is therefore M(x > t) - e^epsilon N(x > t) where a(t) =
+epsilon, and N(x < t) - e^epsilon M(x < t) where a(t) = -epsilon. These are computed on a grid and joined to a
+pessimistic distribution by "Connect the Dots" (Doroshenko et al. 2022). The mixture mechanism of dp-accounting
+does the same one number at a time.
 
 Where they are replaced it is M against its mirror image M' = sum_k p_k N(-k, s^2). No other pair is worse. Let the
 records' gradients be vectors of norm at most 1, so that the k that are sampled sum to one of norm at most k; given
@@ -95,7 +96,7 @@ class _Mixture:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Where all but `_TAIL` of both distributions lies."""
+        """The interval that contains all but `_TAIL` of both distributions."""
         far = 10.0 * self.noise
         high = float(self.numbers[-1]) + far
         cut = brentq(lambda x: math.log(max(float(self.above(np.array([x]))[0]), 1e-300) / _TAIL), -far, high)
@@ -144,7 +145,7 @@ def _of_replaced(mixture: _Mixture, far: float, interval: float) -> Any:
 
     def divergences(epsilons: Floats) -> Floats:
         at = mixture.where(epsilons, mixture.log_mirrored, -far, far)
-        # What of the mirror image lies above a place is what of M lies below its mirror image.
+        # The mass of the mirror image above a place is the mass of M below its mirror image.
         return np.asarray(mixture.above(at) - np.exp(epsilons) * mixture.below(-at))
 
     end = float(mixture.log_mirrored(np.array([far]))[0][0])

@@ -1,11 +1,10 @@
 """Privacy loss distributions (PLD): Gaussians, pure events and DP-SGD composed to an upper bound on epsilon.
 
-Doroshenko et al., "Connect the Dots: Tighter Discrete Approximations of Privacy Loss
-Distributions" (2022), by the package dp-accounting, always in its pessimistic rounding, refined
-until the answer stands still. dp-accounting is never told that a plain Gaussian is under
-REPLACE_ONE: it would double the sensitivity once more.
+Doroshenko et al., "Connect the Dots: Tighter Discrete Approximations of Privacy Loss Distributions" (2022), by the
+package dp-accounting, always in its pessimistic rounding, refined until the result is stable. A plain Gaussian is
+never passed to dp-accounting under REPLACE_ONE, which would double its sensitivity once more.
 
-DP-SGD is the one event whose adjacency matters here, because sampling and replacing do not
+DP-SGD is the one event with an adjacency of its own, because sampling and replacing do not
 commute. Let every gradient be clipped to C, the noise be C z, records be sampled with
 probability q. Under `add_remove` the dominating pair is N(0, z^2) and
 (1-q) N(0, z^2) + q N(1, z^2), in both directions. Under the two `replace_one` relations it is
@@ -45,9 +44,9 @@ SMALLEST_DELTA = 1e-12
 LARGEST_EPSILON = 1e7
 """The grids of larger losses fit into no memory."""
 _ERROR, _ERROR_OF_A_STEP = 1e-13, 3e-17
-"""Convolution by FFT moves delta by up to these two, measured on Gaussians of 10^3 to 10^6 steps whose delta is
-known (3e-14, 6e-13 and 1.1e-11). They are taken off the delta that is asked for: without that, grids fine enough
-give less than the truth at small delta."""
+"""Bounds on the error of delta in a convolution by FFT, measured on Gaussians of 10^3 to 10^6 steps with known
+delta (3e-14, 6e-13 and 1.1e-11). They are subtracted from the requested delta: otherwise fine grids give too small
+an epsilon at small delta."""
 SMALLEST_RATE = 1e-15
 """Losses of rarer samples are lost in rounding; a larger sample gives more away."""
 _REFINEMENT = 5.0

@@ -1,12 +1,11 @@
 """The Gaussian mechanisms that methods release statistics through, and that audits rerun.
 
-Each mechanism clips, computes the exact statistic, and adds noise; nothing else. Clipping is
-inside, never assumed. `size` asks for that many independent releases of the same data set in
-one call (leading axes of every array returned): methods leave it out, the observed bound asks
-for 10^5, and both go through the very same code. They differ in the `NoiseSource`: methods pass
-the noise mechanism of their release (`MethodInput.mechanism`), experiments pass `FreeNoise`. What is returned is
-the unprocessed release, to which the noise scales and the accounting belong; post-processing is
-in `fedassay.privacy.postprocess`.
+Each mechanism clips, computes the exact statistic, and adds noise; nothing else. Clipping is inside, never
+assumed. `size` asks for that many independent releases of the same data set in one call (leading axes of every
+array returned). Methods leave it out, the observed bound asks for 10^5, and both use the very same code. They
+differ in the `NoiseSource`: methods pass the noise mechanism of their release (`MethodInput.mechanism`),
+experiments pass `FreeNoise`. The result is the unprocessed release, which the noise scales and the accounting
+describe; post-processing is in `fedassay.privacy.postprocess`.
 
 A noise scale of 0 switches that field's noise off (a control, or a field that leaves exactly).
 
@@ -47,7 +46,7 @@ class Sums(NamedTuple):
 
 
 class RidgeSums(NamedTuple):
-    """What a ridge regression on one-hot labels needs: class sums (..., C, d) and Gram matrix (..., d, d)."""
+    """The sums of a ridge regression on one-hot labels: class sums (..., C, d) and Gram matrix (..., d, d)."""
 
     sums: Floats
     second: Floats
@@ -108,7 +107,7 @@ def ridge_sums(features: Floats, labels: Labels, classes: int, weights: Floats |
 
 
 def clip_beside_constant(features: NDArray[np.floating], *, nonnegative: bool = False) -> Floats:
-    """Features (n, d) whose last one is made 1 for every record, the others clipped as `clip_features` does."""
+    """Set the last of the features (n, d) to 1 for every record, and clip the others as `clip_features` does."""
     clipped = clip_features(features[:, :-1], nonnegative=nonnegative)
     return np.concatenate([clipped, np.ones((len(clipped), 1))], axis=1)
 

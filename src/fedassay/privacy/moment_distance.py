@@ -1,4 +1,4 @@
-"""How far apart two records' first and second moments can be, and the records that are.
+"""The largest distance between the first and second moments of two records, and the records that attain it.
 
 Records have L2 norm at most 1. Replacing x by y with the same label moves (w1 x, w2 x x^T) by
 

@@ -1,4 +1,4 @@
-"""Arrays that wait until somebody reads them: the first ones in memory, from a limit on in one unnamed file."""
+"""Arrays kept until they are read: the first ones in memory, those beyond a limit in one unnamed file."""
 
 from __future__ import annotations
 

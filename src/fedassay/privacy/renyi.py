@@ -1,8 +1,8 @@
-"""Rényi differential privacy: what privacy loss distributions do not compose, as an upper bound on epsilon.
+"""Rényi differential privacy: an upper bound on epsilon where privacy loss distributions do not compose.
 
-Two kinds of steps come here: DP-SGD of more steps than a privacy loss distribution takes, and batches of a fixed
-size that are drawn without replacement, for which no tight accountant is known. Both are dp-accounting's: Mironov,
-Talwar and Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), and Wang, Balle and
+It serves two kinds of steps: DP-SGD with too many steps for a privacy loss distribution, and batches of a fixed
+size drawn without replacement, for which no tight accountant is known. Both are dp-accounting's: Mironov, Talwar
+and Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), and Wang, Balle and
 Kasiviswanathan, "Subsampled Rényi Differential Privacy and Analytical Moments Accountant" (2019), theorem 27.
 
 Two things dp-accounting does not do. Under replacement a sum moves by twice the clipping norm, so that its noise
@@ -11,7 +11,7 @@ R the data set that lacks the record, and p = 2 in proposition 11 of Mironov, "R
 
     D_a(P, Q) <= (a - 1/2) / (a - 1) D_2a(P, R) + D_2a-1(R, Q),
 
-both of which are that of adding or removing the record.
+where both terms are the divergences of adding or removing the record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 METHOD = "Rényi differential privacy, an upper bound"
-"""How such an epsilon was computed, in words."""
+"""The name of this accountant in words."""
 
 _ORDERS: Floats = np.concatenate(
     [np.arange(11, 110) / 10, np.arange(11.0, 65.0), [80.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0]]

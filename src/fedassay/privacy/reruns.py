@@ -1,19 +1,17 @@
 """Vectorised reruns of the statistic mechanisms on worst neighbours: raw material of observed bounds.
 
-An `Experiment` is a mechanism, its noise, and the two neighbouring data sets that its exact
-sensitivity is attained on. `llr_scores` releases each data set many times through the very
-functions of `fedassay.privacy.mechanisms` that methods call, and scores every release by the
-log-likelihood ratio of the two Gaussians: by Neyman and Pearson the best test there is, so the
-scores are N(-mu^2/2, mu^2) and N(+mu^2/2, mu^2) exactly if, and only if, the mechanism clips,
+An `Experiment` is a mechanism, its noise, and two neighbouring data sets that attain its exact sensitivity.
+`llr_scores` releases each data set many times through the functions of `fedassay.privacy.mechanisms` that methods
+call. It scores every release by the log-likelihood ratio of the two Gaussians, the most powerful test by Neyman
+and Pearson. The scores are N(-mu^2/2, mu^2) and N(+mu^2/2, mu^2) exactly if, and only if, the mechanism clips,
 sums and noises as it should.
 
-Worst pairs live on two axes and two classes. Coordinates in which the neighbours agree carry
-independent noise, whose likelihood ratio is 1; leaving them out changes no score. So experiments
-default to feature width 2, whatever the width in use; pass `dim` to run in full (same scores in
-distribution, which a test checks).
+Worst pairs live on two axes and two classes. Coordinates that are equal in both neighbours carry independent noise
+with likelihood ratio 1; leaving them out changes no score. Experiments therefore default to feature width 2,
+independent of the width in use; pass `dim` to run in full (same scores in distribution, which a test checks).
 
-Where the unit is a person or a client, every record of a worst pair is one of `ALIKE` records of its unit that are
-all alike: of means of records, these are the extreme points.
+Where the unit is a person or a client, every record of a worst pair is one of `ALIKE` equal records of its unit:
+these are the extreme points of means of records.
 """
 
 from __future__ import annotations
@@ -78,8 +76,8 @@ def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator)
         rng: all the noise.
 
     Returns:
-        Scores (reruns,) under data set 0, and under data set 1. Where a field that differs between the
-        two leaves without noise they are -inf and +inf: the two are told apart with certainty.
+        Scores (reruns,) under data set 0, and under data set 1. Where a field that differs between the two carries
+        no noise they are -inf and +inf: the two are distinguished with certainty.
     """
     exact = exact_coordinates(experiment, rng)
     return _scores(experiment, 0, exact, reruns, rng), _scores(experiment, 1, exact, reruns, rng)
@@ -379,7 +377,7 @@ def _joint(
 
 
 def of_unit(experiment: Experiment, unit: Unit) -> Experiment:
-    """An experiment whose neighbours differ in one unit of `ALIKE` records, which its release must weigh."""
+    """Return the experiment with one unit of `ALIKE` records as the difference; its release must weigh them."""
     if unit == "record":
         return experiment
     pair = experiment.neighbours
@@ -393,7 +391,7 @@ def of_unit(experiment: Experiment, unit: Unit) -> Experiment:
 
 
 def weights_alike(records: int, unit: Unit) -> Floats | None:
-    """Weights of records of which `ALIKE` in a row are of one unit, as a method's clients weigh them."""
+    """Return the weights that a method's clients give to records in consecutive groups of `ALIKE` of one unit."""
     if unit == "record":
         return None
     return contribution_weights(np.arange(records) // ALIKE, None, Seeds(0))
@@ -404,7 +402,7 @@ def _scaled(worst: WorstCase) -> Callable[[tuple[float, ...]], WorstCase]:
 
 
 def flat_rows(field: Floats) -> Floats:
-    """The coordinates of a field whose entries carry independent noise: (reruns, ...) to (reruns, k)."""
+    """Flatten a field with independent noise on its entries: (reruns, ...) to (reruns, k)."""
     return field.reshape(len(field), -1)
 
 

@@ -1,20 +1,20 @@
-"""Noise that only a securely aggregated sum carries: fixed-point shares, and what their rounding costs.
+"""Noise that only a securely aggregated sum carries: fixed-point shares, and the cost of their rounding.
 
-Each of I clients adds noise of scale sigma / sqrt(I) to its statistic, and nobody sees more than the sum of these
+Each of I clients adds noise of scale sigma / sqrt(I) to its statistic, and the server sees only the sum of these
 shares. A share that is rounded after its noise was added (float16, float32, even the last bits of float64) breaks
-the analysis of the sum: in float16 with 100 clients and a count of 4,099 at a claimed epsilon of 1 the true delta
-is .13. So shares are fixed-point numbers. Statistic and noise are each rounded to multiples of one public grid g
-before they are added; sums of such numbers are exact in float64 below 2^53 g, in any order, like integers.
+the analysis of the sum. In float16 with 100 clients and a count of 4,099 at a claimed epsilon of 1, the true delta
+is .13. Shares are therefore fixed-point numbers. Statistic and noise are each rounded to multiples of one public
+grid g before they are added; sums of such numbers are exact in float64 below 2^53 g, in any order, like integers.
 
-What it costs. Rounding moves each of D coordinates of the statistic by at most g / 2, so that neighbours which
-differ by at most Delta then differ by at most Delta + g sqrt(D): the noise is calibrated to that. The noise is a
-sum of rounded normals. By Poisson summation its probability at a multiple of g is that of the rounded sum of one
-normal of scale sigma and I - 1 independent uniforms on [-g/2, g/2], up to terms of the order of exp(-(pi s / g)^2)
-for shares of scale s; s / g is 2^8 or more, so that these are far below 10^-1000. Adding uniforms and rounding to
-the grid that the statistic lies on is post-processing of the Gaussian mechanism of scale sigma.
+The cost: rounding moves each of D coordinates of the statistic by at most g / 2. Neighbours at a distance of at
+most Delta then differ by at most Delta + g sqrt(D), and the noise is calibrated to that. The noise is a sum of
+rounded normals. By Poisson summation its probability at a multiple of g is that of the rounded sum of one normal
+of scale sigma and I - 1 independent uniforms on [-g/2, g/2], up to terms of the order of exp(-(pi s / g)^2) for
+shares of scale s; s / g is 2^8 or more, so that these are far below 10^-1000. Adding uniforms and rounding to the
+grid of the statistic is post-processing of the Gaussian mechanism of scale sigma.
 
-Shares are clipped to 2^52 g / I before the noise, which moves neighbours no further apart, so that no sum can
-leave the range in which it is exact.
+Shares are clipped to 2^52 g / I before the noise, which moves neighbours no further apart. No sum can therefore
+leave the range of exact arithmetic.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEAST = 8
 
 @dataclass(frozen=True)
 class SecureSum:
-    """How a noise is divided over the clients of a secure sum.
+    """The division of a noise over the clients of a secure sum.
 
     Attributes:
         scale: Standard deviation on the sum.
@@ -52,7 +52,7 @@ class SecureSum:
 
     @property
     def note(self) -> str:
-        """What a reader of the ledger must know."""
+        """A remark for readers of the ledger."""
         return (
             "noise scale of the sum; each client adds a share of it: where g of I clients fail to add theirs, or "
             "tell it, mu grows by the root of I / (I - g); shares are rounded before the noise to multiples of "
@@ -60,7 +60,7 @@ class SecureSum:
         )
 
     def shares(self, mechanism: NoiseSource) -> NoiseSource:
-        """Where a client's mechanism takes its noise from: it asks for `scale` and gets its share."""
+        """Return a source of a client's noise: a request for `scale` gets the client's share of it."""
         return _Shares(self, mechanism)
 
 

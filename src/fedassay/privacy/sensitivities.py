@@ -10,7 +10,7 @@ every field. Symmetric matrices are measured in Frobenius norm (the `vech` embed
 sigma_f on field f the "sensitivity" returned is the mu of that heteroscedastic joint Gaussian
 mechanism; with all weights 1 it is the plain sensitivity of one common noise scale.
 
-How far replacing one record moves a mean and a second moment together is derived in
+The distance that replacing one record moves a mean and a second moment together is derived in
 `fedassay.privacy.moment_distance`.
 """
 
@@ -234,8 +234,8 @@ def ridge_sums(
 
     Unweighted, dim >= 2: sqrt(2) under `add_remove`, sqrt(4.5) under `replace_one_same_label`, the same under
     `replace_one` (an orthogonal record of another label moves by 2 only). Where the last feature is a `constant`
-    1, z = (x, 1), as in Fed3R, and there are others: sqrt(6) under `add_remove`, since |z|^2 = 2; and where a
-    record is replaced sqrt(12), whatever its label, at y = -x, where z and w = (y, 1) are orthogonal.
+    1, z = (x, 1), as in Fed3R, and there are others: sqrt(6) under `add_remove`, since |z|^2 = 2. Where a record
+    is replaced: sqrt(12) for any label, at y = -x, where z and w = (y, 1) are orthogonal.
 
     Derivation with the constant feature. Replacing z by w moves B by |z|^4 + |w|^4 - 2 <z, w>^2, convex in x for
     fixed y (its Hessian 4 (1 + |x|^2) I + 8 x x^T - 4 y y^T is positive where |y| <= 1), and A by |z|^2 + |w|^2,

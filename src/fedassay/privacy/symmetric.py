@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 _SQRT2 = math.sqrt(2.0)
 
 Family = Literal["full", "diag", "spherical"]
-"""What is kept of a second moment: the matrix, its diagonal, or its trace E||x||^2."""
+"""The part of a second moment that is kept: the matrix, its diagonal, or its trace E||x||^2."""
 
 
 def vech_size(dim: int) -> int:

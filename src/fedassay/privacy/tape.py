@@ -1,20 +1,20 @@
-"""The tape of a run: what every noise mechanism took in, drew and gave out.
+"""The tape of a run: inputs, draws and outputs of every noise mechanism.
 
-Every noise that protects a message comes from one class (`NoiseMechanism`), which returns outputs only and writes
-down its key, what went in, the scale and what came out. An audit then asks of the real run of the real method: was
-the noise added, is the sensitivity what was declared, and does everything else follow from the outputs alone. The
-third question is asked by replaying: the method runs again on other records, and every mechanism gives out what it
-gave out before. A transcript that changes then depends on records in a way that no mechanism covers.
+Every noise that protects a message comes from one class (`NoiseMechanism`), which returns outputs only and records
+its key, its input, the scale and the output. An audit then puts three questions to the real run of the real
+method. Was the noise added? Is the sensitivity the declared one? Does everything else follow from the outputs
+alone? The third question is asked by a replay: the method runs again on other records, and every mechanism repeats
+its earlier output. A transcript that changes then depends on records in a way that no mechanism covers.
 
 Theorem behind it. Let R (hidden coins included) be independent of data and noise. If for all neighbours D, D' and
 all (R, outputs so far) the keys, number and parameters of the mechanisms depend only on public R and earlier
 outputs, the sum over mechanisms of ||q_t(D) - q_t(D')||^2 / sigma_t^2 is at most mu^2, and the transcript is a
 function of outputs and public R, then the run is mu-GDP.
 
-Which draws protect which field. A message of sender s in round r has a field f under a `gaussian` release with
-some cells. Its draws are those of `Key.sender` s, `Key.round` r, and `Key.field` the release's group, or f where
-it has none. A draw belongs to the release's cell of the same name, and to `all` where the release names no such
-cell (DP-EM draws class by class under one joint release). Of every release, round and cell then:
+Assignment of draws to fields. A message of sender s in round r has a field f under a `gaussian` release with some
+cells. Its draws are those of `Key.sender` s, `Key.round` r, and `Key.field` the release's group, or f where it has
+none. A draw belongs to the release's cell of the same name, and to `all` where the release names no such cell
+(DP-EM draws class by class under one joint release). For every release, round and cell:
 
 - there is at least one draw, and the scale of each, times the root of `Release.shares`, is the declared
   `noise_scale`;
@@ -107,19 +107,18 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class ExternalMechanism:
-    """One output of somebody else's mechanism, whose noise cannot be drawn again.
+    """One output of an external mechanism, which cannot draw its noise again.
 
-    It is recorded and replayed like a draw. Whether its noise is what it says is tested on known inputs, for which
-    the mechanism itself is kept in memory: one that treats every column by itself, with an equal share of epsilon.
+    It is recorded and replayed like a draw. Its noise is tested on known inputs. For that the mechanism itself is
+    kept in memory: it treats every column by itself, with an equal share of epsilon.
 
     Attributes:
-        key: Its name.
-        library: Whose mechanism.
-        pure_epsilon: What it promises for `out` as a whole.
-        bounds: What the values that go in lie within.
-        out: What came out.
+        library: The library of the mechanism.
+        pure_epsilon: The claimed pure epsilon of `out` as a whole.
+        bounds: Lower and upper bound on the input values.
+        out: The output.
         mechanism: From values (n, D) to `out`, flattened to (D,); None where a resumed run no longer has it.
-        values: What went in, (n, D), in memory only; None where a resumed run no longer has it.
+        values: The input, (n, D), in memory only; None where a resumed run no longer has it.
     """
 
     key: Key
@@ -132,7 +131,7 @@ class ExternalMechanism:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what came out."""
+        """Shape of the output."""
         return self.out.shape
 
 
@@ -144,7 +143,7 @@ class Enough(BaseException):
 
 
 class TapeFault(NamedTuple):
-    """What no tape may hold: the field or release that it is about, and what is wrong, in words."""
+    """A fault of a tape: the field or release concerned, and the problem in words."""
 
     field: str
     words: str
@@ -155,15 +154,15 @@ class Tape:
     """The draws of one run, by key.
 
     Attributes:
-        draws: What was drawn, and what others' mechanisms gave out.
-        faults: What no tape may hold: a key that was used twice, draws from more than one root, and in a replay
-            draws that the first run did not make, or made otherwise, or alone.
-        lacks: What a resumed run no longer has of its first part, so that questions cannot be asked.
-        answers: In a replay, the tape of the first run, whose outputs are given out.
-        root: Root of the streams that the draws came from, held in memory only; None before the first draw.
+        draws: The noise drawn, and the outputs of external mechanisms.
+        faults: The faults found: a key that was used twice, draws from more than one root, and in a replay draws
+            that the first run did not make, or made otherwise, or alone.
+        lacks: The parts of its first session that a resumed run no longer has, so that questions cannot be asked.
+        answers: In a replay, the tape of the first run, which supplies the outputs.
+        root: Root of the streams of the draws, held in memory only; None before the first draw.
         trainings: Private trainings by key; `fedassay.nets.dp_sgd.tape.trainings` reads them.
-        arrays: Where what went in and came out is kept.
-        messages: How many messages the run has handed to its spool.
+        arrays: Store of the inputs and outputs.
+        messages: Number of messages that the run has handed to its spool.
         brief: In a replay: stop the run (`Enough`) when all draws, trainings and messages of the first have been
             made again. A method that hands no message to its spool runs to its end.
         sent: These messages, in their order, of a brief replay.
@@ -193,7 +192,7 @@ class Tape:
                 self.fault(entry.key, "its noise comes from another root than that of the draws before it")
             self.root = root
         out = self._answer(entry)
-        # What the first run gave out is kept by its own tape.
+        # The outputs of the first run are kept by its own tape.
         kept = self.arrays.keep(out) if out is entry.out else out
         if isinstance(entry, Draw):
             exact = kept if entry.exact is out else self.arrays.keep(entry.exact)
@@ -224,7 +223,7 @@ class Tape:
         return first is not None and first.shape == shape
 
     def _answer(self, entry: TapeEntry) -> Floats:
-        """What the mechanism gives out: in a replay the first run's output, where it has one."""
+        """Return the output of a mechanism: in a replay the first run's output, where it has one."""
         if self.answers is None:
             return entry.out
         first = self.answers.draws.get(entry.key)
@@ -235,7 +234,7 @@ class Tape:
             self.fault(entry.key, f"{_parameters(entry)} in the replay, {_parameters(first)} in the first run")
             if first.shape != entry.shape:
                 return entry.out
-        # What carries no noise is not covered by any: it is never replayed.
+        # An output without noise is covered by no mechanism: it is never replayed.
         return entry.out if isinstance(entry, Draw) and entry.scale == 0 else first.out
 
     def end(self) -> None:
@@ -250,7 +249,7 @@ class Tape:
 
 
 def _parameters(entry: TapeEntry) -> str:
-    """What of an entry may not depend on records, in words."""
+    """Return the parameters of an entry that must not depend on records, in words."""
     if isinstance(entry, ExternalMechanism):
         return (
             f"{entry.library} at epsilon {entry.pure_epsilon!r} within {entry.bounds} gives out numbers of shape "
@@ -268,8 +267,8 @@ def taped(answers: Tape | None = None, *, folder: Path | None = None, brief: boo
     """Keep the draws of this block.
 
     Args:
-        answers: The tape of a first run, whose outputs are given out again.
-        folder: Where arrays lie that do not fit into `overflow.LIMIT`; None: all stay in memory.
+        answers: The tape of a first run, which supplies the outputs.
+        folder: Folder for arrays that do not fit into `overflow.LIMIT`; None: all stay in memory.
         brief: See `Tape.brief`.
     """
     tape = Tape(answers=answers, arrays=Overflow(folder), brief=brief)
@@ -289,14 +288,14 @@ def running_tape() -> Tape | None:
 
 
 def _written(entry: TapeEntry, root: Seeds | None = None) -> Floats:
-    """What a mechanism gives out, read-only, with a line on the running tape if there is one."""
+    """Return a mechanism's output, read-only, with a line on the running tape if there is one."""
     entry.out.flags.writeable = False
     tape = _TAPE.get()
     return entry.out if tape is None else tape.write(entry, root)
 
 
 class NoiseSource(Protocol):
-    """Where mechanisms take their noise from."""
+    """A source of noise for mechanisms."""
 
     def add(
         self,
@@ -404,15 +403,15 @@ class NoiseMechanism:
         values: Floats,
         bounds: tuple[float, float],
     ) -> Floats:
-        """Give out what somebody else's mechanism does to every column of a table; the output is read-only.
+        """Return the output of an external mechanism on every column of a table, read-only.
 
         Args:
             part: As for `add`.
-            library: Whose mechanism.
-            pure_epsilon: What it promises for its output as a whole, in equal shares of the columns.
+            library: The library of the mechanism.
+            pure_epsilon: The claimed pure epsilon of its output as a whole, in equal shares of the columns.
             mechanism: From values (n, D) to one number a column, (D,).
-            values: What goes in, (n, D).
-            bounds: What these lie within.
+            values: The input, (n, D).
+            bounds: Lower and upper bound on these values.
         """
         out = np.array(mechanism(values), dtype=np.float64)
         given = np.array(values, dtype=np.float64)

@@ -92,5 +92,5 @@ def _entry(line: dict[str, object], tensor: Callable[[str], NDArray[np.float64]]
 
 
 def _name_of(root: Seeds) -> str:
-    """A name that two equal roots share and that tells nothing of their streams."""
+    """Return a name that two equal roots share and that reveals nothing of their streams."""
     return str(root.integer("name of this root"))

@@ -1,13 +1,12 @@
-"""What a person or a client contributes to a sum over records: the mean of its clipped records.
+"""The contribution of a person or a client to a sum over records: the mean of its clipped records.
 
-Let phi(x, y) be what one record adds to a statistic, all of it as one vector: (e_y, e_y kron x, x x^T) for counts,
-class sums and second moment. A unit with records S adds the mean of phi over S, so the statistic is a weighted sum
-over records, with weights 1 / |S|. The mean lies in the convex hull of what single records add, and a convex
-distance over a convex hull is largest at its extreme points. So replacing a unit, or removing it, moves the
-statistic no further than replacing or removing one record does, and every joint sensitivity of
-`fedassay.privacy.sensitivities` holds for units as it stands; it is attained by units whose records are all alike.
-(With the labels held fixed, record for record, the difference of two units is a mean of differences that keep
-their labels.)
+Let phi(x, y) be the contribution of one record to a statistic, all of it as one vector: (e_y, e_y kron x, x x^T)
+for counts, class sums and second moment. A unit with records S adds the mean of phi over S, so the statistic is a
+weighted sum over records, with weights 1 / |S|. The mean lies in the convex hull of contributions of single
+records, and a convex distance over a convex hull is largest at its extreme points. Replacing or removing a unit
+therefore moves the statistic no further than replacing or removing one record does. Every joint sensitivity of
+`fedassay.privacy.sensitivities` holds for units unchanged; it is attained by units of equal records. (With the
+labels held fixed, record for record, the difference of two units is a mean of differences that keep their labels.)
 
 Two things do not carry over. Clipping every statistic of a unit by itself (its count to 1, its sum of x to 1, its
 sum of x x^T to 1) leaves the hull: counts and second moments can then belong to some records and sums to others,
@@ -31,7 +30,7 @@ def members(groups: Ints) -> list[Ints]:
     """Places of every unit's records, in order of the units' numbers.
 
     Args:
-        groups: Whose each record is, shape (n,).
+        groups: Unit of each record, shape (n,).
     """
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order])) + 1
@@ -39,13 +38,13 @@ def members(groups: Ints) -> list[Ints]:
 
 
 def contribution_weights(groups: Ints, largest: int | None, seeds: Seeds) -> NDArray[np.float64]:
-    """Weight of every record in a sum over records, so that each unit adds the mean of its records.
+    """Return the weight of every record in a sum over records, so that each unit adds the mean of its records.
 
-    Which records of a unit count is drawn from a stream that is named by the unit and by nothing else: two data
-    sets that differ in one unit draw alike for all others. The draw is public; the sensitivity holds for any.
+    The records of a unit that count are drawn from a stream named by the unit alone: for two data sets that differ
+    in one unit, the draws of all other units are equal. The draw is public; the sensitivity holds for any.
 
     Args:
-        groups: Whose each record is, shape (n,).
+        groups: Unit of each record, shape (n,).
         largest: At most so many records of a unit count; None: all.
         seeds: Root of the draws.
 
@@ -68,7 +67,7 @@ def contribution_weights(groups: Ints, largest: int | None, seeds: Seeds) -> NDA
 
 
 def most_records(groups: Sequence[Ints | None]) -> int:
-    """The most records that one person has at one client; 1 where nobody says whose records are.
+    """Return the most records of one person at one client; 1 where the persons of records are unknown.
 
     Args:
         groups: Of each client, shape (n,), or None.
@@ -78,16 +77,16 @@ def most_records(groups: Sequence[Ints | None]) -> int:
 
 
 def require_persons(names: Sequence[str], groups: Sequence[Ints | None]) -> None:
-    """Require every client to say whose its records are, and every person to be at one client.
+    """Require every client to name the person of each record, and every person to be at one client.
 
-    Of a person at two, what each of them sends would be about it, and add up.
+    The messages of two clients about the same person would add up.
 
     Args:
         names: Of the clients.
         groups: Of each client, shape (n,), or None.
 
     Raises:
-        DataError: Some client does not say whose its records are, or some person is at two clients.
+        DataError: Some client does not name the persons of its records, or some person is at two clients.
     """
     if any(own is None for own in groups):
         raise DataError(

@@ -1,9 +1,9 @@
-"""A statistic under other noise, or at a smaller width: the controls of an observed bound, and what it costs.
+"""A statistic under other noise, or at a smaller width: the controls of an observed bound, and its cost.
 
-A control must be right whether or not the audited mechanism is. So the noise of the positive control is
-the mechanism's own, scaled down until nobody could call it private; that of the negative control is drawn
-here, on the mechanism's noise-free statistic, so that a mechanism that noises too little (or not at all)
-cannot make its own negative control look like a leak.
+A control must be right whether or not the audited mechanism is. The positive control therefore uses the
+mechanism's own noise, scaled down until the release is clearly not private. The noise of the negative control is
+drawn here, on the mechanism's noise-free statistic. A mechanism with too little noise (or none) thus cannot make
+its own negative control look like a leak.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def with_mu(experiment: Experiment, mu: float) -> Experiment:
 
 
 def with_reference_noise(experiment: Experiment, mu: float) -> Experiment:
-    """The exact statistic of `experiment`, noised here and by nothing else to be `mu`-GDP on its neighbours.
+    """Return the experiment with its exact statistic noised here alone, to be `mu`-GDP on its neighbours.
 
     Args:
-        experiment: Whose statistic, on whose neighbours; they must differ in it.
+        experiment: Source of the statistic and of the neighbours; they must differ in it.
         mu: Greater than 0, finite.
     """
     sigmas = _sigmas(experiment, mu)
@@ -53,15 +53,15 @@ def with_reference_noise(experiment: Experiment, mu: float) -> Experiment:
 
 
 def in_span(experiment: Experiment, apart: Floats) -> Experiment:
-    """The experiment in the coordinates in which its neighbours differ, where it has the same law there.
+    """Return the experiment in the coordinates that separate its neighbours, where it has the same law there.
 
     White noise is white in every orthonormal basis, and so is that of a symmetric matrix where it is white in the
-    embedding `vech`. In a basis of the records by which the neighbours differ, all other coordinates carry noise
-    alone, on both sides: their likelihood ratio is 1 (see `fedassay.privacy.reruns`). The last feature keeps an
-    axis of its own, for some statistics leave it out.
+    embedding `vech`. Take a basis of the records that distinguish the neighbours. All other coordinates then carry
+    noise alone, on both sides: their likelihood ratio is 1 (see `fedassay.privacy.reruns`). The last feature keeps
+    an axis of its own, for some statistics leave it out.
 
     Args:
-        experiment: Whose neighbours differ by few records.
+        experiment: Its neighbours must differ by few records.
         apart: Those records, (k, d).
 
     Returns:
@@ -72,7 +72,7 @@ def in_span(experiment: Experiment, apart: Floats) -> Experiment:
     if len(apart) + 1 >= width:
         return experiment
     basis, upper = np.linalg.qr(apart[:, :-1].T)
-    # Nonnegative features stay so, two of them: what cuts negative ones off sees the same records.
+    # Nonnegative features stay so, two of them: clipping of negative features does not change the records.
     basis *= np.where(np.diag(upper) < 0, -1.0, 1.0)
 
     def narrow(features: Floats) -> Floats:

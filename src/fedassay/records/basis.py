@@ -1,10 +1,10 @@
-"""What a cell stands on, as digests, and what left its clients, as far as an accountant reads it.
+"""The inputs of a cell as digests, and the releases of its clients as an accountant reads them.
 
-Both stand in the cell. With the one, cells that stand on unlike plans, data or weights are kept out of one record;
-with the other, what a record says was accounted is accounted again, from the record alone.
+Both are kept in the cell. The first keeps cells with different plans, data or weights out of one record. The
+second lets the record's accounting be repeated from the record alone.
 
-A digest of private data confirms guesses: whoever guesses an image can compute it. Where a run is redacted such
-digests are therefore keyed (HMAC-SHA256); the key stands nowhere in the run.
+A digest of private data confirms guesses: anyone who guesses an image can compute it. In a redacted run such
+digests are therefore keyed (HMAC-SHA256); the run does not hold the key.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from fedassay.support import limits
 from fedassay.support.types import Frozen
 
 KEYED = "hmac-sha256:"
-"""How a keyed digest begins."""
+"""Prefix of a keyed digest."""
 
 
 class Basis(Frozen):
-    """What a cell stands on.
+    """The inputs of a cell.
 
     Attributes:
         plan: SHA-256 of the run's plan, as far as it changes results; see `plan_digest`.
         cells: SHA-256 of the keys of all cells of the run, in their order.
-        entry: SHA-256 of what the cell says it is; see `entry_digest`.
-        data: SHA-256 of the records of each role, keyed in redacted runs; none where nobody gave records.
+        entry: SHA-256 of the cell's description of itself; see `entry_digest`.
+        data: SHA-256 of the records of each role, keyed in redacted runs; empty without records.
         weights: Content hash of the backbone; empty where there is none.
-        code: SHA-256 of the sources of fedassay and of the components from elsewhere that the cell runs.
-        versions: Versions of Python and of the libraries that compute.
+        code: SHA-256 of the sources of fedassay and of the external components that the cell runs.
+        versions: Versions of Python and of the numerical libraries.
     """
 
     plan: str
@@ -47,7 +47,7 @@ class Basis(Frozen):
     versions: dict[str, str] = Field(default_factory=dict)
 
     def unlike(self, other: Basis) -> list[str]:
-        """What of this is another there, in words; empty where both are the same."""
+        """Return, in words, the inputs that differ from another cell's; empty where all are equal."""
         words = {
             "plan": "the plan",
             "cells": "the cells of the plan",
@@ -68,11 +68,11 @@ def _differ(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 class SentFields(Frozen):
-    """Fields of one message that are protected alike.
+    """Fields of one message with the same protection.
 
     Attributes:
         names: Their names.
-        release: What `fedassay.exchange.release.Release` says of them, without its defaults and notes.
+        release: Their `fedassay.exchange.release.Release`, without its defaults and notes.
         secure: Whether they travel under secure aggregation.
     """
 
@@ -89,9 +89,9 @@ class SentMessage(Frozen):
 
 
 class SentBy(Frozen):
-    """What each of so many senders sent, alike in all that an accountant reads.
+    """The messages of each of several senders, which are equal in all that an accountant reads.
 
-    Classes are numbered anew for each client where nobody else's releases speak of classes.
+    Classes are numbered anew for each client where releases of no other client name classes.
     """
 
     role: Literal["client", "colluder", "server", "aggregate"]
@@ -100,12 +100,12 @@ class SentBy(Frozen):
 
 
 class Released(Frozen):
-    """What left the clients of a cell: what its ledger adds up.
+    """The releases of a cell's clients, which its ledger adds up.
 
     Attributes:
-        sent: By the senders that are alike.
-        claim: What is claimed of it, as `fedassay.exchange.release.PrivacyClaim`; None: nothing.
-        most_records: The most records of one person at one client, where somebody says.
+        sent: Messages, in groups of equal senders.
+        claim: The claim for them, as `fedassay.exchange.release.PrivacyClaim`; None: none is made.
+        most_records: The most records of one person at one client; None: not stated.
         transcript: SHA-256 of the transcript.json that the run keeps; empty where it keeps none.
     """
 
@@ -175,7 +175,7 @@ def keyed(digest: str, key: bytes) -> str:
 
 
 def without_plain(basis: Basis) -> Basis:
-    """What a cell stands on without those digests of data that anybody could compute."""
+    """Return the inputs of a cell without those digests of data that can be computed without a key."""
     kept = {role: digest for role, digest in basis.data.items() if digest.startswith(KEYED)}
     return basis.model_copy(update={"data": kept, "weights": unguessable(basis.weights)})
 

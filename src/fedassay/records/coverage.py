@@ -1,4 +1,4 @@
-"""What one run takes in which several rows of coverage would be decided."""
+"""Time of one run that would decide several rows of coverage."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fedassay.records.record import Coverage
 
 
 def together(rows: Sequence[Coverage]) -> float | None:
-    """Seconds of one run in which all of these rows would be decided; None where some of it cannot be estimated.
+    """Return the seconds of one run that decides all of these rows; None where a part cannot be estimated.
 
-    What several cells share, such as the training of an attack, is counted once.
+    Work that several cells share, such as the training of an attack, is counted once.
     """
     if not rows or any(row.seconds is None or row.further_seconds is None for row in rows):
         return None

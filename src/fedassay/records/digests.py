@@ -29,7 +29,7 @@ def file_digest(folder: Path, name: str) -> str | None:
     try:
         if any((folder / part).is_symlink() for part in path.parents if part.parts):
             return None
-        # Not waiting for a pipe that nobody writes to.
+        # Does not wait for a pipe without a writer.
         handle = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
@@ -48,10 +48,10 @@ def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def altered(folder: Path, expected: Mapping[str, str]) -> list[str]:
-    """What is wrong with files that should have these digests; empty where they have them."""
+    """Describe the files that do not have these digests; empty where all have them."""
     problems = []
     for name, digest in expected.items():
-        # What is no digest is no file's, and reading a large one takes seconds.
+        # A malformed digest matches no file, and reading a large file takes seconds.
         usable = _SHA256.fullmatch(digest) is not None
         found = file_digest(folder, name) if usable else None
         if usable and found is None:

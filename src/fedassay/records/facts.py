@@ -1,7 +1,7 @@
-"""What a finding is made of: kinds, counts and names, and no sentence among them.
+"""The facts of a finding: kinds, counts and names, without a sentence.
 
-An audit states these where it knows them. Verdicts, decisions, ranks and remedies read them; `reports/words` alone
-turns them into sentences.
+An audit states these facts where they arise. Verdicts, decisions, ranks and remedies read them; `reports/words`
+alone turns them into sentences.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Thing = Literal[
     "sum",
     "worst_neighbours",
 ]
-"""What a number can be a count or a share of.
+"""The things that a number can count, or be a share of.
 
-`sum`: all clients together, of whom a sum alone is seen. `worst_neighbours`: an artificial pair of neighbours,
-no record of the run.
+`sum`: all clients together, seen only as a sum. `worst_neighbours`: an artificial pair of neighbours, no record of
+    the run.
 """
 
 HarmKind = Literal["pictures", "exact", "named", "members", "attributes", "counts"]
-"""What a release can give away, the worst first.
+"""The kinds of leak from a release, the worst first.
 
 `pictures`: images of the private records are rebuilt. `exact`: features or records come back exactly. `named`: the
 attacker names who took part. `members`: some are likelier to have taken part than chance allows. `attributes`:
@@ -39,32 +39,32 @@ attributes or labels of records or clients. `counts`: how many records there are
 """
 
 HARMS: tuple[HarmKind, ...] = get_args(HarmKind)
-"""Every harm, the worst first: the one list by which harms are ranked."""
+"""Every harm, the worst first: the only ranking of harms."""
 
 
 MEANS: frozenset[HarmKind] = frozenset({"pictures", "exact"})
-"""Harms whose figure is a mean over those that were counted; that of the others is one over runs or pairs."""
+"""Harms with a figure that is a mean over the counted records; that of the others is a mean over runs or pairs."""
 
 NEAREST = "identified"
-"""The metric of what is nearest to a record of its sender, of which nobody knows the record: it is no name."""
+"""The metric for the nearest candidate to a record of its sender; it identifies no record, as that is unknown."""
 
 
 class Harm(Frozen):
-    """What an attack took from a release.
+    """A leak that an attack found in a release.
 
     Attributes:
-        kind: Which of the ranked harms it is.
-        of: What is harmed.
-        count: How many are; None where no attack tells one from another (a shift of a mean).
-        total: Of how many: of the very set that `value` and its baseline are over; None where nobody counted.
-        among: How many there are from which those of `total` were selected or recovered; None where they are all,
-            or nobody counted.
+        kind: Its place among the ranked harms.
+        of: The thing that is harmed.
+        count: Number of things harmed; None where no attack separates them (a shift of a mean).
+        total: Size of the very set that `value` and its baseline are over; None where it was not counted.
+        among: Size of the set from which those of `total` were selected or recovered; None where they are all of
+            it, or where it was not counted.
         share: Share that is harmed, where it is known or estimated; None elsewhere.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        metric: Declared metric of the audit that measures how much; empty where the count says it.
-        value: What it measured.
-        mechanism: Which property of the release gives it away, an identifier such as `second_moment`.
+        metric: Declared metric of the audit that measures the severity; empty where the count expresses it.
+        value: The measured value of that metric.
+        mechanism: The property of the release that causes the leak, an identifier such as `second_moment`.
     """
 
     kind: HarmKind
@@ -88,7 +88,7 @@ class Harm(Frozen):
 
     @property
     def whole(self) -> int | None:
-        """How many could have been harmed, selected or not; None where nobody counted."""
+        """Number of things that could have been harmed, selected or not; None where they were not counted."""
         return self.total if self.among is None else self.among
 
 
@@ -167,15 +167,15 @@ only.
 
 
 class Obstacle(Frozen):
-    """What stood between an audit and an answer.
+    """The reason that an audit gave no answer.
 
     Attributes:
         kind: See `ObstacleKind`.
-        role: Whose records are missing: a data role (`private`, `attacker`, `control`, `test`, `public`),
+        role: Owner of the missing records: a data role (`private`, `attacker`, `control`, `test`, `public`),
             `clients`, or empty.
-        held: How many there are.
-        needed: How many would do.
-        key: The parameter of the attack that is too small, or empty: `held` is its value then.
+        held: Number of records that there are.
+        needed: Number of records that would suffice.
+        key: The attack parameter that is too small, or empty; `held` is then its value.
     """
 
     kind: ObstacleKind
@@ -200,11 +200,11 @@ class Change(Frozen):
 
 
 class Remedy(Frozen):
-    """What would decide an inconclusive finding: changes of the plan, and what a run with them takes.
+    """Changes of the plan that would decide an inconclusive finding, and the time of a run with them.
 
     Attributes:
-        changes: To be made together.
-        seconds: Estimated time of a run of this cell with them, on one core; None where nobody can estimate it.
+        changes: Changes to make together.
+        seconds: Estimated time of a run of this cell with them, on one core; None where it cannot be estimated.
     """
 
     changes: tuple[Change, ...]

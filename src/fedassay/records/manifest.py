@@ -1,8 +1,8 @@
-"""Which files of a run folder a run wrote, so that replacing the run removes those and nothing else.
+"""A list of the files that a run wrote, so that replacing the run removes those and no others.
 
-A run notes the names of files before it writes them, in `.cells/*.files`, one file a cell and one for the run as a
-whole, so that no two processes write to the same one. What was noted and never written does no harm; what was
-written is noted however the run ended.
+A run notes the names of files before it writes them, in `.cells/*.files`. There is one such file a cell and one
+for the run as a whole, so that no two processes write to the same one. A name that was noted but never written
+does no harm; every written file is noted, however the run ended.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from fedassay.support.reading import read_json
 CELLS = ".cells"
 """The folder inside a run folder that holds what only fedassay reads."""
 LOCK = ".lock"
-"""The empty file by which a run holds its folder against other processes; it stays."""
+"""The empty file whose lock keeps other processes out of a run folder; it stays."""
 PLAN = "plan.sha256"
 REDACTED = "redacted"
 """Shows the folder of a run with `--redact`, which cannot be resumed."""
 OF_THE_RUN = "run"
-"""Whose files the record, the report and the tables are."""
+"""The owner, in place of a cell, of the record, the report and the tables."""
 
 Tables = Callable[[RunRecord], Sequence[str]]
 """Names of the tables that a run with this record wrote."""
 
-# Where a run may write at all: a manifest that came from elsewhere cannot name anything else.
+# The places where a run may write at all: a manifest from elsewhere cannot name any other.
 _PLACES = re.compile(
     r"record\.json|report\.html|statement(\.dsse)?\.json|tables/[^/]+\.csv|transcripts/[^/]+/(transcript\.json|\d{5,}\.safetensors)"
     r"|artifacts/([^/]+/)?[^/]+\.png"
 )
 _HALF = re.compile(r"\.(.+)\.[a-z0-9_]{8}\.tmp")
-"""How `fedassay.support.atomic` names a file that is being written, with the name that it is to have."""
+"""The name of a file that `fedassay.support.atomic` is writing, which holds the final name."""
 
 
 def note(folder: Path, owner: str, names: Iterable[str]) -> None:
@@ -87,7 +87,7 @@ def noted(folder: Path, owner: str | None = None) -> list[str]:
 
 
 def remove_halves(folder: Path) -> None:
-    """Remove the half-written files that killed writers left in a run folder that nobody else writes to."""
+    """Remove the half-written files of killed writers from a run folder that no other process writes to."""
     own = {*noted(folder), *(f"{CELLS}/{path.name}" for path in _inside(folder / CELLS, "*"))}
     folders = {folder, folder / CELLS, *((folder / name).parent for name in own)}
     for place in folders:
@@ -104,7 +104,7 @@ def is_run(folder: Path) -> bool:
 
 
 def plan_digest(folder: Path) -> str | None:
-    """The SHA-256 of the plan whose run lies in a folder; None where nothing says so."""
+    """Return the SHA-256 of the plan of the run in a folder; None where it is not noted."""
     kept = re.fullmatch(rb"([0-9a-f]{64})\n", _content(folder / CELLS / PLAN))
     return None if kept is None else kept[1].decode()
 
@@ -137,7 +137,7 @@ def remove(folder: Path, tables: Tables) -> None:
         if _PLACES.fullmatch(name):
             _remove_file(folder, name)
     _remove_file(folder, f"{CELLS}/{REDACTED}")
-    # What names others goes after them, so that a removal that is interrupted can be done again.
+    # Files that name others are removed after those, so that an interrupted removal can be repeated.
     _remove_file(folder, FILE)
     for key in keys:
         if not (scratch := cells / f"{key}.scratch").is_symlink():
@@ -182,7 +182,7 @@ def _record(folder: Path) -> RunRecord | None:
 
 
 def _content(path: Path) -> bytes:
-    """What a file that a run wrote holds; nothing where it is no regular file, or larger than a run writes."""
+    """Read a file of a run; empty where it is not a regular file, or larger than any that a run writes."""
     try:
         return read_json(path, follow=False)
     except DataError:

@@ -28,7 +28,7 @@ _EARLIEST = (1980, 1, 1, 0, 0, 0)
 _MAGIC = b"PK\x03\x04"
 _BLOCK = 1 << 20
 _BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
-"""What reading an archive that is none may raise."""
+"""Exceptions that reading an invalid archive may raise."""
 
 
 def write_archive(folder: Path, names: Iterable[str], target: Path) -> None:

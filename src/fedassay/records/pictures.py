@@ -63,7 +63,7 @@ def write_grid(
 
     Args:
         folder: The run folder.
-        name: The cell's key, then what tells the picture from others of the cell: any text.
+        name: The cell's key, then a name that is unique within the cell: any text.
         title: What the grid shows.
         rows: Images of each row, shape (columns, H, W, C), uint8, C 1 or 3, all of one size.
         columns: Caption and numbers under each column.

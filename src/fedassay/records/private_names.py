@@ -35,11 +35,11 @@ _PLACES = ("path", "root", "labels", "features", "gallery", FOLDER, "file", "tru
 """Keys under which any text is a path, of one part or more."""
 _LIKE_A_PATH = re.compile(r"(?:^|[\s\"'(=:])[~.]{0,2}/[^\s/]|\w[/\\]\w+[/\\]\w")
 _KIND = re.compile(r"[A-Z][A-Za-z]*Error: ")
-"""The type of an error, with which its message begins."""
+"""The type of an error, at the start of its message."""
 _SHORTEST = 2
-"""Letters of a name that is looked for in text: one letter says nothing of anybody."""
+"""Least number of letters in a name that is searched for in text: one letter identifies no person."""
 _ANY_CASE = 4
-"""Letters from which capitals make no difference."""
+"""Least number of letters in a name that is searched for without regard to case."""
 _CUT = 80
 """Characters after which `fedassay.support.text.shown` cuts a name."""
 _COMMON = frozenset(
@@ -83,9 +83,9 @@ class PrivateNames:
         self._names = _pattern(sensitive | {name for name in every if name.lower() not in _COMMON})
 
     def without(self, value: _T) -> _T:
-        """Whatever a cell holds, without the names in its texts; what the house itself writes there stays.
+        """Return a part of a cell without private names in its texts; words that fedassay itself writes stay.
 
-        It writes the keys of mappings, the fields of `_VOCABULARY`, and those that allow no other words.
+        Such words are the keys of mappings, the fields of `_VOCABULARY`, and fields that allow no other words.
         """
         if isinstance(value, str):
             return self._names.sub(GONE, value)  # type: ignore[return-value]
@@ -122,10 +122,10 @@ def _fixed(annotation: Any) -> bool:
 
 
 def _pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """What finds each of some names, as it is and as errors show it, but for the mark; the longest first.
+    """Return a pattern for these names, verbatim and as errors quote them, but for the mark; the longest first.
 
-    An underscore parts words: it joins the name of a column to that of an attack. Short names are sought as they
-    are written, longer ones in small letters and in capitals alike.
+    An underscore separates words: it joins the name of a column to that of an attack. Short names are sought as
+    they are written, longer ones in any case.
     """
     kept = {name for name in names if len(name) >= _SHORTEST and not name.isdecimal() and GONE not in name}
     forms = {form for name in kept for form in (name, repr(name)[1:-1], json.dumps(name)[1:-1], *_cut(name))}

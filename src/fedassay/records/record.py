@@ -57,7 +57,7 @@ def unmeasured(reason: str) -> Metric:
 
 
 def epsilon_metric(found: Epsilon | None, n: int | None = None, reason: str = "") -> Metric:
-    """An epsilon as a metric, whose unit says what it is of."""
+    """Return an epsilon as a metric with its kind in the unit."""
     if found is None:
         return Metric(value=None, n=n, reason=reason)
     return Metric(value=found.bare, n=n, reason=reason, unit=f"for {found.kind.words}")
@@ -130,15 +130,15 @@ class Series(Frozen):
 
 
 class TapeAnswer(Frozen):
-    """What one question to a run with its tape found; see `fedassay.audits.claim.tape`.
+    """The answer to one question put to a run with its tape; see `fedassay.audits.claim.tape`.
 
     Attributes:
         question: `noise`: was it added. `sensitivity`: is it what was declared. `rest`: does everything else
             follow from the releases alone. `worst_case`: is it known how far any record can move what is sent.
         status: `failed` disproves the claim.
-        field: The field that it is about; empty: all of them.
+        field: The field concerned; empty: all of them.
         p: Smallest p-value of the noise, corrected for its blocks, or None.
-        words: Why, or what was tried.
+        words: The reason, or the tests that were made.
     """
 
     question: Literal["noise", "sensitivity", "rest", "worst_case"]
@@ -152,18 +152,18 @@ class Limit(Frozen):
     """The smallest leak that a finding's run would have found.
 
     Attributes:
-        metric: What it is measured in, such as `share`: of the records that leak as the positive control does.
-            `shift`: of every trial alike, where the run would have found no leak of a few, however many they are.
+        metric: Its measure, such as `share`: the share of records that leak as the positive control does. `shift`:
+            a shift of every trial, where the run would have found no leak of a few, however many they are.
         value: The limit, an upper 95 % confidence bound.
-        power: Probability with which such a leak is found.
+        power: Probability of finding such a leak.
         n: Trials of the run, which the limit holds for.
-        shift: The smallest shift of every trial alike that is found with the same power: a weak leak that touches
-            everybody. None where no such leak was tried.
-        shift_metric: What the shift is measured in.
-        words: What it means, in one clause.
-        of: What the limit counts or is a share of; None where nobody says.
+        shift: The smallest common shift of all trials that is found with the same power: a weak leak that affects
+            every record. None where no such leak was tried.
+        shift_metric: The measure of the shift.
+        words: Its meaning, in one clause.
+        of: The thing that the limit counts or is a share of; None where it is not stated.
         scope: `run`: it is about the records of this run. `population`: a bound on a rate among further ones.
-        planted: The mechanism whose leak was planted to measure it, an identifier; empty where nothing was.
+        planted: The mechanism of the leak that was planted to measure it, an identifier; empty where none was.
     """
 
     metric: str
@@ -179,17 +179,17 @@ class Limit(Frozen):
 
 
 class Coverage(Frozen):
-    """Whether an attack that applies to what a cell sends was tried, and said anything.
+    """Whether an attack that applies to a cell's messages was run, and with which outcome.
 
     Attributes:
         attack: Registered name of the attack, or of an audit that attacks by itself.
         status: `conclusive`: it found a leak, or was silent with controls that held. `inconclusive`: it was run,
             and nothing follows.
         reason: Why it was not conclusive; empty where it was.
-        would_decide: What would change that; empty where nothing is known to.
-        remedy: The changes of the plan that do it; None where a person has to choose, or a finding states them.
-        seconds: What a run of this cell alone with that change would take, beside starting; None: nobody knows.
-        further_seconds: What this cell would add to such a run of another cell.
+        would_decide: A change that would make it conclusive; empty where none is known.
+        remedy: Such changes of the plan; None where a person has to choose, or a finding states them.
+        seconds: Time of a run of this cell alone with that change, without startup; None: unknown.
+        further_seconds: Time that this cell would add to such a run of another cell.
     """
 
     attack: str
@@ -202,29 +202,29 @@ class Coverage(Frozen):
 
 
 class Finding(Frozen):
-    """What one audit says about one cell.
+    """The result of one audit at one cell.
 
     Attributes:
         audit: Registered name of the audit.
-        attack: Registered name of the attack whose result was read, or None.
-        source: Which vectors or fields were attacked.
-        selection: Which targets were scored (`all`, `attacker`, `oracle`, ...).
+        attack: Registered name of the attack that was judged, or None.
+        source: The vectors or fields that were attacked.
+        selection: The targets that were scored (`all`, `attacker`, `oracle`, ...).
         metrics: Measured figures by name.
-        baseline: The same figures for what an adversary could do without the attack.
+        baseline: The same figures for an adversary without the attack.
         controls: The positive and the negative control of this very run.
         verdict: See `Verdict`.
-        reason: One sentence in plain words: what was found, or why nothing could be said.
-        assumptions: What the verdict rests on.
+        reason: One sentence in plain words: the result, or the reason that there is none.
+        assumptions: The assumptions that the verdict depends on.
         pictures: Picture grids, files beside the record.
         series: Data behind figures, by name.
         limit: The smallest leak that this run would have found; None where none was computed.
         tape: The answers of the run's tape, on their way to `CellRecord.tape`, where they are written.
-        harm: What was taken, where a leak was found; None elsewhere.
+        harm: The leak that was found; None where there is none.
         test: The test behind the verdict; None where none was made.
         all_controls: Every control that was run, each with its role.
         rule: Name of the rule that decided; empty where none did.
-        obstacle: Why nothing could be said; None where something was.
-        remedy: What would change that; None where nothing is known to.
+        obstacle: The reason that there is no answer; None where there is one.
+        remedy: Changes that would give an answer; None where none are known.
         reading: Whether the kinds of the fields that were attacked are the declared ones or were inferred.
     """
 
@@ -291,8 +291,8 @@ class CellPrivacy(Frozen):
 class CellRecord(Frozen):
     """Everything measured on one method entry at one epsilon, delta and seed.
 
-    `tape` answers the questions about what left, `unit` says whose privacy it is of, `coverage` what was tried,
-    `key` names its files in the run folder, `basis` what it stands on, and `released` what its ledger adds up.
+    `tape` answers questions about the releases, `unit` is the unit of privacy, `coverage` the attacks that were
+    tried. `key` names its files in the run folder, `basis` has digests of its inputs, `released` is its ledger.
     """
 
     method: str
@@ -319,17 +319,17 @@ class CellRecord(Frozen):
 
     @property
     def asked(self) -> Epsilon:
-        """What the method was asked for; infinite where nothing is noised."""
+        """The guarantee that the method was asked for; infinite where no noise is added."""
         return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
 
     @property
     def claimed(self) -> Epsilon | None:
-        """What is claimed, of the claim's own kind, which a captured one may not share with the cell."""
+        """The claim, of its own kind, which may differ from the cell's where messages were captured."""
         return self._of_claim(self.privacy.claimed)
 
     @property
     def accounted(self) -> Epsilon | None:
-        """What the ledger adds up to."""
+        """The total of the ledger."""
         return None if self.privacy.accounted is None else self.asked.like(self.privacy.accounted)
 
     @property
@@ -340,7 +340,7 @@ class CellRecord(Frozen):
 
     @property
     def observed(self) -> Epsilon | None:
-        """What an attack shows at least, against the claim."""
+        """The lower bound that an attack shows, of the claim's kind."""
         return self._of_claim(self.privacy.observed)
 
     def _of_claim(self, bare: float | None) -> Epsilon | None:
@@ -429,7 +429,7 @@ class RunRecord(Frozen):
     @field_validator("plan")
     @classmethod
     def _sections(cls, plan: Any) -> Any:
-        """What pages read of a plan is of the type that plans have: a record may have been written by hand."""
+        """Check the types of those parts of a plan that pages read: a record may have been written by hand."""
         if not isinstance(plan, dict):
             raise ValueError(f"given {shown(plan)}; must be a mapping")
         for name, kind, words in (
@@ -447,7 +447,7 @@ class RunRecord(Frozen):
     @field_validator("data")
     @classmethod
     def _counts(cls, data: Any) -> Any:
-        """What pages count and add up is numbers of records, and of persons."""
+        """Check that the counts that pages show and add up are whole numbers of records or persons."""
         for facts in data.values() if isinstance(data, dict) else ():
             for name, counts in _counted(facts):
                 if type(counts) is not int or counts < 0:

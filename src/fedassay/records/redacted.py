@@ -1,4 +1,4 @@
-"""A record without what shows anybody: what `--redact` leaves of it."""
+"""The redacted form of a record, which identifies no person: the result of `--redact`."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ _SHEET = "contact_sheet"
 _HASH = "fingerprint"
 _DIGEST = "sha256"
 _ACCOUNT = "account"
-"""What was read and left out of the user's own files, in words that quote folders, classes and columns."""
+"""The account of the user's own files that were read or left out; it quotes folders, classes and columns."""
 _FREE_TEXT = ("source", "description", "groups")
 """Facts about data that may quote the name of a file, a folder or a column."""
 _SECTIONS = ("methods", "attacks", "audits", "backbone", "similarity")
-"""Sections whose parameters may be paths."""
+"""Sections with parameters that may be paths."""
 _CAPTURED = "captured"
-"""What a redacted run of captured messages is called: it is named after their folder otherwise."""
+"""The name of a redacted run of captured messages, which is otherwise named after their folder."""
 _COMMANDS = ("run", "audit")
 
 
 def redact(record: RunRecord) -> RunRecord:
-    """The record without pictures, class names, and paths, which says that it lacks them; its numbers stay.
+    """Return the record without pictures, class names and paths, and marked as such; its numbers stay.
 
-    What stays is computed from many records, or is a score: no image, no feature, no label of a record. Digests of
-    private data stay where they are keyed (`fedassay.records.basis`): anybody could hold a guess against others.
-    Names of folders, files, columns, classes and senders are the user's own, and may say whose the records are:
-    every text of every cell is searched for them, and an error that quotes one is left out as a whole.
+    The result holds numbers computed from many records, and scores: no image, no feature, no label of a record.
+    Digests of private data stay only where they are keyed (`fedassay.records.basis`), as others can be compared
+    with guesses. Names of folders, files, columns, classes and senders are the user's own, and may reveal the
+    persons in the records. Every text of every cell is searched for them, and an error that quotes one is left out
+    as a whole.
     """
     names = PrivateNames(record)
     plan = redact_plan(record.plan)
@@ -61,7 +62,7 @@ def redact(record: RunRecord) -> RunRecord:
 
 
 def _unfinished(record: RunRecord) -> Unfinished | None:
-    """What is missing of the run, without the paths of the command that goes on, and what an error quotes."""
+    """Return the missing parts of a run, without the paths in its command and without the quotes of an error."""
     lacks = record.unfinished
     if lacks is None:
         return None
@@ -117,7 +118,7 @@ def _gone(value: Any) -> Any:
 
 
 def _messages(about: dict[str, Any]) -> dict[str, Any]:
-    """What a record says of captured messages, or of candidates, without their folder."""
+    """Return a record's facts about captured messages, or about candidates, without their folder."""
     keyed = str(about.get(_DIGEST, "")).startswith(KEYED)
     kept = {key: value for key, value in about.items() if keyed or key != _DIGEST}
     return {key: _gone(value) if key in (FOLDER, SENDERS, "read") else value for key, value in kept.items()}

@@ -34,7 +34,7 @@ _PASSWORD = "FEDASSAY_KEY_PASSWORD"
 
 
 def fingerprint(key: Path) -> str:
-    """SHA-256 of a public key (its DER form, SubjectPublicKeyInfo), by which a policy names a signer.
+    """Return the SHA-256 of a public key (its DER form, SubjectPublicKeyInfo), the name of a signer in policies.
 
     Raises:
         PlanError: The key cannot be read, or securesystemslib is not installed.
@@ -46,19 +46,19 @@ def fingerprint(key: Path) -> str:
 
 
 def signed_by(folder: Path, envelope: bytes, key: Path, about: About = "run") -> Statement | None:
-    """The statement in an envelope, if this key signed it.
+    """Return the statement in an envelope, if this key signed it.
 
     Args:
         folder: The run folder, for errors.
         envelope: The content of `statement.dsse.json`.
         key: A public key, PEM or OpenSSH.
-        about: Whose files the statement has to be about.
+        about: The subject that the statement must have: the files of a run, or of its evidence.
 
     Returns:
-        The statement that was signed; None where no signature is this key's.
+        The signed statement; None where no signature is this key's.
 
     Raises:
-        DataError: The envelope is none, or holds no statement of ours.
+        DataError: The envelope is invalid, or holds no statement of fedassay.
         PlanError: The key cannot be read, or securesystemslib is not installed.
     """
     try:
@@ -84,14 +84,14 @@ def signed_by(folder: Path, envelope: bytes, key: Path, about: About = "run") ->
 
 
 def sign(folder: Path, key: Path) -> str:
-    """Sign the statement of a run, or of a folder of evidence, beside the signatures that it has.
+    """Sign the statement of a run, or of a folder of evidence, and keep the signatures that it has.
 
     Args:
-        folder: That holds the statement; the envelope is written into it.
+        folder: The folder of the statement; the envelope is written into it.
         key: A private key, PEM or OpenSSH.
 
     Returns:
-        SHA-256 of the public key, by which a policy names a signer.
+        SHA-256 of the public key, the name of a signer in policies.
 
     Raises:
         DataError: There is no statement.
@@ -110,7 +110,7 @@ def sign(folder: Path, key: Path) -> str:
     if before is not None:
         with suppress(DataError, KeyError, TypeError, ValueError, AttributeError):
             held = Envelope.from_dict(_content(folder, before))
-            # Signatures of another statement are worth nothing to this one.
+            # Signatures of another statement do not apply to this one.
             envelope = held if held.payload == payload and held.payload_type == PAYLOAD_TYPE else envelope
     try:
         signature = CryptoSigner(private).sign(envelope.pae())
@@ -182,7 +182,7 @@ def _is_signed(public: Any, signature: Any, content: bytes) -> bool:
     from securesystemslib.signer import Signature
 
     try:
-        # Under the name that the library gives the key: what counts is whose signature it is.
+        # Under the name that the library gives the key: only the key itself counts.
         public.verify_signature(Signature(public.keyid, signature.signature), content)
     except (UnverifiedSignatureError, VerificationError):
         return False

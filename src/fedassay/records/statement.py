@@ -1,10 +1,10 @@
-"""What a run, or its evidence, vouches for: an in-toto statement of the SHA-256 of its files.
+"""The statement of a run, or of its evidence: an in-toto statement of the SHA-256 of its files.
 
 A run's statement is about its record, transcripts and pictures, and lies in its folder as `statement.json`
-(in-toto Attestation Framework, Statement v1). It says as well which plan and data the run had, when it ended, and
-what was decided. By itself it shows accidents and edits by hand. Against a forger, who would write it again, it is
+(in-toto Attestation Framework, Statement v1). It also states the plan and the data of the run, the time of its
+end, and the decision. By itself it shows accidents and edits by hand. A forger would write it again, so it can be
 signed: as the payload of a DSSE envelope, `statement.dsse.json`, which any signer of in-toto statements makes.
-Tables and pages are not listed: they follow from the record, and are held against it.
+Tables and pages are not listed: they follow from the record, and are compared with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENVELOPE = "statement.dsse.json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 
 About = Literal["run", "evidence"]
-"""Whose files a statement is about."""
+"""The subject of a statement: the files of a run, or of its evidence."""
 
 
 class Subject(Frozen):
@@ -67,12 +67,12 @@ class Statement(Frozen):
 
 
 def statement_text(about: About, found: Mapping[str, str], **predicate: Any) -> str:
-    """A statement, as it is written.
+    """Return the text of a statement.
 
     Args:
-        about: Whose files they are.
-        found: SHA-256 of each, by name.
-        predicate: What is to be known beside the version of fedassay.
+        about: The subject of the statement.
+        found: SHA-256 of each file, by name.
+        predicate: Facts to state besides the version of fedassay.
     """
     statement = Statement(
         subject=tuple(Subject(name=name, digest={"sha256": digest}) for name, digest in found.items()),
@@ -83,7 +83,7 @@ def statement_text(about: About, found: Mapping[str, str], **predicate: Any) -> 
 
 
 def bound(record: RunRecord) -> dict[str, Any]:
-    """What a statement says of a run beside its files: plan, data and date, all of which the record holds."""
+    """Return a statement's facts about a run besides its files: plan, data and date, all from the record."""
     plan = record.plan if isinstance(record.plan, dict) else {}
     return {
         "name": plan.get("name"),
@@ -95,16 +95,16 @@ def bound(record: RunRecord) -> dict[str, Any]:
 
 
 def write_statement(folder: Path, record: RunRecord, decision: Mapping[str, Any] | None = None) -> None:
-    """Write the statement of a run whose files are all written.
+    """Write the statement of a run after all of its files.
 
     Args:
         folder: The run folder.
         record: Its record.
-        decision: Name and digest of the policy that the run was held to, and the outcome; None: to none.
+        decision: Name and digest of the policy that the run was checked against, and the outcome; None: no policy.
     """
     names = (name for name in manifest.noted(folder) if name.startswith(("transcripts/", "artifacts/")))
     found = digests(folder, [FILE, *names])
-    # What was signed before speaks of another run.
+    # An earlier signature is of another run.
     (folder / ENVELOPE).unlink(missing_ok=True)
     text = statement_text("run", found, **bound(record), decision=None if decision is None else dict(decision))
     write_text(folder / STATEMENT, text)
@@ -131,15 +131,15 @@ def envelope_of(folder: Path) -> bytes | None:
 
 
 def signed_statement(payload: bytes, folder: Path, about: About = "run") -> Statement:
-    """The statement in an envelope.
+    """Return the statement in an envelope.
 
     Args:
-        payload: As it stands in the envelope, base64.
+        payload: The base64 text in the envelope.
         folder: The run folder, for the error.
-        about: Whose files it has to be about.
+        about: The subject that the statement must have.
 
     Raises:
-        DataError: It is no statement of ours.
+        DataError: It is no statement of fedassay.
     """
     try:
         content = base64.b64decode(payload, validate=True)

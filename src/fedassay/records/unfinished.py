@@ -1,4 +1,4 @@
-"""What a run lacks that was stopped: its missing cells, and the command that goes on with it."""
+"""The missing parts of a stopped run: its cells, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class MissingCell(Frozen):
 
     @property
     def asked(self) -> Epsilon:
-        """What the method was to be asked for."""
+        """The guarantee that the method was to be asked for."""
         return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
 
 
 class Unfinished(Frozen):
-    """What a run lacks that was stopped.
+    """The missing parts of a stopped run.
 
     Attributes:
-        why: What stopped it, as a clause.
-        command: What goes on with it, as it can be typed.
-        cells: Those that are missing, in the plan's order.
+        why: The cause of the stop, as a clause.
+        command: The command that resumes the run, ready to be typed.
+        cells: The missing cells, in the plan's order.
     """
 
     why: str

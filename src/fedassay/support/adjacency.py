@@ -1,4 +1,4 @@
-"""Adjacency relations and units of privacy: what may differ between two neighbouring data sets, and whose it is.
+"""Adjacency relations (how two neighbouring data sets may differ) and units of privacy (the party protected).
 
 A sensitivity, a noise scale or an epsilon means nothing without one name of each kind
 beside it. Records are (feature vector, label) pairs held by one client. The relations are
@@ -27,11 +27,11 @@ ADJACENCIES: dict[str, str] = {
         "public, and exactly one class changes."
     ),
 }
-"""What each adjacency allows, and what it makes public."""
+"""The change that each adjacency allows, and the counts that it makes public."""
 
 
 Unit = Literal["record", "person", "client"]
-"""Whose privacy: one of the three described in `UNITS`."""
+"""The party that a guarantee protects: one of the three described in `UNITS`."""
 
 UNITS: dict[str, str] = {
     "record": "Neighbouring data sets differ in one record.",
@@ -41,7 +41,7 @@ UNITS: dict[str, str] = {
     ),
     "client": "Neighbouring data sets differ in one client: all of its records.",
 }
-"""What neighbouring data sets differ in, by unit."""
+"""The difference between neighbouring data sets, by unit."""
 
 UNIT_ORDER: tuple[Unit, ...] = ("record", "person", "client")
 """Units from the smallest to the largest: each is made of those before it."""

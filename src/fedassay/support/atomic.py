@@ -1,11 +1,11 @@
 """Files that are either whole or absent.
 
-Each writer fills a temporary file in the target's own folder, flushes it to the disk and renames
-it over the target, so that an interrupted run (Ctrl-C, kill -9, a full disk) leaves the old file
-or none. Temporary names end in `.tmp` and start with a dot.
+Each writer fills a temporary file in the target's own folder, flushes it to the disk and renames it over the
+target. An interrupted run (Ctrl-C, kill -9, a full disk) therefore leaves the old file or none. Temporary names
+end in `.tmp` and start with a dot.
 
-What a run writes shows people's images and features, so files are their owner's alone (0600, folders 0700), unless
-`FEDASSAY_SHARED` is 1: then they get the permissions of any other new file.
+A run writes people's images and features, so only the owner may read its files (0600, folders 0700). Where
+`FEDASSAY_SHARED` is 1, they get the permissions of any other new file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
 }
-"""What a path that is no regular file is, in words."""
+"""Names, for error messages, of the kinds of path that are not regular files."""
 
 
 @contextmanager
@@ -42,9 +42,9 @@ def open_atomic(path: Path, *, wait: bool = True, private: bool = True, alone: b
 
     Args:
         path: The target; its folder is made if need be.
-        wait: Until the disk has the file, so that it survives a loss of power too.
-        private: False for what shows nothing of anybody, such as a plan to start from.
-        alone: Its owner's alone, whatever `FEDASSAY_SHARED` says.
+        wait: Whether to wait until the disk has the file, so that it also survives a loss of power.
+        private: False for a file without personal data, such as a plan to start from.
+        alone: Whether to keep the file for its owner alone even if `FEDASSAY_SHARED` is set.
 
     Raises:
         PlanError: Something stands there that is no regular file.
@@ -116,7 +116,7 @@ def named_on_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Whatever feeds the file (a download) has errors of its own, which are not about it.
+        # The source of the data (a download) raises errors of its own, which are not about this file.
         if error.filename is None and error.errno in OF_THE_DISK:
             error.filename = str(path)
         raise
@@ -124,11 +124,11 @@ def named_on_error(path: Path) -> Iterator[None]:
 
 @contextmanager
 def chosen_by_user(path: Path, instead: str) -> Iterator[None]:
-    """Tells a path at which nothing can be written from a disk that is full or broken.
+    """Distinguish a path that cannot be written from a disk that is full or broken.
 
     Args:
-        path: What the user gave.
-        instead: What to do about it.
+        path: The path that the user gave.
+        instead: Advice on how to choose another path, which ends the error message.
 
     Raises:
         PlanError: Nothing can be written at this path.

@@ -1,18 +1,17 @@
-"""A content-addressed cache on disk for results that are dear to make.
+"""A content-addressed cache on disk for results that are expensive to compute.
 
-An entry is a safetensors file named by the hash of what went into it, and carries the hash of
-what came out. Reading checks both, so that a truncated, tampered or foreign file counts as
-absent and is made again. Writing is atomic; several processes may share a cache. When the folder
-outgrows its limit, the entries that have been unused for longest go first.
+An entry is a safetensors file named by the hash of its inputs, and it carries the hash of its content. Reading
+checks both, so that a truncated, tampered or foreign file counts as absent and is made again. Writing is atomic;
+several processes may share a cache. When the folder outgrows its limit, the least recently used entries go first.
 
-An entry is private unless it proves that it is not: whoever keeps it gives the records that it was computed from,
-and only where each of these has the role `public` does it lie in `public`. All others (features, attackers'
-models, whatever gives no inputs) lie in `private`, which `drop` empties; from then on they live in a temporary
-folder as long as a run does. Everything that changes numbers but is no part of the question (threads, kernels,
-versions) is part of every key; see `fedassay.support.numerics`.
+An entry is private unless it is proved to be public. The caller names the records that the entry was computed
+from, and only if each of them has the role `public` is the entry kept in `public`. All others (features,
+attackers' models, entries without named inputs) are kept in `private`, which `drop` empties; after that they are
+kept in a temporary folder while a run lasts. Conditions that change numbers but are not part of the question
+(threads, kernels, versions) are part of every key; see `fedassay.support.numerics`.
 
-What others could have written is neither read nor added to; see `fedassay.support.owned`. So the files are their
-owner's alone even where `FEDASSAY_SHARED` lets others read a run.
+A folder that other users could have written is neither read nor added to; see `fedassay.support.owned`. Files are
+therefore their owner's alone even where `FEDASSAY_SHARED` lets others read a run.
 
 The folder is `FEDASSAY_CACHE`, else `fedassay` under the user's cache folder (`XDG_CACHE_HOME`,
 else `~/.cache`). The limit is `FEDASSAY_CACHE_LIMIT` in GiB, by default 4.
@@ -58,7 +57,7 @@ _LEFTOVER_AGE = 86_400.0
 """Seconds after which a temporary file is taken to be an interrupted write's."""
 
 Key = Mapping[str, str | int | float | bool | None]
-"""What a result depends on: names to JSON scalars."""
+"""The inputs that a result depends on: names to JSON scalars."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ class Input(Protocol):
 
     @property
     def role(self) -> str | None:
-        """Their role; None where nobody has given them one."""
+        """Their role; None if they have not been given one."""
         ...
 
     def digest(self) -> str:
@@ -78,7 +77,7 @@ class Input(Protocol):
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """Where the cache is, what it holds and how much it may hold (bytes).
+    """Location of the cache, its content and its limit (sizes in bytes).
 
     Attributes:
         folder: Of the cache.
@@ -185,7 +184,7 @@ def entry_of(key: Key, inputs: Mapping[str, Input] | None = None) -> Entry:
 
 
 def _place(name: str, *, private: bool) -> Path | None:
-    """Where an entry of this name is or goes; None: it is not kept, or a folder above it is not ours alone."""
+    """Return the path of an entry; None if it is not kept, or if a folder above it is not the user's alone."""
     elsewhere = os.environ.get(_ELSEWHERE)
     if private and not elsewhere and not holds_private():
         return None
@@ -243,7 +242,7 @@ def private_elsewhere() -> Iterator[Path]:
 
 
 def holds_private() -> bool:
-    """Whether private entries are kept from run to run: nobody has dropped them, and the cache is ours alone."""
+    """Whether private entries outlive a run: they have not been dropped, and the cache is the user's alone."""
     try:
         home = folder()
     except PlanError:
@@ -299,7 +298,7 @@ def _remove_all(homes: list[Path]) -> None:
         path.unlink(missing_ok=True)
     _remove_leftovers(older_than=0.0, homes=homes)
     for emptied in (*_shelves(homes), *(home for home in homes if home != folder())):
-        with suppress(OSError):  # not empty, or not there: somebody else's file is in it
+        with suppress(OSError):  # not empty, or absent: a file of another user is in it
             emptied.rmdir()
 
 
@@ -329,7 +328,8 @@ def _read(path: Path, about: Mapping[str, str]) -> dict[str, NDArray[Any]] | Non
     if not os.path.lexists(path):
         return None
     try:
-        # Opening a named pipe would wait for ever; what is checked is what is read, whoever renames it meanwhile.
+        # Opening a named pipe would wait for ever. The checked file is the one read, even if it is renamed
+        # meanwhile.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             status = os.fstat(handle)
@@ -383,7 +383,7 @@ def _homes() -> list[Path]:
 
 
 def _private_homes() -> list[Path]:
-    """Folders whose entries are private: earlier versions kept entries of any kind in the folder itself."""
+    """Return the folders of private entries: earlier versions kept entries of any kind in the folder itself."""
     return [folder(), folder() / _PRIVATE]
 
 

@@ -1,12 +1,13 @@
-"""What is done otherwise on a GPU than on a CPU: the one place that knows.
+"""Optimizations for GPUs, all in one place.
 
-Nothing here changes anything on a CPU. On a GPU, networks of convolutions lie in memory as its kernels want them
-(channels last), training data stay on the card where there is room, and searches and frozen networks work on
-blocks as large as its memory. None of that changes a result by more than rounding.
+Nothing here changes anything on a CPU. On a GPU, convolutional networks use the layout that its kernels want
+(channels last), and training data stay on the card where there is room. Searches and frozen networks work on
+blocks sized by its memory. None of that changes a result by more than rounding.
 
-What could change more is off unless the environment variable FEDASSAY_GPU asks for it, `bf16`, `compile` or both
-with a comma between them: products of U-Nets in bfloat16 where they are trained without DP-SGD or sampled, and
-`torch.compile` of the same. Both are part of what cached results are kept under (`fedassay.support.numerics`).
+Changes with larger effects are off unless the environment variable FEDASSAY_GPU asks for them: `bf16`, `compile`,
+or both with a comma between them. `bf16` computes products of U-Nets in bfloat16 where they are sampled, or
+trained without DP-SGD; `compile` applies `torch.compile` to the same. Both are part of the keys of cached results
+(`fedassay.support.numerics`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 GPU = "cuda"
 VARIABLE = "FEDASSAY_GPU"
 OPTIONS = ("bf16", "compile")
-"""What FEDASSAY_GPU may name."""
+"""The values that FEDASSAY_GPU may name."""
 
 _UNIT = 4 * 2**30
 """Bytes of a card's memory for each CPU-sized working set that a search may take there."""
@@ -34,7 +35,7 @@ _SHARE = 4
 """One part in so many of a card's memory: what a batch may take, and what training data may."""
 
 Device = Literal["auto", "cpu", "cuda"]
-"""What a caller may ask for."""
+"""The values that a caller may ask for."""
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -61,7 +62,7 @@ def is_gpu(device: str | torch.device) -> bool:
 
 
 def gpu_options() -> tuple[str, ...]:
-    """What FEDASSAY_GPU asks for, in the order of `OPTIONS`.
+    """Return the options that FEDASSAY_GPU asks for, in the order of `OPTIONS`.
 
     Raises:
         PlanError: It names something else.
@@ -74,7 +75,7 @@ def gpu_options() -> tuple[str, ...]:
 
 
 def gpu_facts() -> dict[str, Any]:
-    """What changes the last bits of a result on this GPU: the card, its libraries, the options."""
+    """Return the facts that change the last bits of a result on this GPU: the card, its libraries, the options."""
     import torch
 
     return {
@@ -119,7 +120,7 @@ def seed_draws(seed: int, device: str | torch.device) -> None:
 
 
 def times_the_cpu(device: str | torch.device, most: int = _MOST) -> int:
-    """How many times a CPU's working set a search may take: 1 on a CPU, on a GPU a power of two by its memory."""
+    """Return the multiple of a CPU's working set for a search: 1 on a CPU, else a power of two by memory."""
     if not is_gpu(device):
         return 1
     return _power_of_two(min(most, _memory(device) // _UNIT))
@@ -156,9 +157,9 @@ def resident(tensors: list[Tensor], device: str | torch.device) -> list[Tensor]:
 
 
 def placed(network: nn.Module, device: str | torch.device) -> nn.Module:
-    """A network on the device, on a GPU with the weights of its convolutions channels last.
+    """Move a network to the device; on a GPU, lay out the weights of its convolutions channels last.
 
-    Not for DP-SGD, whose gradients of single records were derived and checked for the usual layout.
+    Not for DP-SGD: its per-record gradients were derived and checked for the usual layout.
     """
     import torch
 

@@ -91,7 +91,7 @@ def _locked(part: Path, path: Path) -> Iterator[IO[bytes]]:
             raise DataError(f"{said}; FEDASSAY_DATA (of weights, TORCH_HOME) names another folder") from None
         with os.fdopen(handle, "r+b") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
-            # Who went first may have given up, and removed the part that was opened here.
+            # The process that held the lock may have given up, and removed the part that was opened here.
             if path.exists() or (part.exists() and os.path.samestat(os.fstat(stream.fileno()), part.stat())):
                 yield stream
                 return
@@ -143,7 +143,7 @@ def _why(error: Exception) -> str:
 
 
 def _announce(url: str, path: Path, start: int, headers: Message, digest: str) -> int:
-    """Say what is downloaded; returns the bytes of the whole file, 0 where the server does not tell."""
+    """Announce a download; returns the size of the whole file in bytes, 0 if the server does not send it."""
     size = headers.get("Content-Length", "")
     words = f"{int(size) / 1e6:,.1f} MB" if size.isdigit() else "a file of unknown size"
     onward = f" from byte {start:,} on" if start else ""
@@ -152,7 +152,7 @@ def _announce(url: str, path: Path, start: int, headers: Message, digest: str) -
 
 
 def _answer(url: str, start: int) -> Any:
-    """What an address answers, from byte `start` on where it can.
+    """Open the response of an address, from byte `start` on if the server supports it.
 
     Raises:
         OSError: Neither https nor a file, or there is no answer.

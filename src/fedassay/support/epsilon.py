@@ -27,7 +27,7 @@ _DIFFER: dict[Adjacency, str] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What an epsilon is of."""
+    """The kind of a guarantee: the adjacency, unit and delta that its epsilon refers to."""
 
     adjacency: Adjacency
     unit: Unit
@@ -35,7 +35,7 @@ class Kind:
 
     @property
     def words(self) -> str:
-        """How neighbours differ, as it stands behind a number; the delta stands where several do."""
+        """The difference between neighbours, as printed after a number; without delta."""
         return f"one {self.unit} {_DIFFER[self.adjacency]}"
 
 
@@ -59,12 +59,12 @@ class Epsilon:
 
     @property
     def kind(self) -> Kind:
-        """What it is of."""
+        """The adjacency, unit and delta of this epsilon."""
         return Kind(self.adjacency, self.unit, self.delta)
 
     @property
     def standing(self) -> tuple[Adjacency, Unit]:
-        """What it protects, at whatever delta."""
+        """The adjacency and the unit protected, without delta."""
         return self.adjacency, self.unit
 
     @property

@@ -39,14 +39,14 @@ class MissingExtraError(FedassayError, ImportError):
 
 
 class Why(str):
-    """Why something could not be had, in words, with whose records are missing as data beside them.
+    """A reason for an absence in words, with the role and number of the missing records beside it.
 
     Attributes:
-        role: Whose: a data role, or `clients`; empty where no records are missing.
+        role: Owner of the missing records: a data role, or `clients`; empty where no records are missing.
         held: How many of them there are.
         needed: How many would do.
         kind: Another kind of obstacle (`fedassay.records.facts.ObstacleKind`), where that is why; else empty.
-        key: The parameter of the attack that is too small, where that is why: `held` and `needed` are its values.
+        key: The attack parameter that is too small, where that is the reason: `held` and `needed` are its values.
     """
 
     role: str
@@ -80,7 +80,7 @@ class Why(str):
 
 
 def above_limit(words: str, key: str, held: int, needed: int) -> Why:
-    """That a parameter of an attack, now `held`, would have to be `needed` for a message to be tried."""
+    """Return the reason that an attack parameter, now `held`, is too small for a message that needs `needed`."""
     return Why(words, held=held, needed=needed, kind="too_large", key=key)
 
 
@@ -88,10 +88,10 @@ class NotRunError(FedassayError):
     """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason.
 
     Attributes:
-        role: Whose records are missing, where that is why: a data role, or `clients`; empty elsewhere.
+        role: Owner of the missing records, where that is the reason: a data role, or `clients`; else empty.
         held: How many of them there are.
         needed: How many would do.
-        key: The parameter of the attack that is too small, where that is why; see `Why`.
+        key: The attack parameter that is too small, where that is the reason; see `Why`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class NotRunError(FedassayError):
 
     @classmethod
     def of(cls, why: Why) -> Self:
-        """The error that says why, with what is missing beside it."""
+        """Return the error for a reason, with the facts on what is missing."""
         return cls(str(why), role=why.role, held=why.held, needed=why.needed, key=why.key)
 
     @property
@@ -122,11 +122,11 @@ class NothingToReadError(NotRunError):
 
 
 class OtherFeaturesError(NotRunError):
-    """What is sent are features of networks that the adversary does not hold."""
+    """The messages hold features of networks that the adversary does not have."""
 
     @property
     def why(self) -> Why:
-        """The message, and that the features are not the backbone's."""
+        """The message, with the obstacle kind `other_features`."""
         return Why(str(self), kind="other_features")
 
 
@@ -134,7 +134,7 @@ _NO_MEMORY = (
     *("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory"),
     *("MemoryError", "memory allocation of", "PyObject pointer is null"),  # in Rust
 )
-"""How libraries that do not raise MemoryError say that they found none."""
+"""Phrases by which libraries that do not raise MemoryError report a lack of memory."""
 
 
 def is_of_a_library(error: BaseException) -> bool:
@@ -143,16 +143,16 @@ def is_of_a_library(error: BaseException) -> bool:
 
 
 def unexpected(error: BaseException) -> str:
-    """What an error says that nobody raised on purpose: its type, its message, and the line of the code."""
+    """Describe an error that was not raised on purpose: its type, its message, and the line of the code."""
     from pydantic import ValidationError
 
     from fedassay.support.validation import explain
 
-    # Where a model refuses what it is given, the line that gave it is the one to look at.
+    # If a model refuses its input, report the line that supplied the input.
     frames = traceback.extract_tb(error.__traceback__)
     last = next((frame for frame in reversed(frames) if "pydantic" not in Path(frame.filename).parts), frames[-1])
     name = type(error).__name__
-    # A method that declares a release that cannot be is told what can be, as a plan would be.
+    # If a method declares an impossible release, list the possible ones, as for a plan.
     words = explain(error, None, error.title) if isinstance(error, ValidationError) else f"{name}: {error}"
     return f"{words} ({Path(last.filename).name}:{last.lineno})"
 
@@ -170,10 +170,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
-"""How a disk says that it is full or read-only: the next write would meet it as well."""
+"""Error numbers of a full or read-only disk: the next write would fail as well."""
 
 _OF_PROCESSES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE})
-"""How a system says that there are too many processes or open files."""
+"""Error numbers of a system with too many processes or open files."""
 
 
 def is_of_the_machine(error: BaseException) -> bool:
@@ -184,5 +184,5 @@ def is_of_the_machine(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, on one line; its type where it says nothing."""
+    """Return an error's message on one line, or its type where it has none."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,6 +1,6 @@
-"""How much is taken in of what others wrote: every limit in one place, with its reason.
+"""Limits on input written by others, all in one place, each with its reason.
 
-The limits serve one end: whatever a file holds, it is read, or refused with one message, in 2 seconds and 500 MB.
+The limits serve one end: any file is read, or refused with one message, in 2 seconds and 500 MB.
 Honest files stay far below them. Limits of a format's own fields (a number in (0, 1]) stand with the field.
 """
 
@@ -49,13 +49,13 @@ CLASSES = 100_000
 """More classes than any public label set has; arrays of one row a class are allocated."""
 
 RELEASES = 100_000
-"""Blocks of unlike releases of a transcript: each is an entry of the ledger. Messages alike are one entry."""
+"""Blocks of distinct releases of a transcript: each is an entry of the ledger. Equal messages share one entry."""
 
 UNLIKE = 20_000
 """Declarations of fields that differ in a transcript: every sender of others has an entry in the record."""
 
 COMPOSITIONS = 200
-"""Totals by which the worst of all compositions is looked for; one of DP-SGD takes a fifth of a second."""
+"""Totals searched for the worst of all compositions; one of DP-SGD takes a fifth of a second."""
 
 TOTALS = 10_000_000
 """Numbers of the compositions that are compared: 80 MB."""
@@ -115,10 +115,10 @@ ARRAY_BYTES = 8 * GIB
 """Bytes of all images of a data set in memory. ImageNet's 1.3 million at 32 pixels a side take 4 GiB."""
 
 RATIO = 200
-"""How many times a packed array may be larger than in its file, beyond `UNPACKED_FREELY`; photographs: 3."""
+"""Largest ratio of an array's unpacked to its packed size, beyond `UNPACKED_FREELY`; photographs: 3."""
 
 UNPACKED_FREELY = 64 * MIB
-"""Unpacked size up to which nobody asks how well an array was packed."""
+"""Unpacked size (bytes) up to which the compression ratio of an array is not checked."""
 
 MEMBERS = 10_000
 """Files in a packed archive."""
@@ -142,7 +142,7 @@ IMAGE_FILE_BYTES = 256 * MIB
 """Bytes of one image file."""
 
 IMAGE_PIXELS = 64 * MIB
-"""Pixels of one image, told by its header: more than any camera's, and 200 MB in memory."""
+"""Pixels of one image, according to its header: more than any camera's, and 200 MB in memory."""
 
 IMAGE_HEADER_BYTES = 64 * 1024
 """Bytes of a text in an image's header, which is read byte by byte."""

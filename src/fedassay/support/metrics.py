@@ -1,4 +1,4 @@
-"""What the name of a metric stands for, and the metrics of pairs of images that are registered.
+"""Facts about metrics, and the registered metrics of pairs of images.
 
 A metric of pairs of images is one file in `fedassay/similarity`, or in another package by an entry point
 `metric.NAME`: audits measure it, and tables, pages and policies show it, without knowing its name.
@@ -26,13 +26,14 @@ from fedassay.support.types import Images
 
 @dataclass(frozen=True)
 class Scale:
-    """How a metric fits on the axis that all attacks share: 0 without an attack, 1 where all is taken.
+    """Position of a metric on the axis that all attacks share: 0 without an attack, 1 for a complete leak.
 
     Attributes:
-        title: In the figure.
-        nothing: Its value without an attack; None: what the finding has as its baseline.
-        everything: Its value where all is taken; None: it is a gain over `over`, of which 1 is the most.
-        over: The metric whose baseline a gain is over.
+        title: Axis label in the figure.
+        nothing: Its value without an attack; None: the baseline of the finding.
+        everything: Its value for a complete leak; None: the metric is a gain over `over`, and 1 is the largest
+            value.
+        over: The metric that the gain is measured over.
     """
 
     title: str
@@ -43,23 +44,23 @@ class Scale:
 
 @dataclass(frozen=True)
 class MetricFacts:
-    """What the name of a metric stands for, wherever a report or a policy uses it.
+    """Facts about a metric, for every report and policy that uses it.
 
     Attributes:
-        name: As findings hold it.
+        name: Its name in findings.
         title: Column header.
         about: One sentence of explanation.
         unit: Such as `dB`; empty for plain numbers.
-        worse: Which way gives more away; None where neither does.
-        low: The least value that there can be, known before any is seen; None: unknown.
-        high: The largest, likewise.
-        likeness: Of images, its place among the figures by which reports say how near they came, 1 the first;
-            None: it stands in tables alone.
-        recognisable: Of images, the mean from which they count as rebuilt. A convention of this project: an attack
-            succeeds where it comes closer than whatever the attacker had (Balle, Cherubin and Hayes,
-            "Reconstructing Training Data with Informed Adversaries", 2022), but a picture may do that and show
-            nothing that a person would recognise.
-        scale: How it is drawn beside other attacks; None: it is not.
+        worse: The direction that means a larger leak; None where neither does.
+        low: The least possible value, known before any measurement; None: unknown.
+        high: The largest possible value, likewise.
+        likeness: For images, its rank among the figures of similarity that reports quote, 1 the first; None: it is
+            shown in tables alone.
+        recognisable: For images, the mean from which they count as rebuilt. A convention of this project: an
+            attack succeeds where it comes closer than the attacker's prior knowledge (Balle, Cherubin and Hayes,
+            "Reconstructing Training Data with Informed Adversaries", 2022). Such a picture may still show nothing
+            that a person would recognise.
+        scale: Its position in the figure beside other attacks; None: it is not drawn.
     """
 
     name: str

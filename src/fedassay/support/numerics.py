@@ -1,8 +1,8 @@
-"""What changes the last bits of a result though it is no part of the question: threads, kernels, libraries.
+"""Facts that change the last bits of a result but are not part of the question: threads, kernels, libraries.
 
-A sum is rounded in the order in which it is added up, and that order depends on the number of threads, on the
-instructions that a library finds on the processor, and on the library's version. Whatever is kept to be used again
-(`fedassay.support.cache`) is kept under these facts, so that a run never reads what it would not have computed.
+A sum is rounded in the order of its additions. That order depends on the number of threads, on the instructions
+that a library finds on the processor, and on the library's version. These facts are part of every key in
+`fedassay.support.cache`, so that a run never reads a result that it would not have computed itself.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def leave_threads() -> None:
 
 @contextmanager
 def at_threads(threads: int | None) -> Iterator[None]:
-    """Torch computes with so many threads while the block lasts; None: as it did.
+    """Set Torch's number of threads while the block lasts; None leaves it as it is.
 
-    What workers share must not depend on how many there are. A process that was forked from one whose threads had
-    computed has one, whatever is asked.
+    The results that workers share must not depend on the number of workers. A process keeps one thread, whatever
+    is asked, if it was forked from one that had computed with several.
     """
     if threads is None:
         yield
@@ -119,7 +119,7 @@ def installed_version(name: str) -> str | None:
 
 @cache
 def _processor() -> str:
-    """The processor's kind and a hash of what it can do, by which libraries choose their kernels."""
+    """Return the processor's kind and a hash of its capabilities, from which libraries choose their kernels."""
     try:
         lines = _CPU.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -22,7 +22,7 @@ _ADAMW_DECAY = 0.01
 
 
 class Optimizer(Frozen):
-    """How weights follow gradients.
+    """The rule that updates weights from gradients.
 
     Attributes:
         name: `adam` (Kingma and Ba, ICLR 2015), `adamw` (decoupled weight decay; Loshchilov and Hutter, ICLR
@@ -78,10 +78,10 @@ class Optimizer(Frozen):
 
 
 ADAM = Optimizer()
-"""What trains where a plan says nothing."""
+"""The optimizer used where a plan names none."""
 
 OptimizerKey = Annotated[Optimizer | None, Field(exclude_if=lambda given: given is None)]
-"""The type of a key `optimizer` whose default is None: Adam. A record holds it where a plan gave it."""
+"""The type of a key `optimizer` with default None, that is Adam. A record holds it where a plan gave it."""
 
 
 def chosen(given: Optimizer | None) -> Optimizer:

@@ -1,7 +1,7 @@
-"""Whether a file or folder can hold what others put there, by the rule that ssh has for its keys.
+"""Check that a file or folder is safe from other users, by the rule that ssh has for its keys.
 
-What the user or root owns, and nobody else can write, holds what the user put there (or root, who may do
-anything). Modes tell that for access control lists as well: the group's bits are the most that such a list allows.
+A path is safe if the user or root owns it and no other user can write it; root may do anything anyway. The mode
+also covers access control lists: the group's bits are the most that such a list allows.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def refused_folder(*folders: Path) -> str | None:
-    """Why one of these folders may hold what others put there; None: nobody else can write any of them.
+    """Return why one of these folders may hold files of other users; None if no other user can write any of them.
 
-    A folder that is missing, or cannot be looked at, is skipped: nothing is read from it. Of a link, its owner
-    counts, and what it leads to.
+    A folder that is missing or unreadable is skipped: nothing is read from it. For a link, both its owner and its
+    target count.
     """
     for folder in folders:
         try:
@@ -34,11 +34,11 @@ def refused_folder(*folders: Path) -> str | None:
 
 
 def not_ours(path: Path, status: os.stat_result) -> str | None:
-    """Why what stands at a path may be what others put there; None: nobody else can write it.
+    """Return why a path may hold content of other users; None if no other user can write it.
 
     Args:
-        path: For the sentence, which says its mode, and what to do.
-        status: Of what stands there; everybody may write a link itself, so its mode is not looked at.
+        path: For the sentence, which states its mode and a remedy.
+        status: Status of the path; every user may write a link itself, so the mode of a link is ignored.
     """
     mode, name, quoted = f"{stat.S_IMODE(status.st_mode):04o}", shown_path(path), shlex.quote(str(path))
     if status.st_uid not in {0, os.geteuid()}:

@@ -1,4 +1,4 @@
-"""Where the files that a plan names are looked for."""
+"""Folders where the files that a plan names are searched."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def data_root(root: str | Path | None, base: Path) -> Path:
 
 
 def root_in_words(root: str | Path | None, base: Path) -> str:
-    """How errors call that folder: by what set it."""
+    """Return the name of that folder for errors: the setting that it comes from."""
     if root is not None:
         return "data.root"
     return "FEDASSAY_DATA" if os.environ.get("FEDASSAY_DATA") else shown_path(data_root(None, base))

@@ -13,7 +13,7 @@ from fedassay.support.errors import PlanError
 
 VARIABLE = "FEDASSAY_WITHOUT"
 OPTIONS = ("vnni", "bf16")
-"""What FEDASSAY_WITHOUT may name: the sets that the package itself asks for."""
+"""The values that FEDASSAY_WITHOUT may name: the instruction sets that the package itself asks for."""
 
 _FOUND_BY = {
     "avx2": "_is_avx2_supported",
@@ -38,7 +38,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 def switched_off() -> tuple[str, ...]:
-    """What FEDASSAY_WITHOUT names, in the order of `OPTIONS`.
+    """Return the instruction sets that FEDASSAY_WITHOUT names, in the order of `OPTIONS`.
 
     Raises:
         PlanError: It names something that is no option.

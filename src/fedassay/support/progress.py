@@ -21,16 +21,16 @@ Advance = Callable[[int, int], None]
 
 
 def no_progress(done: int, total: int) -> None:
-    """An `Advance` that tells nobody."""
+    """Ignore progress: an `Advance` without output."""
 
 
 @dataclass(eq=False)
 class Progress:
-    """Where steps report.
+    """The display that steps report their progress to.
 
     Attributes:
         bars: A `rich.progress.Progress`, or `Lines`; None to stay silent.
-        tells: Takes lines that are said at once where there are no bars; None to stay silent.
+        tells: Takes lines that are printed at once where there are no bars; None to stay silent.
     """
 
     bars: Any = field(default=None, repr=False)
@@ -68,7 +68,7 @@ SILENT = Progress()
 
 
 _TELLING = 0.1
-"""Share of a step before which nobody can say how long the rest takes: its start is no measure of it."""
+"""Share of a step that must be done before the remaining time is estimated: its start is no measure of it."""
 
 
 def time_left(gone: float, done: int, total: int) -> float | None:
@@ -90,12 +90,12 @@ class _Task:
 
 @dataclass(eq=False)
 class Lines:
-    """Progress as lines of text, told no more often than every so many seconds; used as rich's bars are.
+    """Progress as lines of text, at most one per interval; has the interface of rich's bars.
 
     Attributes:
-        tell: Takes a line that says which steps are going on and how far they are.
+        tell: Takes a line that names the steps under way and their progress.
         every: Seconds between two lines; the first comes after as many.
-        aloud: Whether lines that are said at once are told as well: a log that nobody watches does without.
+        aloud: Whether immediate lines are printed as well; off for a log that is not watched.
         clock: Gives the time in seconds.
     """
 
@@ -128,7 +128,7 @@ class Lines:
         del self._tasks[task]
 
     def print(self, line: str) -> None:
-        """Tell a line at once."""
+        """Print a line at once."""
         if self.aloud:
             self.tell(line)
 
@@ -146,7 +146,7 @@ def console(quiet: bool) -> Iterator[Progress]:
     """Bars on a terminal, a line that changes in a notebook, a line a minute on any other standard error.
 
     Args:
-        quiet: Tell nothing.
+        quiet: Whether to print nothing.
     """
     with _shown(quiet) as progress:
         _current.append(progress)
@@ -158,7 +158,7 @@ def console(quiet: bool) -> Iterator[Progress]:
 
 @contextmanager
 def current() -> Iterator[Progress]:
-    """What is shown already, for steps that are far below whoever shows it; else bars of their own."""
+    """Yield the display that is open already, for steps deep in the call stack; else open bars of their own."""
     if _current:
         yield _current[-1]
     else:
@@ -167,7 +167,7 @@ def current() -> Iterator[Progress]:
 
 
 _current: list[Progress] = []
-"""What is shown now, the innermost last: two live displays on one terminal cannot be."""
+"""The open displays, the innermost last: one terminal cannot have two live displays."""
 
 
 @contextmanager
@@ -199,7 +199,7 @@ def _notebook_line() -> Iterator[Callable[[str], None]]:
     shown = display(HTML(""), display_id=True)
     try:
         with warnings.catch_warnings():
-            # The warning is of tqdm, which libraries import and whose bars no step of ours shows.
+            # tqdm gives this warning; libraries import it, but no step of ours shows its bars.
             warnings.filterwarnings("ignore", message="IProgress not found")
             yield lambda line: shown.update(HTML(f"<small>{escape(line)}</small>"))
     finally:

@@ -5,11 +5,10 @@ A component registers itself where it is defined:
     @register("attack", "feature_diffusion")
     class FeatureDiffusion(Parameters): ...
 
-There is no central list. Names are found by reading the source of the rooms and of the
-corridor (an AST walk, no import), so that `fedassay list` and the validation of a plan's names
-stay fast; the one module that defines a component is imported when the component is used.
-Third parties register through the entry-point group `fedassay`; each entry point is named
-`kind.name` and points at the module that holds the decorated object.
+There is no central list. Names are found by reading the source of the rooms and of the corridor (an AST walk, no
+import), so that `fedassay list` and the validation of a plan's names stay fast. The module that defines a
+component is imported when the component is used. Third parties register through the entry-point group `fedassay`;
+each entry point is named `kind.name` and points at the module that holds the decorated object.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import Any, Literal, TypeVar, get_args
 from fedassay.support.errors import PlanError
 
 Kind = Literal["method", "attack", "audit", "dataset", "backbone", "metric", "field"]
-"""What can be registered."""
+"""The kinds of component that can be registered."""
 
 _PLACES: dict[Kind, str] = {
     "method": "methods",
@@ -81,9 +80,9 @@ def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T
     Args:
         kind: One of `method`, `attack`, `audit`, `dataset`, `backbone`, `metric`, `field`.
         name: The name that plans use; a string literal, since it is found without importing.
-        size: A data set's `DataSize` or a backbone's `BackboneSize`, which dry runs estimate from; of the user's
-            own images, the function from a `DataRequest` to the `Outline` that headers tell. None: it is not known
-            beforehand.
+        size: A data set's `DataSize` or a backbone's `BackboneSize`, the basis of estimates in dry runs; for the
+            user's own images, a function from a `DataRequest` to the `Outline` read from file headers. None: the
+            size is not known beforehand.
 
     Raises:
         ValueError: The kind is unknown, or the name is taken by another object.
@@ -145,7 +144,7 @@ def lookup(kind: Kind, name: str) -> Any:
         return _registered[kind, name]
     try:
         importlib.import_module(entry.module)
-    except Exception as error:  # whatever another package does must not take fedassay down with it
+    except Exception as error:  # an error of another package must not take fedassay down with it
         raise PlanError(f"{entry.origin}: cannot be imported: {type(error).__name__}: {error}") from error
     if (kind, name) not in _registered:
         raise PlanError(f"{entry.origin}: the module {entry.module} registers no {kind} of this name")
@@ -168,7 +167,7 @@ def size_of(kind: Kind, name: str) -> object:
 
 
 def misnamed() -> Iterator[str]:
-    """Entry points of other packages that name no component, or one whose name is taken; a message each."""
+    """Yield a message for each foreign entry point that names no component, or a component with a taken name."""
     seen: dict[str, str] = {f"{kind}.{entry.name}": "fedassay" for kind in get_args(Kind) for entry in _scan(kind)}
     for point in _points():
         kind, _, name = point.name.partition(".")
@@ -248,7 +247,7 @@ def _name_of(decorator: ast.expr, kind: Kind) -> str | None:
 
 
 def _facts_of(component: ast.ClassDef | ast.FunctionDef, module: ast.Module) -> str:
-    """Where a class's `facts` come from, as `module:NAME`, if they are imported under a name."""
+    """Return the import of a class's `facts` as `module:NAME`, if they are imported under a name."""
     names = [
         node.value.id
         for node in component.body

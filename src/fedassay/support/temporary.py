@@ -1,7 +1,7 @@
-"""A folder for what must not outlive the work: its owner's alone, and gone when the work ends, however it ends.
+"""A temporary folder for its owner alone, which never outlives the work, however that ends.
 
-A process that is killed cannot tidy up. So each holds a lock on its folder as long as it lives, and whoever makes
-the next folder removes those that nobody holds.
+A process that is killed cannot tidy up. Each process therefore holds a lock on its folder while it lives, and the
+next process to make a folder removes those without a lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def temporary_folder() -> Iterator[Path]:
     """
     _remove_left_behind()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    # Locked before it has its name: else it would look like one that nobody holds.
+    # Locked before it has its name: otherwise another process would take it for an abandoned one.
     handle, name = tempfile.mkstemp(dir=folder)
     fcntl.flock(handle, fcntl.LOCK_EX)
     os.rename(name, folder / _LOCK)

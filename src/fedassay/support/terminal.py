@@ -50,7 +50,7 @@ def say(*parts: str | Styled, err: bool = False) -> None:
 
 
 def say_lines(words: str, err: bool = False) -> None:
-    """Print text whose line ends are ours."""
+    """Print text with line ends written by this package."""
     _echo(_no_command(plain_lines(words)), err)
 
 
@@ -79,14 +79,14 @@ def is_stream(output: Path | None) -> bool:
 
 
 def stream_page(text: str) -> None:
-    """Write a page to standard output as UTF-8, whatever the terminal's encoding is."""
+    """Write a page to standard output as UTF-8, regardless of the terminal's encoding."""
     _echo(text.encode("utf-8"), end=False)
 
 
 class Output(click.Path):
-    """The type of options that name what is written: a path that is not empty.
+    """The type of options that name an output path, which must not be empty.
 
-    An empty one would be the current folder: what a script gives whose variable is not set.
+    An empty path would be the current folder: a script gives it if a variable of the script is not set.
 
     Args:
         folder: Whether it names a folder, which cannot go to standard output.
@@ -133,9 +133,9 @@ class _PlainFormatter(logging.Formatter):
 
 
 def guard_standard_error() -> None:
-    """Make plain what Python itself prints in a process of ours: log lines, and the traceback of a fault of ours.
+    """Make plain the output of Python itself in this process: log lines, and the traceback of an internal error.
 
-    Whoever has set up logging has said what happens to log lines.
+    Log lines are left to the caller's own configuration of logging, if there is one.
     """
     sys.excepthook = _print_plain
     if not logging.getLogger().handlers:
@@ -150,7 +150,7 @@ def _print_plain(kind: type[BaseException], error: BaseException, trace: Traceba
 
 
 def _no_command(words: str) -> str:
-    """Text in which no CI system finds a command: `##vso[` or `##[` anywhere, `::` at the start of a line."""
+    """Disarm the commands of CI systems in a text: `##vso[` or `##[` anywhere, `::` at the start of a line."""
     return re.sub(r"(?m)##(?=\w*\[)|^(?=(?:\s|\x1b\[[\d;]*m)*::)", lambda m: "# #" if m[0] else "_", words)
 
 

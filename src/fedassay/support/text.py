@@ -25,7 +25,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def plain(words: str, keep: str = "") -> str:
-    r"""Text on one line, in which every character can be seen.
+    r"""Return text on one line with every character visible: hidden ones are escaped.
 
     Args:
         words: Anything.
@@ -107,7 +107,7 @@ def encodable(words: str) -> str:
 
 
 def cut(words: str, most: int) -> str:
-    """A message, cut where it is longer than anybody reads."""
+    """Cut a message that is too long to read, and append its length."""
     return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"
 
 

@@ -29,7 +29,7 @@ _declared: list[torch.library.Library] = []
 
 
 def import_torchvision() -> ModuleType:
-    """Import torchvision, mending an installation whose compiled operators do not load.
+    """Import torchvision, and mend an installation with compiled operators that do not load.
 
     Returns:
         The module `torchvision`, with `datasets`, `models`, `transforms`, `utils` as attributes.

@@ -1,7 +1,7 @@
-"""What is wrong with a file of the user's, in one sentence: where, what was given, what is allowed.
+"""Error messages for files of the user, in one sentence: where, what was given, what is allowed.
 
-The models say what is allowed; the words of the library that checks them are for programmers, and reach no user. A
-kind of problem that is not named here is one that no model of this project can give, which a test holds.
+The models define what is allowed. The wording of the validation library is for programmers, and reaches no user.
+The models of this project give no kind of problem but those named here, which a test holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_KEY = 200
 
 _WHOLE_FILE = "top level"
 
-# How branches of a union are named in the location of an error.
+# Names of the branches of a union in the location of an error.
 _BRANCH = re.compile(r"(constrained-|tuple\[|list\[|dict\[|function-|literal\[|int$|float$|str$|bool$|none$)")
 
 
@@ -68,7 +68,7 @@ _ALLOWED: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "model_attributes_type": _SECTION,
     "union_tag_invalid": lambda given: str(given["expected_tags"]).replace("'", ""),
 }
-"""What is allowed where a problem of each kind is found, from what the library knows of it."""
+"""The allowed input for each kind of problem, from the facts that the library gives of it."""
 
 
 def explain(error: ValidationError, model: type[BaseModel] | None, where: str, whole: str = "top level") -> str:
@@ -92,7 +92,7 @@ def explain(error: ValidationError, model: type[BaseModel] | None, where: str, w
         location.append(str(problem["ctx"]["discriminator"]).strip("'"))
     key = cut(".".join(str(part) for part in location), _LONGEST_KEY) or whole
     words = _said(problem, model, location)
-    # What is no JSON has no level.
+    # A file that is not JSON has no level.
     return (
         f"{where}: {words}"
         if key == _WHOLE_FILE and problem["type"] == "json_invalid"
@@ -101,7 +101,7 @@ def explain(error: ValidationError, model: type[BaseModel] | None, where: str, w
 
 
 def _said(problem: ErrorDetails, model: type[BaseModel] | None, location: Sequence[Any]) -> str:
-    """What is wrong, without where it is."""
+    """Return the problem without its location."""
     kind, context = problem["type"], problem.get("ctx", {})
     keys = [] if model is None else _keys_at(model, location[:-1] if kind == "extra_forbidden" else location)
     if kind == "extra_forbidden":

@@ -22,7 +22,7 @@ from fedassay.support.reading import regular_size
 from fedassay.support.text import cut, shown
 
 _NAMED = 4
-"""How many keys an error names before it counts the rest."""
+"""Number of keys that an error names before it counts the rest."""
 
 
 def load_state(path: Path) -> dict[str, Tensor]:
@@ -47,14 +47,14 @@ def load_state(path: Path) -> dict[str, Tensor]:
 
 
 def load_tensors(path: Path) -> object:
-    """What a `.safetensors` file or one written by `torch.save` holds: tensors, numbers and texts, nested or not.
+    """Load a `.safetensors` file or one written by `torch.save`: tensors, numbers and texts, nested or not.
 
     Raises:
         DataError: The file cannot be read, or holds anything else.
     """
     regular_size(path, limits.WEIGHTS_BYTES)
     try:
-        # Torch warns of what it may not be able to read; what it could not is refused.
+        # Torch warns of content that it may not be able to read; unreadable content is refused below.
         with warnings.catch_warnings(action="ignore"):
             content = _read(path)
     except pickle.UnpicklingError:
@@ -64,7 +64,7 @@ def load_tensors(path: Path) -> object:
         ) from None
     except DataError:
         raise
-    # A damaged file makes torch's reader fail in any of its parts; it raises whatever it runs into.
+    # A damaged file makes torch's reader fail in any of its parts, with any error.
     except Exception as error:  # noqa: BLE001
         raise DataError(f"weights {path.name}: cannot be read ({_first_line(error)})") from None
     return content
@@ -85,7 +85,7 @@ def _tensors(content: Mapping[object, object], path: Path) -> Iterator[tuple[str
 
 
 def _read(path: Path) -> object:
-    """What a file holds, after a look at how much of it is parsed."""
+    """Load a file, after a check of how much of it will be parsed."""
     if path.suffix == ".safetensors":
         _check_header(path)
         return load_file(path)
@@ -124,7 +124,7 @@ def assign(
 def _misfits(
     expected: Mapping[str, Tensor], given: Mapping[str, Tensor], called: Mapping[str, str]
 ) -> Iterator[str]:
-    """How a state dict differs from a network's in names and shapes; `called` has the names for errors."""
+    """Yield the differences of a state dict from a network, in names and shapes; errors use the names `called`."""
     if missing := [called[name] for name in expected if name not in given]:
         yield f"missing {_some(missing)}"
     if unexpected := [called[name] for name in given if name not in expected]:
@@ -141,8 +141,8 @@ def _misfits(
 def hub_file(url: str) -> Path:
     """The file of a published weight URL in torch's hub folder, downloaded if it is not there.
 
-    Published names end in the first digits of the file's SHA-256 (`resnet50-11ad3fa6.pth`). A file
-    of the right name is not taken on trust: the digits are compared.
+    Published names end in the first digits of the file's SHA-256 (`resnet50-11ad3fa6.pth`). The digits are
+    compared: the right name alone does not suffice.
 
     Returns:
         Path of a file whose hash has been checked.
@@ -154,7 +154,7 @@ def hub_file(url: str) -> Path:
     name, digits = path.name, published_digits(url)
     if not path.exists():
         try:
-            # Without digits in its name nothing could be held against the file.
+            # Without digits in its name there is nothing to compare the file with.
             if digits is None:
                 raise DataError("its name does not hold its SHA-256")
             download(path, [url], digits)
@@ -173,7 +173,7 @@ def hub_file(url: str) -> Path:
 
 
 def hub_path(url: str) -> Path:
-    """Where the file of a published weight URL lies in torch's hub folder, whether it is there or not."""
+    """Return the path of a published weight URL in torch's hub folder; the file need not exist."""
     return Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(url).path).name
 
 
@@ -184,7 +184,7 @@ def published_digits(url: str) -> str | None:
 
 
 def _check_header(path: Path) -> None:
-    """Refuse a safetensors file whose header alone is too large to be parsed.
+    """Refuse a safetensors file with a header too large to be parsed.
 
     Raises:
         DataError: It is.
@@ -198,7 +198,7 @@ def _check_header(path: Path) -> None:
 
 
 def _check_pickle(path: Path) -> None:
-    """Refuse a file of torch's whose pickled part, which says what its tensors are, is too large to be run.
+    """Refuse a file of torch's if the pickled part, which describes its tensors, is too large to be run.
 
     Raises:
         DataError: It is, or the file unpacks to more than it has.
@@ -212,7 +212,7 @@ def _check_pickle(path: Path) -> None:
             f"weights {path.name}: a TorchScript archive, which holds code; allowed: its state dict, from "
             "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)"
         )
-    # Torch stores tensors as they are; only somebody else's archive is packed.
+    # Torch stores tensors uncompressed; only an archive from another tool is packed.
     unpacked = sum(member.file_size for member in members)
     pickled = max((member.file_size for member in members if member.filename.endswith(".pkl")), default=0)
     if pickled > limits.PICKLE_BYTES or unpacked > limits.WEIGHTS_BYTES or len(members) > 2 * limits.ARRAYS:

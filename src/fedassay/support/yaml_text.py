@@ -105,7 +105,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _problem(error: yaml.YAMLError) -> str:
-    """What is wrong, and in which line and column, without the names that the parser has for its own parts."""
+    """Return the problem with its line and column, without the parser's names for its own parts."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " ".join(str(error).split())
     mark = error.problem_mark
@@ -114,7 +114,7 @@ def _problem(error: yaml.YAMLError) -> str:
 
 
 def _check_cost(text: str, where: str) -> None:
-    """Refuse a text whose values, aliases unfolded, are too many or too deep, from its events alone."""
+    """Refuse a text with too many values or too deep ones, aliases unfolded, from its events alone."""
     total, sizes = 0, dict[str, int]()
     opened: list[tuple[str, int]] = []
     for event in yaml.parse(text, Loader=_Loader):
