@@ -1,4 +1,4 @@
-"""What the command line prints and lists."""
+"""Output and listings of the command line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def component_keys(what: str, name: str) -> list[Key]:
 
 
 def print_keys(keys: list[Key], name: str, quiet: bool, as_json: bool) -> None:
-    """What each key of a component may be and does, its text indented below it; the names alone if `quiet`."""
+    """Print the type and purpose of each key of a component, the purpose indented; the names alone if `quiet`."""
     if as_json:
         rows = [{"key": key.name, "type": key.allowed, "default": key.default, "about": key.about} for key in keys]
         say_json(json.dumps(rows, indent=1))
@@ -191,7 +191,7 @@ def _mission(scenario: Scenario) -> list[str]:
 
 
 def time_of(plan: Path) -> str:
-    """What a run of a plan takes on one core, as a clause."""
+    """Return the time of a run of a plan on one core, as a clause."""
     from fedassay.plan.estimate import estimate
     from fedassay.plan.rates import in_words
     from fedassay.plan.resolve import load_scenario
@@ -293,7 +293,7 @@ def _file(path: Path, instead: str) -> Path:
 
 
 def problem_in(what: str, file: Path) -> str | None:
-    """What is wrong with a plan or a policy, in one message; None where nothing is."""
+    """Return the problem of a plan or a policy, in one message; None where there is none."""
     try:
         if what == "plan":
             from fedassay.plan.resolve import load_scenario

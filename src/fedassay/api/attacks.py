@@ -1,7 +1,7 @@
 """All attacks on one release side by side: a table and, on one scale, a figure.
 
-Attacks are measured in figures of their own: records computed exactly, the AUC of telling members, likeness of
-pictures, distance of histograms. Each has a value that needs no attack and one that gives everything away, so that
+Attacks are measured in figures of their own: records computed exactly, the AUC of membership inference, similarity
+of pictures, distance of histograms. Each figure has a value without an attack and one for a complete leak, so that
 all fit on one axis: `taken` is 0 where an attack adds nothing, and 1 where nothing is left to take.
 """
 
@@ -118,7 +118,7 @@ def _number(value: float | None) -> float:
 
 
 def draw(rows: pandas.DataFrame, title: str, ax: Axes) -> Axes:
-    """A line an attack: how much it took, with its interval; what was not tried or cannot be told is grey."""
+    """Draw a line an attack: its figure with its interval; attacks not run or without an answer are grey."""
     titles = {name: scale.title for name, scale in scales()}
     for place, row in enumerate(rows.to_dict("records")):
         colour = _COLOURS.get(row["verdict"], "0.5")

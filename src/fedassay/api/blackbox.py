@@ -1,9 +1,9 @@
-"""What is asked of the messages of a black box: a bound on epsilon, whether two kinds of runs differ, fixed bits.
+"""Tests of the messages of a black box: a bound on epsilon, a difference between two kinds of runs, fixed bits.
 
-The bound is that of telling two data sets apart (Kairouz, Oh and Viswanath 2015, theorem 2.1; Clopper and Pearson
-1934). Whether runs differ is asked along the direction in which half of them do, of the other half (Kolmogorov and
-Smirnov): a test that holds its level whatever the direction. Low-order bits that do not change where the number
-does were not drawn with it.
+The bound is that of distinguishing two data sets (Kairouz, Oh and Viswanath 2015, theorem 2.1; Clopper and Pearson
+1934). The test for a difference between runs finds a direction that separates one half of them, and tests the
+other half along it (Kolmogorov and Smirnov). It holds its level for every direction. Low-order bits that stay
+constant while the number changes were not drawn with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEVEL = 0.05
 """Probability that the bound on epsilon of an honest mechanism is too large."""
 
 _RUNS = 40
-"""Runs from which on a bit that never changes says something."""
+"""Least number of runs that make a constant bit significant."""
 
 
 def epsilon_bound(one: Rows, other: Rows, delta: float) -> float:
@@ -51,7 +51,7 @@ def epsilon_bound(one: Rows, other: Rows, delta: float) -> float:
 
 
 def _statistics(one: Rows, other: Rows) -> list[Callable[[Rows], NDArray[np.float64]]]:
-    """What is taken of a run: the direction in which both sides differ, and how far from either mean it lies."""
+    """Return statistics of a run: its position along the difference of both sides, its distance to each mean."""
     direction, scale = _direction(one, other), _scale(one, other)
     centres = (one.mean(axis=0), other.mean(axis=0))
     return [
@@ -65,7 +65,7 @@ def _distance(rows: Rows, centre: NDArray[np.float64], scale: NDArray[np.float64
 
 
 def _direction(one: Rows, other: Rows) -> NDArray[np.float64]:
-    # What never changes has no difference of means either.
+    # A constant number has no difference of means either.
     change = other.mean(axis=0) - one.mean(axis=0)
     return np.asarray(change / _scale(one, other) ** 2, dtype=np.float64)
 
@@ -86,7 +86,7 @@ def _epsilon(a: NDArray[np.float64], b: NDArray[np.float64], cut: float, sign: i
 
 
 def differs(one: Rows, other: Rows) -> float:
-    """P of two kinds of runs being alike: by their means along one direction, and by how far they scatter.
+    """Return the p-value that two kinds of runs are equal, by their means along a direction and their scatter.
 
     Args:
         one: Shape (n, numbers).

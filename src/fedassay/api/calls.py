@@ -109,21 +109,21 @@ def audit(
     Args:
         transcript: Folder with a transcript.json; or a file of arrays as a system left it, or a folder of them.
         output: The run folder; None: `runs/<name>-<UTC time>`.
-        plan: Gives the attacker's images and the backbone: a file, or the same as a mapping. None: attacks that
-            learn are not run.
+        plan: Source of the attacker's images and the backbone: a file, or the same as a mapping. None: attacks
+            that learn are not run.
         again: The same messages captured again, of the same records: they measure the noise.
-        kinds: Of files: what arrays mean, by name.
-        clients: Of files: how many clients sent them; 1: all are one message.
-        classes: Of files: the number of classes.
-        aggregate: Of files: they hold sums over all clients.
-        scale: Of files: whole numbers are others times this, rounded, as secure aggregation sends them.
-        modulus: Of files: whole numbers are remainders of this.
-        downlink: Of files: the model that the server had sent to clients.
+        kinds: For files: kinds of arrays, by name.
+        clients: For files: number of clients that sent them; 1: all are one message.
+        classes: For files: the number of classes.
+        aggregate: For files: they hold sums over all clients.
+        scale: For files: whole numbers are numbers times this, rounded, as secure aggregation sends them.
+        modulus: For files: whole numbers are remainders modulo this.
+        downlink: For files: the model that the server had sent to clients.
         gallery: Candidates that may be in the messages: an `.npz` file of features and labels, or a folder.
-        trust_declared: Read fields as what they declare, and not as what their arrays are.
+        trust_declared: Trust the declared kinds of fields, instead of inferring them from the arrays.
         infer: Accepted and without effect: kinds are inferred always, unless `trust_declared`.
         base: As in `run`.
-        minutes: Refuse messages whose attacks are estimated to take longer.
+        minutes: Refuse messages if the attacks on them are estimated to take longer.
         device: As in `run`.
         force: As in `run`.
         redact: As in `run`.
@@ -212,16 +212,16 @@ def check(
     key: Where | None = None,
     unverified: bool = False,
 ) -> Outcome:
-    """Hold a run against a policy.
+    """Check a run against a policy.
 
     Args:
-        run: A run, its folder, or its record.json. Files are refused where they are not what was written; a run
-            that this process made is taken as it is.
+        run: A run, its folder, or its record.json. Files that were changed since they were written are refused; a
+            run made by this process is taken as it is.
         policy: A file, the name of one that ships (`strict`, `research`, `messages`), the same as a mapping, or a
             `Policy`.
-        key: Public key (PEM) of whoever must have signed the run; None: nobody need have.
-        unverified: Decide on a run that nothing vouches for, such as a bare record.json; without it the outcome is
-            that this could not be decided.
+        key: Public key (PEM) of the required signer of the run; None: no signature is required.
+        unverified: Decide on an unverifiable run, such as a bare record.json; without it the outcome is that this
+            could not be decided.
 
     Returns:
         The outcome: `exit_code` is 0 where the run passes, 1 where it breaks the policy, 2 where that could not be

@@ -19,7 +19,7 @@ class Comparison:
     """Several runs: what `fedassay.compare` gives.
 
     Attributes:
-        runs: In the order in which they were given.
+        runs: In the order given.
     """
 
     runs: tuple[Run, ...]
@@ -33,7 +33,7 @@ class Comparison:
 
     @property
     def changes(self) -> pandas.DataFrame:
-        """The keys of the plans whose values differ, one row a key, one column a run."""
+        """The keys of the plans with different values, one row a key, one column a run."""
         from fedassay.reports.document.compare import changes
 
         pandas = optional("pandas", "notebook", "Comparison.changes")

@@ -204,7 +204,7 @@ _NOTHING = Metric(value=None)
 
 
 def _keys(number: int, cell: CellRecord, before: str = "") -> Row:
-    """What names a cell; fields of a ledger have a relation and a unit of their own, from which its are apart."""
+    """Return the columns that identify a cell; `before` is a prefix: fields of a ledger have their own."""
     return {
         "cell": number,
         "label": cell.label,

@@ -1,4 +1,4 @@
-"""A stranger's mechanism as a black box: a callable that maps records to a message.
+"""An external mechanism as a black box: a callable that maps records to a message.
 
     def clip_and_sum(records):
         return {"sums": ...}
@@ -6,16 +6,15 @@
     tested = fedassay.audit_function(clip_and_sum, records, classes=10, output="tested", epsilon=2.0)
     print(*tested.clauses, sep=" ")
 
-Nothing is known of the code: neither where its noise comes from nor what it computes before. So its noise is
-tested by runs on the same records, and what one record moves by neighbours: records left out, records twice, and
-records at corners of the range of the data. The worst of them is run on fresh coins, and the error of telling both
-apart bounds epsilon from below. The search is one over these neighbours alone: what it does not find is not shown
-to be absent.
+The code is unknown: the source of its noise as well as the computations before. Its noise is tested by runs on the
+same records, and its sensitivity by neighbours: records left out, records twice, and records at corners of the
+range of the data. The worst of them is run on fresh coins, and the error of distinguishing both data sets bounds
+epsilon from below. The search covers these neighbours alone: an effect that it does not find may still exist.
 
 Where the function can be forked, first calls in processes of their own, with other coins, are compared with calls
-of this process, one after the other: what counts its calls has none to count there. If they differ, everything
-else is asked of first calls alone. What was seen before is varied in the same way: a function that then sends
-something else remembers.
+of this process, one after the other: a function that counts its calls cannot count there. If they differ, all
+other tests use first calls alone. Earlier inputs are varied in the same way: a function that then sends another
+message has a memory.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Rows = NDArray[np.float64]
 Mechanism = Callable[[Array], Mapping[str, Any]]
 
 _ALIKE = 1e-3
-"""p below which runs that should be alike are said to differ."""
+"""The p-value below which runs that should be equal are reported as different."""
 
 _COMPARED = 40
 """Runs on each side of such a comparison."""
@@ -66,15 +65,15 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class FunctionAudit:
-    """What was found of a mechanism.
+    """The results of the audit of a mechanism.
 
     Attributes:
         run: The audit of its message: every attack that applies.
-        clauses: Which clause of the claim was tested how, a sentence each.
-        tricks: Those of them that say what no honest mechanism does: memory, calls that differ, fixed bits.
+        clauses: The clauses of the claim that were tested, and how, a sentence each.
+        tricks: Those of them about behaviour that no honest mechanism has: memory, calls that differ, fixed bits.
         worst: The neighbour that moves the message most.
         observed: Lower bound on epsilon, at 95 %; `draws` limit how large it can be.
-        refuted: Whether the claim is.
+        refuted: Whether the claim is refuted.
     """
 
     run: Run
@@ -101,17 +100,17 @@ def audit_function(
     """Audit a function of records as a black box.
 
     Args:
-        fn: Maps records, first side n, to a message: arrays by name, of shapes that do not depend on n. It is
-            given copies.
+        fn: Maps records, first side n, to a message: arrays by name, of shapes that do not depend on n. It
+            receives copies.
         records: At least two.
-        classes: Number of classes of what it sends.
+        classes: Number of classes in its messages.
         output: A new folder, for the message (`message`) and its audit (`audit`).
-        epsilon: The claim under add or remove of one record; None: none is made.
-        delta: Of the claim.
-        neighbours: Neighbouring data sets that are tried.
+        epsilon: The claim under addition or removal of one record; None: none is made.
+        delta: Delta of the claim.
+        neighbours: Number of neighbouring data sets to try.
         reruns: Runs of each, at least two.
-        draws: Runs on each side of the worst neighbour, from which epsilon is bounded; at least 40.
-        seed: Which neighbours are tried, in which order.
+        draws: Runs on each side of the worst neighbour for the bound on epsilon; at least 40.
+        seed: Seed for the choice and order of the neighbours.
 
     Raises:
         PlanError: An argument is out of range, or messages have other shapes for other records.
@@ -192,7 +191,7 @@ class _Box:
 
     @property
     def words(self) -> str:
-        """How it was run."""
+        """A sentence on the runs that were made."""
         if not self.apart:
             return (
                 f"Runs: one after the other in this process, for {self.why}: what counts its calls was not found."
@@ -260,11 +259,11 @@ class _Box:
 
 
 def _tricks(box: _Box, records: Array, others: Sequence[Array], rows: Rows, starts: Rows | None) -> Iterator[str]:
-    """What no honest mechanism does, a sentence each.
+    """Yield a sentence for each behaviour that no honest mechanism has.
 
     Args:
         box: The function.
-        records: What was given.
+        records: The input.
         others: Neighbouring data sets.
         rows: Messages of the records, one a run.
         starts: Messages of first calls; None: it cannot be forked.

@@ -1,4 +1,4 @@
-"""Plans and policies in whatever form a program has them."""
+"""Plans and policies in all forms that a program may have them in."""
 
 from __future__ import annotations
 

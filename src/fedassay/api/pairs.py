@@ -1,12 +1,12 @@
-"""Images that somebody rebuilt, held against the private ones: PSNR, SSIM and LPIPS of pairs, and chance.
+"""Reconstructed images compared with the private ones: PSNR, SSIM and LPIPS of pairs, and chance.
 
-Pairs are matched, where it is known what each image was rebuilt of, or assigned: one to one, so that the sum of
-SSIM is largest (Kuhn, "The Hungarian method for the assignment problem", 1955). Look-alikes are images that the
-attacker has anyway; of each private image the closest one in SSIM is its baseline, which is the hardest.
+Pairs are matched, where the original of each image is known, or assigned: one to one, so that the sum of SSIM is
+largest (Kuhn, "The Hungarian method for the assignment problem", 1955). Look-alikes are images that the attacker
+has anyway; the one closest to a private image in SSIM is its baseline, which is the hardest.
 
-Two tests by permutation, of SSIM. Matched pairs are shuffled: do images show what they were rebuilt of, more than
-they show the others? Where look-alikes are given they change places with private images: are the rebuilt ones
-closer to the private? A likeness that all images of one kind share makes neither of them significant.
+Two tests by permutation use SSIM. The first shuffles matched pairs: does an image resemble its own original more
+than the others? Where look-alikes are given, the second exchanges them with private images: are the reconstructed
+images closer to the private ones? A similarity that all images of one kind share makes neither significant.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Pairing = Literal["auto", "matched", "assigned"]
 
 _DRAWS = 9999
 _MOST = 20_000
-"""Images a side, whose SSIM with all others fits into memory."""
+"""Most images a side: the SSIM of all pairs must fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,21 @@ class Test:
 
 @dataclass(frozen=True)
 class PairReport:
-    """What was measured.
+    """The results of a comparison of images.
 
     Attributes:
         how: How images were read and paired.
         private: Numbers of the private images, shape (n,).
-        rebuilt: Numbers of the rebuilt ones, of the same pairs.
+        rebuilt: Numbers of the reconstructed images of the same pairs.
         lookalikes: Numbers of the closest look-alikes; None where none were given.
-        names: Of the private images, the rebuilt ones and the look-alikes of the pairs.
+        names: Names of the private image, the reconstructed image and the look-alike of each pair.
         values: Metrics of the pairs, each shape (n,).
-        beside: The same of the look-alikes.
+        beside: The same for the look-alikes.
         means: Mean of each metric, with its 95 % interval.
-        lookalike_means: The same of the look-alikes.
-        gains: Mean difference of a rebuilt image and its look-alike.
-        tests: By permutation; none where nothing can be permuted.
-        lpips: Which network, or why LPIPS was not measured.
+        lookalike_means: The same for the look-alikes.
+        gains: Mean difference of a reconstructed image and its look-alike.
+        tests: Tests by permutation; empty where nothing can be permuted.
+        lpips: The LPIPS network, or the reason that LPIPS was not measured.
     """
 
     how: tuple[str, ...]
@@ -200,7 +200,7 @@ def _stems(named: NamedImages) -> tuple[str, ...]:
 
 
 def _shuffled(matrix: NDArray[np.float64], rng: np.random.Generator) -> Test:
-    """Whether matched pairs are more alike than the same images paired at random."""
+    """Test whether matched pairs are more similar than the same images paired at random."""
     n = len(matrix)
     value = float(np.diagonal(matrix).mean())
     rows = np.arange(n)

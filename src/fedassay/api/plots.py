@@ -218,7 +218,7 @@ def _rows(figure: Figure) -> list[dict[str, Any]]:
 
 
 def _asked(row: dict[str, Any]) -> str:
-    """What a release was asked for, with what that is of."""
+    """Return the guarantee that a release was asked for, with its kind."""
     from fedassay.reports.words.groups import asked_words
 
     return f"ε = {asked_words(Epsilon(row['epsilon'], row['delta'], row['adjacency'], row['unit']))}"

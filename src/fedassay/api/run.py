@@ -41,7 +41,7 @@ class Run:
 
     @property
     def errors(self) -> tuple[ErrorRecord, ...]:
-        """What failed: the cell, the stage and the message. Other cells are unaffected."""
+        """Failures: the cell, the stage and the message. Other cells are unaffected."""
         return self.record.errors
 
     @property
@@ -156,7 +156,7 @@ class Run:
         return answer(self.record, self._policy(policy), method, epsilon)
 
     def recommend(self, policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None = None) -> Decision:
-        """What a policy makes of the run: `recommended`, `options`, `steps`; `Run.answer` says it in words.
+        """Apply a policy to the run: `recommended`, `options`, `steps`; `Run.answer` says it in words.
 
         Args:
             policy: As in `fedassay.check`; None: the one that ships and fits, `strict` for the run of a plan.

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     import pandas
 
 _PICTURES = 12
-"""Pairs whose pictures are on the page: the closest ones."""
+"""Number of pairs, the closest ones, with pictures on the page."""
 
 
 @dataclass(frozen=True, repr=False)
 class SimilarityReport:
-    """What `fedassay.similarity_report` gives.
+    """The result of `fedassay.similarity_report`.
 
     Attributes:
-        found: Everything that was measured: means with intervals, tests, pairs.
+        found: All measurements: means with intervals, tests, pairs.
     """
 
     found: PairReport
@@ -54,7 +54,7 @@ class SimilarityReport:
 
     @property
     def lookalikes(self) -> dict[str, Metric]:
-        """The same of the closest look-alike of each private image; empty where none were given."""
+        """The same for the closest look-alike of each private image; empty where none were given."""
         return _metrics(self.found.lookalike_means)
 
     @property
@@ -99,7 +99,7 @@ class SimilarityReport:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What was read, how images were paired, and what the tests say."""
+        """Sentences on the images that were read, their pairing, and the results of the tests."""
         read = tuple(f"{each[:1].upper()}{each[1:]}." for each in self.found.how)
         tests = tuple(
             f"{test.about} {significant(test.value)}, by chance {significant(test.chance)}; "

@@ -67,7 +67,7 @@ def send(
 
 
 class _Sink:
-    """What is written, through one client of MLflow."""
+    """A writer of runs, through one client of MLflow."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -218,7 +218,7 @@ def _title(cell: CellRecord) -> str:
 
 
 def _tags(cell: CellRecord) -> dict[str, Any]:
-    """What is said of a cell in words, and its three epsilons, which may be infinite."""
+    """Return the tags of a cell: its verdict in words, and its three epsilons, which may be infinite."""
     verdicts = Counter(finding.verdict for finding in cell.findings)
     return {
         "fedassay.verdict": cell.privacy.verdict,

@@ -1,4 +1,4 @@
-"""What a backbone is: a frozen network from images to features, and how to run it."""
+"""Backbones: frozen networks from images to features, and code to run them."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Weights:
-    """What `backbone.weights` may be for a backbone.
+    """The values that `backbone.weights` may have for a backbone.
 
     Attributes:
-        words: Names that it knows, such as `random`; the first is taken where a plan says nothing.
+        words: Names that it knows, such as `random`; the first is the default.
         file: Whether it may be the path of a state dict.
         needed: Whether it must be given.
-        urls: Where the file of a word is published.
+        urls: URL of the published file for each name.
     """
 
     words: tuple[str, ...] = ()
@@ -61,15 +61,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class BackboneSize:
-    """What is known of a backbone before it is built: what it costs, and which weights it takes.
+    """Facts about a backbone before it is built: its costs, and its permitted weights.
 
     Attributes:
-        features: Their number; None: as many as an image has numbers.
+        features: Number of features; None: as many as an image has numbers.
         operations: Floating-point operations of the forward pass on one image.
-        side: Of the square image that these were counted on, in pixels.
-        default: Side that images are resized to where a plan does not say; None: they stay as they are.
-        weights: Which weights it takes; None: whoever builds it says.
-        channels: Of its input, which grey images are repeated over; None: those of the images.
+        side: Side, in pixels, of the square image for which these were counted.
+        default: Side that images are resized to by default; None: they stay as they are.
+        weights: Its permitted weights; None: the caller states them.
+        channels: Input channels, which grey images are repeated over; None: those of the images.
     """
 
     features: int | None
@@ -82,7 +82,7 @@ class BackboneSize:
 
 @dataclass(frozen=True, eq=False)
 class BackboneRequest:
-    """What a plan says about its backbone, and the images it is for.
+    """A plan's settings of its backbone, and the images it is for.
 
     Attributes:
         name: Registered name, or torchvision's.
@@ -91,11 +91,11 @@ class BackboneRequest:
         input_size: Height and width that images are resized to; None: the backbone's default.
         image_shape: Height, width and channels of the images.
         classes: The number of classes.
-        public: Records that everybody knows; None or empty if there are none.
+        public: Public records; None or empty if there are none.
         seed: Seed of initialisation and training.
         device: `cpu` or `cuda`.
         base: Folder of the plan, for paths.
-        preprocessing: What is done to images beside `input_size`, where the plan says so.
+        preprocessing: Preprocessing of images beside `input_size`, where the plan sets it.
     """
 
     name: str
@@ -110,7 +110,7 @@ class BackboneRequest:
     preprocessing: Preprocessing = AS_IT_IS
 
     def preprocess(self, own: Input) -> Preprocess:
-        """What the plan says of preprocessing, and the network's own where it says nothing.
+        """Return the preprocessing that the plan sets, with the network's own as defaults.
 
         Raises:
             PlanError: It does not fit the network or the images.
@@ -180,7 +180,7 @@ class Backbone:
     def features(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """`extract`, through the cache, as private entries: the same images are extracted once.
 
-        Nothing says here whose images these are, so no input speaks for their being public.
+        The owner of these images is unknown here, so no input can prove that they are public.
 
         A backbone without weights is not cached: it is as fast to compute as to read.
         """
@@ -232,7 +232,7 @@ def finish(request: BackboneRequest, module: nn.Module, description: str, pretra
     try:
         with torch.inference_mode():
             features = module(torch.zeros(1, channels, height, width, device=request.device))
-    # How networks say that an image has shrunk to nothing on its way through them.
+    # Networks raise these errors if an image shrinks to nothing inside.
     except (RuntimeError, AssertionError) as error:
         raise PlanError(
             f"backbone.input_size: {request.input_size or f'{height}x{width}'} is not a size that "
@@ -252,10 +252,10 @@ def finish(request: BackboneRequest, module: nn.Module, description: str, pretra
 
 
 def renewed(backbone: Backbone, module: nn.Module, description: str, pretrained_on: str) -> Backbone:
-    """Another network of the same width, for the same images, in a backbone's place.
+    """Replace a backbone by another network of the same width, for the same images.
 
     Args:
-        backbone: Whose name it keeps.
+        backbone: Source of the name.
         module: As in `finish`.
         description: As in `finish`.
         pretrained_on: As in `finish`.

@@ -39,12 +39,12 @@ def clip_vit_b_32(request: BackboneRequest) -> Backbone:
     """CLIP's ViT-B/32 as OpenAI trained it, 512 features: what CLIP compares with text; weights from a path.
 
     Images are resized (bicubic) and cropped to 224 pixels, and normalised with CLIP's own mean and deviation. The
-    features are not negative or of unit norm; a mechanism clips them as it clips any others.
+    features are not non-negative or of unit norm; a mechanism clips them as it clips any others.
 
-    Weights: the path of a state dict (`torch.save` or `.safetensors`) in the layout of OpenAI and of open_clip
-    (`visual.conv1.weight`, ...), with the text encoder or without, or in that of the package transformers
-    (`vision_model.embeddings...`). OpenAI's own download is a TorchScript archive, which holds code and is not
-    run: its state dict is accepted. Or `random`.
+    Weights: the path of a state dict (`torch.save` or `.safetensors`), or `random`. Layouts: that of OpenAI and of
+        open_clip (`visual.conv1.weight`, ...), with the text encoder or without, or that of the package
+        transformers (`vision_model.embeddings...`). OpenAI's own download is a TorchScript archive, which holds
+        code and is not run: its state dict is accepted.
 
     Raises:
         DataError: The file is missing, broken or another network's.
@@ -56,8 +56,8 @@ def clip_vit_b_32(request: BackboneRequest) -> Backbone:
 def open_clip_vit_b_32(request: BackboneRequest) -> Backbone:
     """CLIP's ViT-B/32 with GELU, 512 features: open_clip's `ViT-B-32` as LAION and DataComp trained it.
 
-    As `clip_vit_b_32` but for the activation, which files do not tell: with the other one features are wrong
-    without an error. open_clip calls OpenAI's `ViT-B-32-quickgelu`.
+    As `clip_vit_b_32` but for the activation, which cannot be read from files: with the other one features are
+    wrong without an error. open_clip calls OpenAI's `ViT-B-32-quickgelu`.
 
     Weights: as for `clip_vit_b_32`.
 

@@ -21,7 +21,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Input:
-    """What a network was trained on, where the plan does not say otherwise.
+    """The input that a network was trained on, used where the plan does not set another.
 
     Attributes:
         size: Height and width that images are resized to, of the shorter side where they are cropped; None: as
@@ -31,8 +31,8 @@ class Input:
         std: Like `mean`.
         crop: See `Preprocessing`; None: images are resized to a square.
         interpolation: See `Preprocessing`.
-        scale: Multiplies the [0, 1] range before `mean` is subtracted; not where a plan gives its own mean.
-        bgr: The network wants blue, green, red.
+        scale: Multiplies the [0, 1] range before `mean` is subtracted; ignored where a plan gives its own mean.
+        bgr: Whether the network expects blue, green, red.
     """
 
     size: int | None = None
@@ -125,7 +125,7 @@ class Preprocess(nn.Module):
         return text if self.interpolation == "bilinear" else f"{text}, interpolation={self.interpolation}"
 
     def in_words(self) -> str:
-        """What is done to images, for the record."""
+        """The preprocessing of images, in words for the record."""
         steps = []
         if self.size is not None:
             side = f"shorter side to {self.size}" if self.crop is not None else f"to {self.size}x{self.size}"

@@ -12,10 +12,10 @@ REASON = "the features were computed elsewhere (data.features): there is no netw
 
 
 class _Absent(nn.Module):
-    """The network that nobody has here."""
+    """The unknown network of features that were computed elsewhere."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Say that there is none.
+        """Refuse to compute features.
 
         Raises:
             NotRunError: Always.
@@ -24,7 +24,7 @@ class _Absent(nn.Module):
 
 
 def precomputed(records: ImageSet, source: str, device: str) -> Backbone:
-    """What knows the width of the features, and cannot compute any.
+    """Return a backbone that has the width of precomputed features, and cannot compute any.
 
     Args:
         records: With features; those of every owner have this width.

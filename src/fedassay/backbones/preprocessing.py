@@ -1,4 +1,4 @@
-"""What a plan may say of a backbone's preprocessing. Needs no torch: plans are read before it is imported."""
+"""A plan's settings of a backbone's preprocessing. Needs no torch: plans are read before it is imported."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal
 from fedassay.support.errors import PlanError
 
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
-"""How images are resized. The first two average over what one pixel covers (antialiased)."""
+"""The interpolation of resized images. The first two average over the area of one pixel (antialiased)."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a plan says of preprocessing; None: as the backbone has it.
+    """A plan's settings of preprocessing; None: the backbone's own.
 
     Attributes:
         mean: Subtracted from images in [0, 1], one number a channel (red, green, blue), or one for all.
-        std: Divided by after that, like `mean`.
+        std: Divisor after that, like `mean`.
         crop: Side of the square that is cut out of the middle; images are then resized by their shorter side.
-        interpolation: How images are resized.
+        interpolation: The interpolation of resized images.
     """
 
     mean: tuple[float, ...] | None = None

@@ -104,7 +104,7 @@ def chosen(published: Any, weights: str) -> Any | None:
 
 
 def _published_as(path: Path, published: Any) -> str | None:
-    """The published weights that a file holds, told by its hash; None where it is none of them."""
+    """Return the name of the published weights with a file's hash; None where it is none of them."""
     digest = sha256_of(path)
     for name, choice in published.__members__.items():
         digits = published_digits(choice.url)

@@ -127,14 +127,14 @@ class VisionTransformer(nn.Module):
 
 @dataclass(frozen=True)
 class Pretraining:
-    """What tells one family of these networks from another.
+    """The differences between families of these networks.
 
     Attributes:
-        mean: Of images as the network was trained on them, of each channel, in [0, 1].
+        mean: Mean of the training images of each channel, in [0, 1].
         std: Likewise their deviation.
         names: From a file's tensors to those under the names of `VisionTransformer`, and from these names to the
             file's.
-        seen: What files of this family were trained on.
+        seen: The training data of files of this family.
     """
 
     mean: tuple[float, float, float]

@@ -1,4 +1,4 @@
-"""Whether a backbone takes the weights that a plan names, told before anything is computed."""
+"""Checks of the weights that a plan names for a backbone, before anything is computed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def trained_on_public(name: str, weights: str | None) -> bool:
 
 
 def published_url(name: str, weights: str | None) -> str | None:
-    """Where the weights that a plan names are published; None for a path, and where they are no file.
+    """Return the URL of the weights that a plan names; None for a path, and for weights without a file.
 
     Args:
         name: A backbone's name, registered or torchvision's.
@@ -81,7 +81,7 @@ def published_url(name: str, weights: str | None) -> str | None:
 
 
 def _taken(name: str) -> Weights | None:
-    """What a backbone takes; None where that is not known: those of other packages need not say."""
+    """Return the permitted weights of a backbone; None if unknown: other packages need not state them."""
     if name not in entries("backbone"):
         published = import_torchvision().models.get_model_weights(name)
         return Weights((*_IMAGENET, *versions(published), *published.__members__), file=True)

@@ -107,8 +107,8 @@ class AttackFacts:
         reads: Its inputs from a view, as alternatives: each is one input, or several that are all required. The
             attack applies to a view that has one alternative; for each attack that applies, a record says whether
             it was run. Empty: unknown before it has run.
-        features_of: The networks that must have made the vectors: the `backbone`, or a `public_body` that every party
-            can train; empty: any.
+        features_of: The networks that must have made its vectors: the `backbone`, or a `public_body` that every
+            party can train; empty: any.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
         stronger: A key with several names as values, each of which makes a stronger attack than the one before it.
         takes_gallery: Whether it needs no more than a gallery of candidates, without knowledge of which are

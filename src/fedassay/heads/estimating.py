@@ -1,17 +1,17 @@
-"""Estimating equations: what a fitted head solves is linear in who is in it, once the head is known.
+"""Estimating equations: for a known head, they are linear in the indicators of its training records.
 
 A head W that is fitted to records solves sum_i psi(x_i, y_i; W) = 0 up to terms that do not depend on the records.
 For every head here psi is an outer product, a residual of the record times its row of features, so that
 
     sum_i w_i e_i a_i^T = target + sum_k nu_k free_k,
 
-w_i the number of times that candidate i is in the head. The residuals e_i follow from the head that was sent. What
-else the equations need (class sizes, means, variances of the records) is computed from the weights w themselves,
-and what is known of it only up to a factor is left `free`.
+where w_i is the number of times that candidate i is in the head. The residuals e_i follow from the head that was
+sent. The other quantities in the equations (class sizes, means, variances of the records) are computed from the
+weights w themselves; those known only up to a factor are left `free`.
 
-Bertran et al. (2024, arXiv 2405.20272) read the record that was deleted between two such heads off their
+Bertran et al. (2024, arXiv 2405.20272) recover the record that was deleted between two such heads from their
 difference; Haim et al. (2022, arXiv 2206.07758) fit records to the stationarity of a network. Here the candidates
-are known and their weights are asked for: a linear problem, however many records the head is made of.
+are known and their weights are unknown: a linear problem for any number of records in the head.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """What each of N candidates adds to the equations of a head, and what they come to.
+    """The terms that each of N candidates adds to the equations of a head, and their totals.
 
     Attributes:
         residuals: e, shape (N, C).
         rows: a, shape (N, D).
-        target: What the sum over the records is, shape (C, D).
+        target: The sum over the records, shape (C, D).
         free: Directions along which the target is uncertain, shape (K, C, D).
-        slack: Standard deviation of the multiple of each direction that the target may lack, shape (K,); infinite
-            where nothing is known of it.
+        slack: Standard deviation of the unknown multiple of each direction in the target, shape (K,); infinite
+            where it is unknown.
     """
 
     residuals: Matrix
@@ -49,12 +49,12 @@ class Equations:
 
     @property
     def count(self) -> int:
-        """Numbers that are told."""
+        """Number of scalar equations."""
         return int(self.target.size) - int(np.isinf(self.slack).sum())
 
 
 class Estimator(Protocol):
-    """How a head follows from records: what it solves, and its solution."""
+    """The fit of a head to records: the equations that it solves, and its solution."""
 
     def fit(self, features: Floats, labels: Ints) -> LinearHead:
         """The head of records with features (n, d) and labels (n,)."""
@@ -65,7 +65,7 @@ class Estimator(Protocol):
 
         Args:
             head: As it was sent.
-            features: Of the candidates, shape (N, d).
+            features: Features of the candidates, shape (N, d).
             labels: Theirs, shape (N,).
             weights: What is known of who is in the head, shape (N,); None: nothing yet.
         """

@@ -29,8 +29,8 @@ class SoftmaxEstimator:
 
     Attributes:
         decay: The penalty, above 0.
-        classes: C where the head has a row for every class, whether it occurs or not; biases may then be penalised
-            as well, and what they come to is free. None: it has rows for the classes that occur.
+        classes: C where the head has a row for every class, even if it does not occur; biases may then be
+            penalised as well, so their equations are free. None: it has rows for the classes that occur.
     """
 
     decay: float = DECAY
@@ -119,7 +119,7 @@ class GaussianEstimator:
         freedom = members - (1 if self.covariance == "total" else len(head.classes))
         residuals = members * ((rows - centre) @ matrix.T / max(freedom, 1.0) - inside / sizes)
         own = np.stack([_row(number, means[number], len(matrix)) for number in range(len(matrix))])
-        # What the records' means come to under W, and one over the size of each class.
+        # The records' means under W, and one over the size of each class.
         centres = [mean] if self.covariance == "total" else list(means)
         moved = [_of_each_class(each, len(matrix)) for each in centres]
         directions = np.concatenate([matrix[None], *moved, *([own] if self.covariance == "total" else [])])

@@ -1,9 +1,9 @@
 """FedLog's head: the most likely parameters of an exponential family, given summed statistics.
 
-The model (Yu et al. 2026, equations 4, 11 and 14): features phi of a record of class y, the first of which
-is the constant 1, have density proportional to exp(eta_y . phi - |phi|^2). Its sufficient statistic
-is phi kron e_y; with the conjugate prior (chi, nu) the log-posterior of eta, shape (C, m), given the
-summed statistics T of n records is, up to a constant,
+The model (Yu et al. 2026, equations 4, 11 and 14): features phi of a record of class y have density proportional
+to exp(eta_y . phi - |phi|^2); the first feature is the constant 1. Its sufficient statistic is phi kron e_y. With
+the conjugate prior (chi, nu), the log-posterior of eta, shape (C, m), given the summed statistics T of n records
+is, up to a constant,
 
     eta . (chi + T) - (nu + n) log sum_y exp(|eta_y|^2 / 4).
 
@@ -11,10 +11,10 @@ Divided by nu + n > 0, with g = (chi + T) / (nu + n), minus that is the strictly
 
     F(eta) = log sum_y exp(|eta_y|^2 / 4) - eta . g.
 
-Only |eta_y| enters the first term, so the minimiser's eta_y points along g_y: with a_y = |g_y| what is
-left is the minimisation over C radii of log sum_y exp(r_y^2 / 4) - a . r, which is convex too and takes
-a damped Newton method a handful of steps (Boyd and Vandenberghe, "Convex Optimization", section 9.5).
-At the minimum eta_y = 2 g_y / p_y with p = softmax(r^2 / 4): about twice the class mean.
+Only |eta_y| enters the first term, so the minimiser's eta_y points along g_y. With a_y = |g_y| there remains the
+minimisation over C radii of log sum_y exp(r_y^2 / 4) - a . r, which is convex too and takes a damped Newton method
+a handful of steps (Boyd and Vandenberghe, "Convex Optimization", section 9.5). At the minimum eta_y = 2 g_y / p_y
+with p = softmax(r^2 / 4): about twice the class mean.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def map_head(
 def _radii(a: NDArray[np.float64], tolerance: float, most: int) -> tuple[NDArray[np.float64], int]:
     """Minimise log sum_y exp(r_y^2 / 4) - a . r by Newton's method with backtracking."""
     bound = tolerance * (1 + float(np.linalg.norm(a)))
-    # p_y r_y = 2 a_y at the minimum: exact for one class, and close where radii are large and alike.
+    # p_y r_y = 2 a_y at the minimum: exact for one class, and close where radii are large and similar.
     radii = np.where(a > 0, 2 * a.sum(), 0.0)
     value, slope, p = _reduced(radii, a)
     for taken in range(most):

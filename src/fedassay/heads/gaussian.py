@@ -1,19 +1,19 @@
 """The FedCGS statistics and the classifier they give without training (Guan et al. 2025, equations 6 to 14).
 
-A client sends N (records per class), A (sum of the features of each class) and B (sum of f f^T over
-all its records). Sums add up, so the server holds the statistics of the pooled records, whatever the
-partition. The head is the Bayes classifier of Gaussian classes with one covariance,
+A client sends N (records per class), A (sum of the features of each class) and B (sum of f f^T over all its
+records). Sums add up, so the server holds the statistics of the pooled records, for every partition. The head is
+the Bayes classifier of Gaussian classes with one covariance,
 
     w_j = Sigma^-1 mu_j,   b_j = log pi_j - mu_j^T Sigma^-1 mu_j / 2.
 
 (The paper's equations 11 and 14 print Sigma where equation 10 needs its inverse.)
 
-Near-singular covariances. Features that never move (dead units, dark pixels), fewer records than
-features, float16 transport and privacy noise all leave Sigma singular or indefinite. The system is
-solved for Sigma + ridge * (trace(Sigma) / d) * I: shrinkage towards a sphere of the same scale, so the
-default means the same for any feature scale. Where that is not positive definite (rounding or noise),
-Sigma is first replaced by the nearest positive semi-definite matrix, and the caller is told. Nothing is
-ever inverted: one Cholesky factorisation, C right-hand sides.
+Near-singular covariances. Features that never move (dead units, dark pixels), fewer records than features, float16
+transport and privacy noise all leave Sigma singular or indefinite. The system is solved for Sigma + ridge *
+(trace(Sigma) / d) * I: shrinkage towards a sphere of the same scale, so the default means the same for any feature
+scale. Where that is not positive definite (rounding or noise), Sigma is first replaced by the nearest positive
+semi-definite matrix, and the caller is informed. No matrix is inverted: there is one Cholesky factorisation with C
+right-hand sides.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Covariance = Literal["total", "within"]
 RIDGE = 0.1
 """Default ridge, relative to the mean variance of the features.
 
-Within one point of the best of 0, 1e-6, ..., 1 on digits (64 pixels, and 64 features of a small network)
-and on CIFAR-10 (512 SqueezeNet features) at 720 and 6,000 records; at 120 and 600 records, where the paper's
-ridge of 0 fails altogether or loses 3 to 30 points, within three points.
+Measured on digits (64 pixels, and 64 features of a small network) and on CIFAR-10 (512 SqueezeNet features),
+against the best of 0, 1e-6, ..., 1. It is within one point of that at 720 and 6,000 records. At 120 and 600
+records it is within three points, while the paper's ridge of 0 fails altogether or loses 3 to 30 points.
 """
 
 _BLOCK = 2048
@@ -84,9 +84,9 @@ def statistics(
     counts = np.bincount(labels, weights, minlength=classes).astype(np.float64)
     sums, second = np.zeros((classes, width)), np.zeros((width, width), order="F")
     roots = None if weights is None else np.sqrt(weights)
-    # What sums are made of is multiplied by the root of its weight in any case: here by the other root.
+    # Every factor of the sums is multiplied by the root of its weight in any case: here by the other root.
     values = np.ones(len(labels)) if roots is None else roots
-    # Block by block: what is converted to float64 is still in cache when it is summed.
+    # Block by block: values converted to float64 are still in cache when they are summed.
     block = np.empty((min(_BLOCK, len(labels)), width))
     for start in range(0, len(labels), _BLOCK):
         rows = block[: len(features[start : start + _BLOCK])]
@@ -143,8 +143,8 @@ def moments(given: Statistics, covariance: Covariance = "total", *, least: float
     """Class means and covariance from sums (Guan et al. 2025, equations 6 to 9).
 
     `total`: (B - N mu mu^T) / (N - 1), as the paper writes it. `within`: (B - sum_j N_j mu_j mu_j^T) /
-    (N - P), P the number of classes present. A class whose count is not above `least` (0, or noised)
-    counts as absent and is left out of means, priors and head; its records stay in B and N.
+    (N - P), P the number of classes present. A class with a count of at most `least` (0, or noised) is absent and
+    is left out of means, priors and head; its records stay in B and N.
 
     Raises:
         DataError: There are too few records for a covariance.

@@ -76,8 +76,8 @@ class FeatureModel:
 
     Attributes:
         head: The classifier.
-        transform: What is done to features (n, d) before the head: whatever was done to those that the
-            head was made from (clipping, expansion); None: nothing.
+        transform: The map applied to features (n, d) before the head: the same as for the features of its training
+            (clipping, expansion); None: the identity.
     """
 
     head: Head
@@ -108,10 +108,9 @@ def train_head(
 ) -> LinearHead:
     """Train a softmax head by cross-entropy over the classes that occur, or over a given number of them.
 
-    `lbfgs` (default) minimises the convex objective, mean cross-entropy plus decay / 2 times the squared
-    weights on standardised features, over the whole set to a gradient tolerance; the result depends on
-    no seed. `adam` is the paper's: minibatches of unstandardised features, no penalty. An `optimizer` takes its
-    place, and its steps.
+    `lbfgs` (default) minimises a convex objective over the whole set to a gradient tolerance: mean cross-entropy
+    plus decay / 2 times the squared weights on standardised features. The result depends on no seed. `adam` is the
+    paper's: minibatches of unstandardised features, no penalty. An `optimizer` replaces Adam and its steps.
 
     Args:
         features: Shape (n, d), n >= 1.
@@ -125,12 +124,12 @@ def train_head(
         tolerance: `lbfgs`: largest entry of the gradient at which to stop.
         steps: `lbfgs`: iterations at most.
         generator: `adam`: a CPU generator that shuffles; required.
-        device: Where to train.
-        progress: Where long trainings report.
-        classes: C: the head has a row for each of the classes 0 to C - 1, whether it occurs or not; None: for
-            those that occur. Absent classes are trained as never the answer, which without a penalty
-            on the biases has no minimum: then `lbfgs` penalises these like the weights.
-        optimizer: What takes the steps, whatever the solver; None: see `solver`.
+        device: Device of the training.
+        progress: The display that long trainings report to.
+        classes: C: the head has a row for each of the classes 0 to C - 1, even if it does not occur; None: for
+            those that occur. Absent classes are trained as never the answer. Without a penalty on the biases that
+            has no minimum, so `lbfgs` then penalises these like the weights.
+        optimizer: The optimizer, which takes precedence over the solver; None: see `solver`.
 
     Returns:
         The head, in float32, in the units of `features`.

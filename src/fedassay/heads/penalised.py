@@ -1,4 +1,4 @@
-"""Heads as people publish them: scikit-learn's linear models and their like, by the equations that they solve.
+"""Heads as they are published: scikit-learn's linear models and similar ones, by the equations that they solve.
 
 Such a head minimises sum_i loss(W x_i + b, y_i) + penalty / 2 |W|^2; in scikit-learn's notation the penalty is
 1 / C, `alpha` of ridge, and 1 / (2 C) of `LinearSVC`, since its loss is not halved. Its gradient is zero:
@@ -91,7 +91,7 @@ class PenalisedEstimator:
         return float((total * known).sum() / max(float((known**2).sum()), 1e-300))
 
     def _residuals(self, scores: Matrix, inside: Matrix) -> Matrix:
-        """What each record pulls a head's rows by, shape (n, rows)."""
+        """Return the residual of each record for the head's rows, shape (n, rows)."""
         if self.loss == "softmax" and scores.shape[1] > 1:
             return np.asarray(inside - softmax(scores, axis=1))
         if self.loss in ("softmax", "logistic"):

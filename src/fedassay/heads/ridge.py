@@ -53,11 +53,11 @@ def ridge_weights(gram: Matrix, sums: Matrix, ridge: float, *, noise: float = 0.
 
 
 def rows_of_norm_one(weights: Matrix, *, beside: int = 0) -> Matrix:
-    """Weights (P, d) whose rows are divided by their norm; rows of 0 stay as they are.
+    """Divide the rows of weights (P, d) by their norm; rows of 0 stay as they are.
 
     Args:
         weights: Shape (P, d).
-        beside: Last columns that the norm leaves out.
+        beside: Number of last columns that the norm leaves out.
     """
     norms = np.linalg.norm(weights[:, : weights.shape[1] - beside], axis=1, keepdims=True)
     return np.asarray(weights / np.where(norms > 0, norms, 1.0))

@@ -1,6 +1,6 @@
 """A published scaler is a sum over records, too: scikit-learn's `StandardScaler`, or running moments.
 
-Its mean m and variance v of every feature say, in z = (x - m) / sqrt(v),
+The mean m and variance v of every feature imply, in z = (x - m) / sqrt(v),
 
     sum_i z_i = 0,     sum_i (z_i^2 - 1) = 0,
 
@@ -41,7 +41,7 @@ class Scaler:
         return np.asarray((np.asarray(features, np.float64) - self.mean) / scale)
 
     def equations(self, features: Floats) -> Equations:
-        """What the moments say of candidates with raw features (N, d)."""
+        """Return the equations of the moments for candidates with raw features (N, d)."""
         rows = self.transform(features)[:, self._moving()]
         rows = np.concatenate([rows, rows**2 - 1], axis=1)
         # A feature that hardly moves in the records may be of any size in others; an equation has no scale.
@@ -50,10 +50,10 @@ class Scaler:
         return Equations(np.ones((len(rows), 1)), rows, nothing, np.zeros((0, *nothing.shape)), np.zeros(0))
 
     def distance(self, features: Floats) -> float | None:
-        """How far the scaler of records (n, d) is from this one, in what the usual record moves.
+        """Return the distance of the scaler of records (n, d) to this one, in units of a usual record's effect.
 
-        The distance is that of the equations' sums. It is None of fewer than two records, and where their number
-        is not the one that was published.
+        The distance is that of the equations' sums. It is None for fewer than two records, and where their number
+        differs from the published one.
         """
         if len(features) < 2 or (self.count is not None and len(features) != self.count):
             return None

@@ -1,11 +1,11 @@
 """Expectation-maximisation for Gaussian mixtures of many groups at once.
 
-Groups of equal size and equal number of components are stacked, and each step is a few batched
-matrix products over the stack: E-step log densities as [x^2, x] times [precision, -2 mean precision],
-M-step moments as responsibilities times [x, x^2]. No padding: a group's numbers are computed from its
-own records by the same operations whatever else is in the stack, and a group that has converged is
-frozen and leaves the stack. So the result does not depend on how groups are batched: to the bit on one
-thread, to rounding where the batched products of the linear algebra library share several.
+Groups of equal size and equal number of components are stacked, and each step is a few batched matrix products
+over the stack: E-step log densities as [x^2, x] times [precision, -2 mean precision], M-step moments as
+responsibilities times [x, x^2]. There is no padding: a group's numbers are computed from its own records by the
+same operations for every stack, and a group that has converged is frozen and leaves the stack. The result does
+therefore not depend on how groups are batched: to the bit on one thread, to rounding where the batched products of
+the linear algebra library share several.
 
 Records are centred by the group's mean and divided by the group's scale first (the root of the mean
 variance per feature; for one record or equal records the root of their mean square), which makes the
@@ -45,12 +45,12 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class FitReport:
-    """What the fit of each group came to; every array has shape (P,).
+    """The result of the fit of each group; every array has shape (P,).
 
     Attributes:
         log_likelihood: Mean log density per record under the fitted mixture, in nats.
         converged: Whether the mean log-likelihood rose by less than the tolerance in the last step.
-        iterations: Expectation-maximisation steps of the restart that was kept.
+        iterations: Expectation-maximisation steps of the restart that was chosen.
         floor: The covariance floor in squared feature units.
     """
 

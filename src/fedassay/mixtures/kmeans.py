@@ -36,7 +36,7 @@ class Draws:
 
 
 def subset_size(records: int, components: int) -> int:
-    """How many records seed the clusters."""
+    """Return the number of records that seed the clusters."""
     return min(records, max(256, 32 * components))
 
 
@@ -108,12 +108,12 @@ def _plus_plus(distances: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
 
 
 def _lloyd(records: torch.Tensor, distances: torch.Tensor, nearest: torch.Tensor, clusters: int) -> torch.Tensor:
-    """Lloyd's steps, on the records or in distance space, whichever is less work.
+    """Take Lloyd's steps, on the records or in distance space, depending on which is less work.
 
     In distance space |x - mean|^2 = mean distance to members - half their mean pair distance.
 
-    A group whose assignment has settled is at a fixed point, so further steps for the sake of other
-    groups in the batch do not change it.
+    A group with a settled assignment is at a fixed point, so further steps for the sake of other groups in the
+    batch do not change it.
     """
     for _ in range(LLOYD_STEPS):
         shares = _shares(nearest, clusters, distances.dtype)

@@ -5,12 +5,11 @@ S components in all, the arrays are the ones of a FedPFT message: `components` a
 `weights` (S,), `means` (S, d), `covariances` by family: `full` (S, d(d+1)/2), the lower triangle row
 by row; `diag` (S, d), the variances; `spherical` (S,), one variance a component.
 
-Float16 transport. Variances are what suffers: below 2^-24 (6e-8) they would become 0, above 65504
-infinite. Positive diagonal entries are therefore raised to 2^-24 before rounding, the covariances of
-`full` are symmetric by construction (one triangle travels), and the receiver puts the definiteness
-back that rounding can take away: see `from_transport`. A magnitude that float16 cannot hold is an
-error that names the way out, never an infinity; what is noise already may be clipped to the range
-instead.
+Float16 transport. Variances are affected most: below 2^-24 (6e-8) they would become 0, above 65504 infinite.
+Positive diagonal entries are therefore raised to 2^-24 before rounding, the covariances of `full` are symmetric by
+construction (one triangle is sent), and the receiver restores the definiteness that rounding can destroy: see
+`from_transport`. A magnitude beyond float16 raises an error that names the remedy, and never becomes an infinity;
+values with noise may be clipped to the range instead.
 """
 
 from __future__ import annotations
@@ -165,7 +164,7 @@ def side_of_triangle(size: int) -> int:
 
 
 def at_limit(sent: Floats) -> int:
-    """How many entries of an array are the largest magnitude of its type, as what was clipped to it is."""
+    """Return how many entries of an array have the largest magnitude of its type, as clipped ones do."""
     return int((np.abs(sent) == np.finfo(sent.dtype).max).sum())
 
 
@@ -202,7 +201,7 @@ def to_transport(
 
 
 def diagonal_index(family: Family, width: int) -> Ints:
-    """Where the variances stand on the last axis of packed covariances (a single column for spherical)."""
+    """Return the places of variances on the last axis of packed covariances (a single column for spherical)."""
     if family == "full":
         steps = np.arange(1, width + 1, dtype=np.int64)
         return steps * (steps + 1) // 2 - 1

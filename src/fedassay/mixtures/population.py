@@ -1,4 +1,4 @@
-"""What somebody knows of records in general: a Gaussian of each class, of one covariance."""
+"""An adversary's knowledge of records in general: a Gaussian for each class, with a common covariance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Population:
-    """What the adversary knows of records in general.
+    """The adversary's knowledge of records in general.
 
     Attributes:
         means: Class means, shape (C, d).

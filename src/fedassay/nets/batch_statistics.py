@@ -1,4 +1,4 @@
-"""How far a batch is from the statistics that batch normalisations have kept: a prior on images without images.
+"""Distance of a batch from the statistics kept by batch normalisations: a prior on images without images.
 
 The distance of DeepInversion (Yin et al., CVPR 2020, equation 4), as DENSE takes it (Zhang et al., NeurIPS 2022,
 equation 3).

@@ -1,9 +1,9 @@
-"""Blends of an adversary's own images: further pairs of feature and image for whoever may ask the backbone.
+"""Blends of an adversary's own images: further pairs of feature and image for an adversary with the backbone.
 
-An adversary with few images of its own has as many pairs (feature, image) as it cares to ask the backbone for.
-Half are means of two images with a random weight (mixup, Zhang et al. 2018), half one image with a rectangle of
-another (CutMix, Yun et al. 2019). They show nobody, but what a change of the image does to the feature, which is
-what the inverse map lacks between few records. No label is needed, so none is mixed.
+An adversary with few images of its own can get as many pairs (feature, image) as it asks the backbone for. Half
+are means of two images with a random weight (mixup, Zhang et al. 2018), half one image with a rectangle of another
+(CutMix, Yun et al. 2019). They show no real person, but they show how a change of the image changes the feature,
+which the inverse map lacks between few records. No label is needed, so none is mixed.
 """
 
 from __future__ import annotations

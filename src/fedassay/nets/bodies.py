@@ -46,7 +46,7 @@ class BodySpec(Frozen):
             `resnet16_group`: the same with group in place of batch normalisation, which DP-SGD needs. `linear` to
             `cnn` are small, for small machines.
         hidden: Width of the hidden layers of `mlp`, `mlp_deep` and `cnn`; None: 128, 128 and 64.
-        width: Number of features m that the body is meant for; None: whatever the method's is.
+        width: Number of features m that the body is meant for; None: the number of the method.
     """
 
     name: BodyName
@@ -61,7 +61,7 @@ class BodySpec(Frozen):
 
 
 def read_bodies(given: object) -> object:
-    """What a plan may write for a list of bodies: a name, a mapping, or a list of either."""
+    """Convert a plan's list of bodies, written as a name, a mapping, or a list of either."""
     entries = given if isinstance(given, list | tuple) else [given]
     return tuple({"name": entry} if isinstance(entry, str) else entry for entry in entries)
 

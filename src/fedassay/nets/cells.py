@@ -1,9 +1,9 @@
 """A backbone that a malicious server sends where clients return sums of features: a cell holds a few records.
 
-Features are K cells of 1 + p numbers. A direction h asks one question of every image, and K + 1 thresholds cut its
-answers into cells. Within its cell a record has 1 and p coordinates of its image; everywhere else it has 0. A sum
-over the records of a class is then a sum for each of the cells, whose first number says how many records it is of.
-Where that is 1, the others are one record's, exactly (`fedassay.attacks.trapped_sums`).
+Features are K cells of 1 + p numbers. A direction h gives every image a scalar answer, and K + 1 thresholds divide
+the answers into cells. Within its cell a record has 1 and p coordinates of its image; everywhere else it has 0. A
+sum over the records of a class is then a sum for each of the cells, and its first number is the number of records
+in the cell. Where that is 1, the others are one record's, exactly (`fedassay.attacks.trapped_sums`).
 
 - h is random, and orthogonal to the differences of class means, so that each class is spread over all cells.
 - Thresholds are quantiles of h over the server's own images. Where a sum is over more records of a class than
@@ -35,16 +35,16 @@ from fedassay.support.types import Floats, Images, Ints
 Matrix = NDArray[np.float64]
 
 _STEEP = 1e4
-"""How many times a step is narrower than the answers of h are spread."""
+"""Ratio of the spread of the answers of h to the width of a step."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How cells lie in the features.
+    """The layout of cells in the features.
 
     Attributes:
         cells: K.
-        numbers: 1 + p, of each cell; the features behind the last cell are 0.
+        numbers: 1 + p, for each cell; the features behind the last cell are 0.
     """
 
     cells: int
@@ -52,10 +52,10 @@ class Layout:
 
     @staticmethod
     def of(width: int) -> Layout:
-        """About as many cells as numbers in each, in features of some width.
+        """Return a layout with about as many cells as numbers in each, for features of some width.
 
         Raises:
-            PlanError: No two cells fit.
+            PlanError: The width is too small for two cells.
         """
         numbers = int(np.sqrt(width))
         if numbers < 2:
@@ -173,17 +173,17 @@ def _write(layer: nn.Linear, weights: Matrix, bias: tuple[Matrix, ...]) -> None:
 
 
 def cells_for(images: Images, labels: Ints, width: int, records: float, seeds: Seeds) -> Cells:
-    """The network, by a server's own labelled images.
+    """Build the network from a server's own labelled images.
 
     Args:
         images: Shape (n, H, W, channels), n at least 2.
         labels: Shape (n,).
-        width: d, which is the honest backbone's, so that messages have the same shape.
-        records: Records of a class that a sum is over, about, as the server knows or guesses it.
-        seeds: Of the direction.
+        width: d, equal to the honest backbone's, so that messages have the same shape.
+        records: Approximate number of records of a class in a sum, known to the server or guessed.
+        seeds: Random streams of the direction.
 
     Raises:
-        PlanError: The features are too few, or all images are alike.
+        PlanError: The features are too few, or all images are equal.
     """
     layout = Layout.of(width)
     rows = _flat(images)
@@ -200,7 +200,7 @@ def cells_for(images: Images, labels: Ints, width: int, records: float, seeds: S
     share = min(1.0, layout.cells / max(records, 1.0))
     thresholds = np.quantile(answers, 0.5 + share * np.linspace(-0.5, 0.5, layout.cells + 1))
     if share == 1:
-        # Whoever asks further out than all of the server's own images is in the first or the last cell.
+        # A record with an answer beyond all of the server's own images is in the first or the last cell.
         reach = float(np.abs(ask).sum())
         thresholds[0], thresholds[-1] = thresholds[0] - reach, thresholds[-1] + reach
     return Cells(layout, width, ask * scale, thresholds * scale, components)

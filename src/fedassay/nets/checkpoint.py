@@ -1,7 +1,7 @@
 """The state of an interrupted training run, in one safetensors file.
 
-It holds what the next step depends on (weights, their moving average, what the optimiser remembers, the random
-generator, the step), so that a resumed run continues bit for bit, and what a watched training has shown so far.
+It holds the inputs of the next step (weights, their moving average, the optimiser's state, the random generator,
+the step), so that a resumed run continues bit for bit. It also holds the findings of a watched training so far.
 Writing is atomic; a file that is damaged or belongs to another run counts as absent.
 """
 
@@ -29,16 +29,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class TrainingState:
-    """What a training step reads and changes.
+    """The state that a training step reads and changes.
 
     Attributes:
         parameters: The network's parameters by name.
         average: Their moving average; empty where there is none.
-        best: The moving average when it did best on the records held out; empty where nothing is selected.
+        best: The moving average at its best step on the records held out; empty where nothing is selected.
         best_loss: Its loss there, a scalar.
         best_step: The number of steps done then.
         optimizer: Over `parameters`, in the same order.
-        generator: Where the run's random numbers come from; None where every step has streams of its own.
+        generator: Source of the run's random numbers; None where every step has streams of its own.
     """
 
     parameters: dict[str, nn.Parameter]
@@ -60,7 +60,7 @@ def write_checkpoint(
         fingerprint: Name of the run.
         step: Steps done.
         state: The state.
-        facts: What is known about these steps; None: nobody watched.
+        facts: Findings about these steps; None: the training was not watched.
     """
     tensors = {"best_loss": state.best_loss}
     if state.generator is not None:
@@ -113,7 +113,7 @@ def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> tuple
 
 
 def _remember(state: TrainingState, tensors: Mapping[str, Tensor]) -> None:
-    """What the optimiser knew of every parameter."""
+    """Restore the optimiser's state of every parameter."""
     fused = bool(state.optimizer.defaults.get("fused"))
     for key, value in tensors.items():
         if not key.startswith(_MEMORY):

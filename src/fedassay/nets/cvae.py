@@ -24,7 +24,7 @@ _MAPS = 32
 
 
 class CVAE(nn.Module):
-    """Encoder and decoder, both told the class.
+    """Encoder and decoder, both conditioned on the class.
 
     Args:
         image_shape: Height, width and channels.

@@ -1,10 +1,10 @@
-"""Skip networks whose weights stand for an image: the deep image prior, many images at once.
+"""Skip networks that represent images by their weights: the deep image prior, many images at once.
 
-A convolutional encoder-decoder maps fixed noise to an image; fitting its weights to one observation gives
-natural images before it gives noise (Ulyanov, Vedaldi and Lempitsky 2018, "Deep image prior", section 2 and the
-supplementary material: down- and upsampling levels joined by narrow skips). Here every image has a network of
-its own: the networks sit side by side as the groups of grouped convolutions, and normalisation is by channel, so
-that no image has any part in another's.
+A convolutional encoder-decoder maps fixed noise to an image; fitting its weights to one observation gives natural
+images before it gives noise (Ulyanov, Vedaldi and Lempitsky 2018, "Deep image prior", section 2 and the
+supplementary material: down- and upsampling levels joined by narrow skips). Here every image has a network of its
+own. The networks sit side by side as the groups of grouped convolutions, and normalisation is by channel, so that
+images are independent of each other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Blocks of the conditional denoisers, and the FiLM perceptron for small images.
 
-A denoiser is a function (noisy image, time step, condition) -> image-shaped output. As in appendix
-E.3 of Beitollahi et al., "Parametric Feature Transfer" (FedPFT), the condition is embedded, added to
-the embedding of the time step, and enters as scale and shift inside every normalisation layer. A row
-whose `keep` is False is computed with a learned "no condition" vector instead, which is what
-classifier-free guidance (Ho & Salimans 2022) trains and samples with.
+A denoiser is a function (noisy image, time step, condition) -> image-shaped output. As in appendix E.3 of
+Beitollahi et al., "Parametric Feature Transfer" (FedPFT), the condition is embedded, added to the embedding of the
+time step, and enters as scale and shift inside every normalisation layer. A row with `keep` False is computed with
+a learned "no condition" vector instead; classifier-free guidance (Ho & Salimans 2022) trains and samples with it.
 
 Inputs and outputs are contiguous NCHW and every normalisation is per record (LayerNorm, GroupNorm),
 so that the same classes can be trained with per-record gradients.
@@ -106,7 +105,7 @@ class FilmDenoiser(nn.Module):
         direct: Give the condition to the first layer too, beside the noisy image. This is an
             addition to the paper's architecture: a linear path from the feature to the image.
         guided: The input has a first guess of the image below the noisy image, in as many channels.
-        dropout: Probability with which a hidden unit is dropped in training.
+        dropout: Dropout probability of a hidden unit in training.
     """
 
     def __init__(

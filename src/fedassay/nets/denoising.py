@@ -50,14 +50,14 @@ def is_solver(scheduler: Any) -> bool:
 def ancestral_step(
     scheduler: Any, predicted: Tensor, timestep: int, noisy: Tensor, noise: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """A step of ancestral sampling whose noise is given (Ho et al. 2020, equations 7 and 15).
+    """Take a step of ancestral sampling with given noise (Ho et al. 2020, equations 7 and 15).
 
-    diffusers' own step draws from a generator; the two are the same function of their noise.
+    The step of diffusers draws from a generator; the two are the same function of their noise.
 
     Args:
-        scheduler: Of the sampler `ddpm`, its time steps set.
-        predicted: What the network says of `noisy`.
-        timestep: Of `noisy`.
+        scheduler: Scheduler of the sampler `ddpm`, its time steps set.
+        predicted: The network's output for `noisy`.
+        timestep: Time step of `noisy`.
         noisy: Shape (n, channels, height, width).
         noise: Standard normals of that shape; None at time step 0, where none is added.
 

@@ -141,7 +141,7 @@ def flatten_weights(weights: dict[str, NDArray[np.float32]]) -> NDArray[np.float
 def received_generator(
     values: NDArray[np.float32], preset: Preset, image_shape: tuple[int, int, int], classes: int
 ) -> TrainedDenoiser:
-    """The generator whose weights were sent: the inverse of `flatten_weights`.
+    """Return the generator of sent weights: the inverse of `flatten_weights`.
 
     Raises:
         ValueError: The number of weights is not that of this preset, image size and number of classes.

@@ -1,4 +1,4 @@
-"""Images whose gradient is a given one: descent on a whole batch at once.
+"""Images with a given gradient: descent on a whole batch at once.
 
     minimise over images x in [0, 1]:  1 - cos(dL(x, y)/dw, g) + weight * total variation(x)
 
@@ -33,20 +33,20 @@ def match_gradient(
     seed: int,
     progress: Advance = no_progress,
 ) -> tuple[Images, float]:
-    """Find a batch whose gradient points where the given one does.
+    """Find a batch with a gradient in the given direction.
 
     Args:
         network: From images (n, C, H, W), 0 to 255, to class scores.
-        gradient: One array a parameter, in their order; no factor matters.
+        gradient: One array a parameter, in their order; positive factors do not matter.
         labels: Shape (n,).
         image_shape: Height, width and channels.
-        steps: Of Adam; its rate falls to 0 along a cosine.
-        weight: Of total variation.
-        seed: Of the starting point.
-        progress: Called with (steps done, steps in all).
+        steps: Steps of Adam; its rate falls to 0 along a cosine.
+        weight: Weight of total variation.
+        seed: Seed of the starting point.
+        progress: Called with (steps done, total steps).
 
-    Returns:
-        Images (n, H, W, C), uint8, and 1 - cosine that is left.
+        ^Returns:
+        ^    Images (n, H, W, C), uint8, and the remaining 1 - cosine.
     """
     parameters = list(network.parameters())
     device = parameters[0].device

@@ -1,4 +1,4 @@
-"""Images whose features are given vectors: descent through a differentiable backbone, many images at once.
+"""Images with given feature vectors: descent through a differentiable backbone, many images at once.
 
     minimise over x in an image family:  |f(x) - t|^2 / |t|^2 + weight * penalty(x)
 
@@ -10,10 +10,10 @@
 - `deep_image_prior`: the output of a skip network (Ulyanov et al. 2018); the network is the prior.
 
 The penalty's weight falls to 0 along a cosine: it chooses among the images with the right feature, and does not
-stand in the way of reaching it.
+prevent the descent from reaching it.
 
-Rectifiers that are off pass no gradient, and many features of a rectified, pooled network are off at the start:
-the backward pass treats rectifiers as leaky ones. The forward pass is the backbone's own.
+Inactive rectifiers pass no gradient, and many features of a rectified, pooled network are inactive at the start.
+The backward pass therefore treats rectifiers as leaky ones. The forward pass is the backbone's own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
 Family = Literal["spectrum", "pixels", "deep_image_prior"]
-"""What an image is made of; see the module."""
+"""The parametrization of an image; see the module."""
 
 _FALL = 1.5  # of amplitude with frequency
 _VARIANCE, _COLOUR = 0.06, 0.1  # of a pixel in [0, 1]; share of it that is colour, not brightness
@@ -49,15 +49,15 @@ _SHORTEST = 1e-12
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how an inversion descends.
+    """The settings of an inversion's descent.
 
     Attributes:
-        steps: Of Adam; its rate falls to 0 along a cosine.
-        rate: Adam's rate for `spectrum` and `pixels`, whose coordinates are of order 1.
+        steps: Steps of Adam; its rate falls to 0 along a cosine.
+        rate: Adam's rate for `spectrum` and `pixels`, where coordinates are of order 1.
         network_rate: Adam's rate for the weights of `deep_image_prior`.
-        channels: Of the skip networks.
-        levels: Of the skip networks.
-        batch: Images of 64 x 64 pixels at a time; of smaller ones up to four times as many.
+        channels: Channels of the skip networks.
+        levels: Levels of the skip networks.
+        batch: Images of 64 x 64 pixels at a time; for smaller ones up to four times as many.
     """
 
     steps: int
@@ -68,7 +68,7 @@ class Schedule:
     batch: int
 
     def together(self, height: int, width: int) -> int:
-        """Images at a time: small images by themselves would leave the processor waiting."""
+        """Return the number of images at a time: a few small images would leave the processor idle."""
         return max(self.batch, min(4 * self.batch, self.batch * 64 * 64 // (height * width)))
 
 
@@ -105,23 +105,23 @@ def invert(
     device: str = "cpu",
     progress: Advance = no_progress,
 ) -> tuple[Images, NDArray[np.float64]]:
-    """Find images whose features are the targets.
+    """Find images with the target features.
 
     Args:
         module: Float images in [0, 1], (n, C, H, W), to features (n, d); frozen.
         targets: Shape (n, d), none of them 0.
-        directions: For which targets only the direction counts, shape (n,).
+        directions: True for targets of which only the direction counts, shape (n,).
         image_shape: Height, width and channels.
-        family: What an image is made of.
-        schedule: How long.
-        weight: Of the penalty, at the start.
-        leak: Slope of the backward pass through rectifiers that are off.
-        seed: Of the starting points.
-        device: Where `module` is.
-        progress: Called with (steps done, steps in all).
+        family: The parametrization of the images.
+        schedule: The settings of the descent.
+        weight: Weight of the penalty, at the start.
+        leak: Slope of the backward pass through inactive rectifiers.
+        seed: Seed of the starting points.
+        device: Device of `module`.
+        progress: Called with (steps done, total steps).
 
     Returns:
-        Images (n, H, W, C), uint8, and what is left of |f(x) - t|^2 / |t|^2 before they were rounded, shape (n,).
+        Images (n, H, W, C), uint8, and the remaining |f(x) - t|^2 / |t|^2 before they were rounded, shape (n,).
     """
     batch = schedule.together(*image_shape[:2])
     total = schedule.steps * math.ceil(len(targets) / batch)
@@ -184,7 +184,7 @@ class _Images(nn.Module):
     """Parametrised images; `forward` gives them, shape (n, C, H, W)."""
 
     def penalty(self, images: Tensor) -> Tensor:
-        """What the family holds against each image, shape (n,)."""
+        """Return the family's penalty of each image, shape (n,)."""
         return images.new_zeros(len(images))
 
 

@@ -1,11 +1,11 @@
-"""How well a decoder that was sent explains single records: at the best latent vector that is found for each.
+"""Fit of a received decoder to single records, at the best latent vector found for each.
 
-Whoever receives a decoder has no encoder. Latent vectors from the prior are tried on all records of a label at
-once, and from the best of them log p(x | z, y) + log p(z) is climbed by gradient. The integral over z that the
-maximum stands for would take far more draws where hundreds of pixels pin a latent vector down; the two differ by
-the width of the mode, which differs less between decoders than the fit does (docs/membership.md has figures).
+A receiver of a decoder has no encoder. Latent vectors from the prior are tried on all records of a label at once,
+and from the best of them log p(x | z, y) + log p(z) is maximized by gradient ascent. The maximum stands for the
+integral over z, which would take far more draws where hundreds of pixels determine a latent vector. The two differ
+by the width of the mode, which differs less between decoders than the fit does (docs/membership.md has figures).
 
-A pixel x in [0, 1] costs its cross-entropy less its own entropy, so that a perfect fit costs 0 whatever the image:
+A pixel x in [0, 1] costs its cross-entropy less its own entropy, so that a perfect fit costs 0 for every image:
 the deviance (McCullagh & Nelder, "Generalized Linear Models", 1989, section 2.3).
 """
 

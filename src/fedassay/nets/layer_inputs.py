@@ -1,4 +1,4 @@
-"""What a network gives one of its layers."""
+"""Inputs of a network's layers."""
 
 from __future__ import annotations
 

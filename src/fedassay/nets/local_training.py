@@ -29,8 +29,8 @@ Normals = Callable[[int], Tensor]
 """Width to standard normals, a row for each record of a batch, (n, width)."""
 
 Draw = Callable[[Tensor, Normals], Tensor]
-"""Inputs of a batch, (n, ...), to what the network is given in this step: noise that a loss is an expectation
-over, drawn anew and independently of the records."""
+"""Map from the inputs of a batch, (n, ...), to the network's input in this step. It adds the noise of losses that
+are expectations, drawn anew and independently of the records."""
 
 
 def train(

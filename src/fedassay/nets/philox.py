@@ -1,9 +1,9 @@
-"""Counter-based normal numbers: the n-th number of a seed, whatever device, card or batch it is drawn on.
+"""Counter-based normal numbers: the n-th number of a seed is the same on every device and in every batch.
 
 Philox4x32-10 (Salmon, Moraes, Dror & Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): ten rounds of
-multiplications turn a counter and a key, the seed, into four random words of 32 bits. torch's own generator on
-a GPU is the same function, but which counter a number gets depends there on the card's size and on what else is
-drawn; here it is the image, the sampler's step and the place in the image.
+multiplications turn a counter and a key, the seed, into four random words of 32 bits. torch's own generator on a
+GPU is the same function, but there the counter of a number depends on the card's size and on earlier draws. Here
+it is the image, the sampler's step and the place in the image.
 
 Words are computed in 64-bit integers, which every device has. They become normals by the transform of Box & Muller
 (1958) in float64, so that devices agree up to the last bit of float32.

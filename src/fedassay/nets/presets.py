@@ -16,7 +16,7 @@ Architecture = Literal["film", "unet"]
 """`film`: residual perceptron on the flattened image. `unet`: convolutional U-Net."""
 
 Prediction = Literal["sample", "v_prediction", "epsilon"]
-"""What the network outputs: the clean image x0, v (Salimans & Ho 2022), or the noise."""
+"""The output of the network: the clean image x0, v (Salimans & Ho 2022), or the noise."""
 
 Sampler = Literal["ddim", "ddpm", "dpm"]
 """`ddim`: deterministic given the first noise (Song et al. 2021). `ddpm`: ancestral (Ho et al. 2020). `dpm`: a
@@ -28,13 +28,13 @@ BetaSchedule = Literal["linear", "scaled_linear", "squaredcos_cap_v2"]
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """Everything that decides what a training run computes, apart from data and seed.
+    """All settings of a training run, apart from data and seed.
 
-    Defaults are what all presets have in common, and none of this project's additions to the papers' model.
+    Defaults are the settings that all presets share, without this project's additions to the papers' model.
 
     Attributes:
-        name: How plans call it.
-        architecture: Which network.
+        name: Its name in plans.
+        architecture: The kind of network.
         width: Units of a `film` layer; channels of the U-Net's first level.
         blocks: Residual blocks (`film`), or residual blocks in each level (`unet`).
         multipliers: Channels of each U-Net level as multiples of `width`; unused by `film`.
@@ -42,17 +42,17 @@ class Preset:
         embedding: Columns of the embedding of time and condition.
         whiten: Decorrelate the condition (see `fedassay.nets.whitening`) instead of only scaling it.
         direct: Give the condition to the first layer too, beside the noisy image.
-        dropout: Probability with which a hidden unit is dropped in training.
+        dropout: Dropout probability of a hidden unit in training.
         steps: Optimiser steps.
         batch: Images in a step.
         learning_rate: Peak of the optimiser's learning rate; linear warm-up, then cosine decay to 0.
         warmup: Steps of the warm-up.
         weight_decay: AdamW's, where there is no `optimizer`.
-        optimizer: What takes the steps; None: AdamW.
+        optimizer: The optimiser; None: AdamW.
         clip: Largest norm of a step's gradient.
-        ema: Decay of the moving average of the weights, whose final value is the model.
+        ema: Decay of the moving average of the weights; its final value is the model.
         condition_dropout: Share of training rows without condition, for classifier-free guidance.
-        prediction: What the network predicts.
+        prediction: The output of the network.
         beta_schedule: Noise schedule.
         timesteps: Length of the training chain.
         sampling_steps: DDIM steps.
@@ -60,12 +60,11 @@ class Preset:
             conditional model.
         centres: Most centres of the regression that makes first guesses (see
             `fedassay.nets.warm_start`); 0 for none.
-        spread: Share of a sample's deviation from the conditional mean that is kept; 1 keeps the
-            sample. Less of it is nearer to the truth in SSIM and PSNR, and blurrier.
-        held_out: Share of the training records that only decide which weights are kept; 0 keeps the
-            last.
+        spread: Share of a sample's deviation from the conditional mean that is kept; 1 keeps the sample. A smaller
+            share is nearer to the truth in SSIM and PSNR, and blurrier.
+        held_out: Share of the training records that only decide which weights are kept; 0 keeps the last.
         ssim_weight: Weight of 1 - SSIM in the loss, beside the squared error; for `sample` only.
-        rows: Pairs up to which an adversary who may ask the backbone adds blends of its own images (see
+        rows: Number of pairs up to which an adversary with the backbone adds blends of its own images (see
             `fedassay.nets.blends`); 0 for none.
     """
 

@@ -1,7 +1,8 @@
-"""How well a trained denoiser explains single records: its loss of each of them at chosen noise levels.
+"""Losses of a trained denoiser on single records, at chosen noise levels.
 
-What membership inference on diffusion models looks at (Carlini et al., "Extracting Training Data from Diffusion
-Models", 2023, section 5; Duan et al., "Are Diffusion Models Vulnerable to Membership Inference Attacks?", 2023).
+Membership inference on diffusion models uses these losses (Carlini et al., "Extracting Training Data from
+Diffusion Models", 2023, section 5; Duan et al., "Are Diffusion Models Vulnerable to Membership Inference
+Attacks?", 2023).
 """
 
 from __future__ import annotations

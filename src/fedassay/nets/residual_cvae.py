@@ -95,5 +95,5 @@ class _Block(nn.Module):
 
 
 def _eighth(side: int) -> int:
-    """What three halvings leave of a side, each rounded up."""
+    """Return the length of a side after three halvings, each rounded up."""
     return -(-side // 8)

@@ -116,14 +116,14 @@ def default_steps(preset: Preset, sampler: Sampler) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Where the noise of one batch comes from.
+    """The source of the noise of one batch.
 
     Attributes:
-        seed: Of all of it.
+        seed: Seed of all of it.
         rows: Numbers of the batch's images among all that are sampled.
-        shape: Of an image.
-        device: Where it is needed.
-        source: One stream for the whole call, on the host; None: counted, on the device.
+        shape: Shape of an image.
+        device: Device of the result.
+        source: One stream for the whole call, on the host; None: counter-based, on the device.
     """
 
     seed: int
@@ -133,13 +133,13 @@ class Noise:
     source: torch.Generator | None
 
     def first(self) -> Tensor:
-        """What sampling starts from, (n, *shape)."""
+        """Return the noise that sampling starts from, (n, *shape)."""
         if self.source is None:
             return normals(self.seed, self.rows, 0, self.shape, self.device)
         return torch.randn((len(self.rows), *self.shape), generator=self.source).to(self.device)
 
     def of_step(self, position: int) -> Tensor:
-        """What is added after the step at this position, (n, *shape); counted noise only."""
+        """Return the noise added after the step at this position, (n, *shape); counter-based noise only."""
         return normals(self.seed, self.rows, 1 + position, self.shape, self.device)
 
 

@@ -1,7 +1,7 @@
-"""What training changes in a network, as one vector: its parameters, and the statistics of batch normalisation.
+"""The trained state of a network as one vector: its parameters, and the statistics of batch normalisation.
 
-Statistics that stay as they were loaded (those of a pretrained network in evaluation mode) are no part of it: its
-module says so by `keeps_statistics`.
+Statistics that stay as they were loaded (those of a pretrained network in evaluation mode) are not included: its
+module marks them by `keeps_statistics`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Training of the conditional denoiser.
 
-Denoising loss at uniform time steps (Ho et al. 2020), conditions dropped at random for classifier-free
-guidance (Ho & Salimans 2022), AdamW unless the preset names another optimiser, a moving average of the
-weights. A share of the records is held out: what is kept is the average that does best on them, so that a
-few hundred records are not learned by heart. Every random number comes from one CPU generator, whatever the
-device, and is drawn in a fixed order: on a CPU the same seed gives the same bits.
+Denoising loss at uniform time steps (Ho et al. 2020), conditions dropped at random for classifier-free guidance
+(Ho & Salimans 2022), AdamW unless the preset names another optimiser, a moving average of the weights. A share of
+the records is held out. The average that does best on them is kept, so that a few hundred records are not
+memorized. Every random number comes from one CPU generator, on every device, and is drawn in a fixed order: on a
+CPU the same seed gives the same bits.
 
 Images and first guesses stay uint8, on the host or on a GPU with room for them, and are converted batch by batch.
 """
@@ -33,7 +33,7 @@ from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
 LOOKS = 20
-"""How often, at least, a run looks at the records held out."""
+"""Least number of evaluations of a run on the records held out."""
 
 PATIENCE = 4
 """Training ends when it has taken so many times the steps of its best look, and a quarter of all more."""
@@ -114,7 +114,7 @@ def train(
 
 
 def held_out_count(n: int, preset: Preset) -> int:
-    """How many of n records are kept from training, to keep the weights from before overfitting."""
+    """Return how many of n records are held out from training, to choose the weights before overfitting."""
     return min(round(preset.held_out * n), MOST_HELD_OUT)
 
 

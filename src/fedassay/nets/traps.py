@@ -1,15 +1,16 @@
-"""Weights that a malicious server sends in the place of a network's first ones, so that records come apart.
+"""Weights that a malicious server puts into a network's first layers, so as to separate records.
 
-The first linear layer asks one question of every record, at as many thresholds as it has units: unit i is on
-where h . x > q_i, for one direction h and rising q_i. All weights behind it are equal from unit to unit, so that a
-record moves every unit that it switches on alike. The gradients of two neighbouring units then differ by the
-records between their thresholds alone, and where there is one such record, the difference is this record
-(`fedassay.attacks.gradients.bins`). A sum over clients, as secure aggregation gives it, is a larger batch.
+The first linear layer computes one number of every record, and compares it with as many thresholds as it has
+units: unit i is active where h . x > q_i, for one direction h and rising q_i. All weights behind it are equal from
+unit to unit, so that a record contributes equally to every unit that it activates. The gradients of two
+neighbouring units then differ by the records between their thresholds alone. Where there is one such record, the
+difference is this record (`fedassay.attacks.gradients.bins`). A sum over clients, as secure aggregation gives it,
+is a larger batch.
 
 Source: Fowl et al., "Robbing the Fed: Directly Obtaining Private Data in Federated Learning with Modified Models"
-(ICLR 2022), whose module with equal rows this is, in the layers that the network has. Boenisch et al., "When the
-Curious Abandon Honesty: Federated Learning Is Not Private" (2021, EuroS&P 2023), scale rows so that each unit is
-switched on by few records instead; that needs no equal weights, and is not built here.
+    (ICLR 2022): its module with equal rows, in the layers that the network has. Boenisch et al., "When the Curious
+    Abandon Honesty: Federated Learning Is Not Private" (2021, EuroS&P 2023), scale rows so that each unit is
+    activated by few records instead; that needs no equal weights, and is not built here.
 """
 
 from __future__ import annotations

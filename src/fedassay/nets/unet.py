@@ -30,7 +30,7 @@ class UNetDenoiser(nn.Module):
         multipliers: Channels of each level as multiples of `width`; one level or more.
         attention_levels: Levels, counted from 0 at full size, with self-attention.
         guided: The input has a first guess of the image below the noisy image, in as many channels.
-        dropout: Probability with which an activation is dropped in training.
+        dropout: Dropout probability of an activation in training.
     """
 
     def __init__(

@@ -169,10 +169,9 @@ def _leave_one_out(
 ) -> _Matrix:
     """Predictions for training rows by the regression fitted without each, both row and centre.
 
-    A private record is never a centre. A training record that is one must lose it together with its
-    row, or its guess would be unlike any that sampling makes. Dropping column j of the normal
-    equations changes the weights by -B_j w_j / B_jj, dropping a row of leverage h then gives
-    (f - h y) / (1 - h).
+    A private record is never a centre. A training record that is a centre must lose it together with its row, or
+    its guess would be unlike any guess in sampling. Dropping column j of the normal equations changes the weights
+    by -B_j w_j / B_jj. Dropping a row of leverage h then gives (f - h y) / (1 - h).
 
     Args:
         columns: Rows of Phi, shape (k, p).

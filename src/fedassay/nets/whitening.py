@@ -47,11 +47,10 @@ def fit_whitening(
 ) -> Whitening:
     """Fit the map to unit variance: per column, or along the principal axes.
 
-    Features of a trained backbone are strongly correlated: a few directions carry nearly all the
-    variance, and what tells one image from its neighbours sits in the others. Principal-axis
-    whitening, with variances v replaced by v + shrinkage * max(v), makes both audible to a network
-    that trains for seconds. Directions without any variance in the attacker's data are dropped: what
-    a private vector has there, no training has seen.
+    Features of a trained backbone are strongly correlated: a few directions carry nearly all the variance, and the
+    differences between similar images are in the others. Principal-axis whitening replaces variances v by v +
+    shrinkage * max(v), so that a network with seconds of training can use both. Directions without any variance in
+    the attacker's data are dropped: their values in a private vector were never seen in training.
 
     Args:
         conditions: Shape (n, d), n at least 1.

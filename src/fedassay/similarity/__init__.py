@@ -1,1 +1,1 @@
-"""How alike two images are, and which image of a set is the most alike: PSNR, SSIM, LPIPS, nearest neighbours."""
+"""Similarity of two images, and the most similar image of a set: PSNR, SSIM, LPIPS, nearest neighbours."""

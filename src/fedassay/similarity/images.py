@@ -1,4 +1,4 @@
-"""What every similarity function accepts as images, checked once.
+"""The images that every similarity function accepts, checked once.
 
 Images are arrays of shape (N, H, W) or (N, H, W, C), either uint8 (0 to 255) or
 floating point in [0, 1]. PSNR and SSIM depend only on values divided by the data
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNIT_TOLERANCE = 1e-6
-"""How far outside [0, 1] a float image may lie before it is refused (rounding of a float32 network)."""
+"""Distance outside [0, 1] up to which a float image is accepted (rounding of a float32 network)."""
 
 
 def check_images(images: NDArray[Any], name: str) -> NDArray[Any]:

@@ -1,15 +1,13 @@
 """Learned perceptual image patch similarity, through the package `lpips`.
 
-Zhang, Isola, Efros, Shechtman, Wang (2018), version 0.1 of the weights: an ImageNet trunk
-(AlexNet, or the lighter SqueezeNet 1.1), unit-normalised activations of each of its stages,
-squared differences weighted by learned heads, averaged over positions. 0 for identical images;
-lower is more alike.
+Zhang, Isola, Efros, Shechtman, Wang (2018), version 0.1 of the weights: an ImageNet trunk (AlexNet, or the lighter
+SqueezeNet 1.1), unit-normalised activations of each of its stages, squared differences weighted by learned heads,
+averaged over positions. It is 0 for identical images; lower is more similar.
 
-The heads ship with the package. The trunk is torchvision's published file, looked for in
-torch's hub folder and downloaded if it is not there; the hash in its name is checked. A file of
-the user's can take its place, and the description then says that the numbers are not official
-LPIPS. Where neither can be had there is no number: a trunk with random weights also gives
-plausible ones, and they mean nothing.
+The heads ship with the package. The trunk is torchvision's published file, looked for in torch's hub folder and
+downloaded if it is not there; the hash in its name is checked. A file of the user's can take its place, and the
+description then says that the numbers are not official LPIPS. Where both are missing there is no number: a trunk
+with random weights gives plausible numbers without a meaning.
 """
 
 from __future__ import annotations

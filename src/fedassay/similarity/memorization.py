@@ -1,14 +1,14 @@
-"""How close generated images come to training images, relative to their surroundings.
+"""Distance of generated images to training images, relative to their surroundings.
 
 For a generated image x' with nearest training image x and the set S of its n nearest
 training images, x among them, the score is
 
     l(x') = d(x', x) / (alpha * mean of d(x', y) over y in S),
 
-d the Euclidean distance over pixels (Carlini et al. 2023, as used by FedDiff, section 5.2,
-equation 4, with alpha = 0.5 and n = 50). It is at most 1 / alpha; under 1 counts as
-memorized. Duplicates in the training set hide memorization: an image that is there n times
-has n equal distances and scores 1 / alpha however near its copy is. Deduplicate first.
+d the Euclidean distance over pixels (Carlini et al. 2023, as used by FedDiff, section 5.2, equation 4, with alpha
+= 0.5 and n = 50). It is at most 1 / alpha; under 1 counts as memorized. Duplicates in the training set hide
+memorization: an image with n copies there has n equal distances and scores 1 / alpha, even if its copy is exact.
+Deduplicate first.
 """
 
 from __future__ import annotations

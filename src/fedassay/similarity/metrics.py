@@ -26,13 +26,13 @@ PSNR_CAP = 100.0
 
 @dataclass(frozen=True)
 class Similarity:
-    """How like each other two images are.
+    """Measurements of the similarity of two images.
 
     Attributes:
         lpips: The loaded network, or None.
-        remark: Which LPIPS network it is, or why there is none.
-        device: Where LPIPS is computed, and where searches over pairs run.
-        lacks: Why a network that was asked for could not be had, and which file would do; else empty.
+        remark: The LPIPS network used, or the reason that there is none.
+        device: Device of LPIPS and of searches over pairs.
+        lacks: The reason that a requested network is missing, and a file that would do; else empty.
     """
 
     lpips: Lpips | None
@@ -60,14 +60,14 @@ class Similarity:
         return values | {name: each for name, each in measured.items() if each is not None}
 
     def warned(self) -> Similarity:
-        """The same, after a line on what it lacks: for whoever begins a run, and not for every worker."""
+        """Log the missing network and return `self`; for the start of a run, not for every worker."""
         if self.lacks:
             _log.warning("similarity.lpips: LPIPS is not measured: %s", self.lacks)
         return self
 
     @property
     def remarks(self) -> dict[str, str]:
-        """What to say beside each metric: which network, or why it was not measured."""
+        """Remarks beside each metric: the network used, or the reason that it was not measured."""
         return {"lpips": self.remark}
 
 

@@ -21,7 +21,7 @@ _EXPONENTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 _WINDOW, _DEVIATION = 11, 1.5
 _C1, _C2 = 0.01**2, 0.03**2
 _LEAST = (_WINDOW - 1) * 2 ** (len(_EXPONENTS) - 1) + 1
-"""Pixels a side from which the coarsest scale holds a window."""
+"""Least number of pixels a side for which the coarsest scale holds a window."""
 
 
 @register("metric", "ms_ssim")

@@ -1,20 +1,18 @@
 """Exact nearest neighbours in Euclidean distance, in blocks.
 
-A block of queries meets the whole gallery in one product of matrices, which yields a lower
-bound on every squared distance |q|^2 + |g|^2 - 2 q.g, less the error bound n u |q| |g| of a
-float32 inner product of length n with unit roundoff u (Higham 2002, section 3.1). Long
-vectors are first rotated on to the gallery's leading principal directions, with what is left
-of each kept as its norm r alone: q.g <= Pq.Pg + r r' by Cauchy-Schwarz, so the bound still
-holds, at a sixth of the work for images of 32x32x3. Distances are then measured by the
-difference itself, which does not cancel for near pairs: first of the k best bounds, then of
-every vector whose bound reaches the k-th measured distance. So the result is exact, and of
-equal distances the lowest index comes first.
+A block of queries meets the whole gallery in one product of matrices, which yields a lower bound on every squared
+distance |q|^2 + |g|^2 - 2 q.g, less the error bound n u |q| |g| of a float32 inner product of length n with unit
+roundoff u (Higham 2002, section 3.1). Long vectors are first rotated on to the gallery's leading principal
+directions, and of the rest of each only the norm r is kept. As q.g <= Pq.Pg + r r' by Cauchy-Schwarz, the bound
+still holds, at a sixth of the work for images of 32x32x3. Distances are then measured by the difference itself,
+which does not cancel for near pairs: first those of the k best bounds, then of every vector with a bound up to the
+k-th measured distance. The result is therefore exact, and the lowest index comes first among equal distances.
 
-8-bit images on a CPU, whatever its instruction sets, are searched in whole numbers instead, by the same kind of
-bound: `fedassay.similarity.nearest_pixels`.
+On a CPU, with any instruction sets, 8-bit images are searched in whole numbers instead, by the same kind of bound:
+`fedassay.similarity.nearest_pixels`.
 
-Queries arrive block by block, so memory is the gallery once in float32 (or in bytes) and one block, however
-many queries there are.
+Queries arrive block by block, so memory holds the gallery once in float32 (or in bytes) and one block, for any
+number of queries.
 """
 
 from __future__ import annotations

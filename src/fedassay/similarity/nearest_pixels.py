@@ -1,21 +1,21 @@
 """Exact nearest neighbours of 8-bit images in Euclidean distance, in whole numbers.
 
-Pixels less 128 are signed bytes, whose inner products processors with VNNI instructions compute four times as fast
-as those of float32 and without rounding. On other processors they are products in float32, which holds every sum
-of 1,024 of them: longer images are taken in parts. (Without VNNI, products of bytes would be added up in 16 bits,
-and saturate.) So every distance that is measured here is exact, the order of equal distances is that of the
-indices, and the lists are those of a brute-force search, whatever the pixels and the processor are.
+Pixels less 128 are signed bytes. Processors with VNNI instructions compute their inner products four times as fast
+as those of float32, and without rounding. Other processors use products in float32, which holds every sum of 1,024
+of them: longer images are taken in parts. (Without VNNI, products of bytes would be added up in 16 bits, and
+saturate.) Every distance measured here is therefore exact, equal distances are ordered by index, and the lists are
+those of a brute-force search, for all pixels and processors.
 
 Few distances have to be measured. Images are reduced to coordinates a along R orthonormal directions near the
-gallery's leading principal ones, rounded to bfloat16 where the processor multiplies it, else to float32. With b
-the rounded coordinates, d = a - b the rounding, and e what is left of the image once its rounded part is taken
-away (all relative to a centre),
+gallery's leading principal ones, rounded to bfloat16 where the processor multiplies it, else to float32. Let b be
+the rounded coordinates, d = a - b the rounding, and e the image less its rounded part (all relative to a centre).
+Then
 
     q.g = b.b' + b.d' + d.b' + e.e' <= b.b' + |b| |d'| + |d| |b'| + |e| |e'|
 
 by Cauchy-Schwarz, and the right side is one product of R + 3 columns. Three more subtract |g|^2 / 2, so that the
-product is an upper bound on (|q|^2 - distance^2) / 2, rounded monotonically. First the k best bounds are
-measured, then every image whose bound reaches the k-th measured distance.
+product is an upper bound on (|q|^2 - distance^2) / 2, rounded monotonically. The k best bounds are measured first,
+then every image with a bound that reaches the k-th measured distance.
 
 Directions are orthonormal to rounding in float64: the principal ones are rounded to bytes, so that projections are
 products of bytes, too, and the inverse Cholesky factor of their Gram matrix makes them orthonormal.
@@ -56,7 +56,7 @@ _NOWHERE = np.iinfo(np.int64).max
 def _multiplies_bytes() -> bool:
     """Whether the processor multiplies bytes fast, and this torch does so without rounding.
 
-    The product of the extremes is asked for, because a library that is held to older instruction sets
+    The product of the extremes is tested, because a library restricted to older instruction sets
     (ONEDNN_MAX_CPU_ISA) adds pairs of products up in 16 bits, which hold no more than 32,767.
     """
     if "vnni" not in instruction_sets() or not hasattr(torch, "_int_mm"):
@@ -216,7 +216,7 @@ def _coordinates(
     squared = squares - 2 * products[:, -1] + against_centre[-1]
     rounded = exact.to(_coordinate_type())
     rounding = torch.linalg.vector_norm(exact - rounded, dim=1)
-    # What float64 loses is a share of 1e-13 of the squared norm.
+    # The rounding error of float64 is a share of 1e-13 of the squared norm.
     rest = (squared - exact.square().sum(dim=1) + rounding.square()).clamp_(min=0) + 1e-9 * squared
     return squared, rounded, rounding, rest.sqrt_()
 
@@ -290,7 +290,7 @@ def _kth_or_less(bounds: NDArray[Any], k: int) -> NDArray[Any]:
 
 
 def _places(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the true entries are: the first of each row (rows + 1,), and the columns, row by row."""
+    """Return the places of true entries: the first of each row (rows + 1,), and the columns, row by row."""
     flags = mask.reshape(-1)
     whole = len(flags) // 8 * 8
     # Eight entries at a time, since most are false.

@@ -1,9 +1,9 @@
 """Many small tensor operations on several cores: one core per task rather than all cores per operation.
 
-Torch splits every operation over its threads and waits for the last. With operations of some
-tens of microseconds the waiting costs more than it brings, and on a machine that others use as
-well, where a thread is now and then not running, it costs a hundred times as much. Tasks that
-each keep to one thread have nothing to wait for, and add up in the same order on any number of cores.
+Torch splits every operation over its threads and waits for the last. With operations of some tens of microseconds
+the waiting costs more than it gains. On a shared machine, where a thread is sometimes not running, it costs a
+hundred times as much. Tasks that each keep to one thread wait for nothing, and add up in the same order on any
+number of cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan says of the image metrics; light to import, since plans are read without torch."""
+"""A plan's settings of the image metrics; light to import, since plans are read without torch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Net = Literal["alex", "squeeze"]
 """The networks that LPIPS compares images by."""
 
 AUTO: Net = "squeeze"
-"""That of `lpips: auto`: always the same, so that its numbers compare, and a fiftieth of the other's size."""
+"""The network of `lpips: auto`: always the same, for comparable numbers, and a fiftieth of the other's size."""
 
 TRUNKS: dict[Net, tuple[str, float]] = {
     "alex": ("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth", 244.4),
     "squeeze": ("https://download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth", 5.0),
 }
-"""Where the official trunk of each is published, and its size in MB; its name ends in digits of its SHA-256."""
+"""URL of each official trunk, and its size in MB; its name ends in digits of its SHA-256."""
 
 
 class LpipsSpec(Parameters):
@@ -29,5 +29,5 @@ class LpipsSpec(Parameters):
 
 
 def chosen(asked: LpipsSpec | Literal["auto"] | None) -> LpipsSpec | None:
-    """What `similarity.lpips` asks for: `auto` is the smaller network on its official trunk."""
+    """Return the network that `similarity.lpips` asks for: `auto` is the smaller one on its official trunk."""
     return LpipsSpec(net=AUTO) if asked == "auto" else asked

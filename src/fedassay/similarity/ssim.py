@@ -1,15 +1,13 @@
 """Structural similarity, per pair of images, as skimage defines it.
 
-Wang, Bovik, Sheikh, Simoncelli (2004), equation 13, in the variant that
-`skimage.metrics.structural_similarity` computes by default and that the
-reconstruction tables of the literature report: a 7x7 uniform window, K1 = 0.01,
-K2 = 0.03, sample covariance (divided by 48, not 49), windows that lie wholly inside
-the image, the mean over windows and then over channels. The data range is 255 for
-uint8 images and 1 for floating-point ones. Computed in float64.
+Wang, Bovik, Sheikh, Simoncelli (2004), equation 13, in the variant that `skimage.metrics.structural_similarity`
+computes by default and that the reconstruction tables of the literature report. It has a 7x7 uniform window, K1 =
+0.01, K2 = 0.03, sample covariance (divided by 48, not 49), windows that lie wholly inside the image, the mean over
+windows and then over channels. The data range is 255 for uint8 images and 1 for floating-point ones. Computed in
+float64.
 
-Images with a side under 7 use the largest odd window that fits, which is what
-skimage's error message tells its users to pass as `win_size`; a side under 3 has no
-window with a sample covariance and is refused.
+Images with a side under 7 use the largest odd window that fits, which skimage's error message tells its users to
+pass as `win_size`. A side under 3 has no window with a sample covariance and is refused.
 """
 
 from __future__ import annotations
@@ -83,7 +81,7 @@ def join_moments(parts: Sequence[Moments]) -> Moments:
 
 
 def ssim_of_moments(x: Moments, y: Moments, side: int) -> torch.Tensor:
-    """SSIM of pairs whose moments are known: (N,), float64. Leading sizes broadcast (1 against N)."""
+    """Return the SSIM of pairs from their moments: (N,), float64. Leading sizes broadcast (1 against N)."""
     count = side * side
     product = x.mean * y.mean
     covariance = (window_sums(x.planes * y.planes, side) / count - product) * (count / (count - 1))

@@ -17,10 +17,9 @@ and all other terms are positive. With K = 48 it is the SSIM itself. Photographs
 little energy at high frequencies: with K = 20 the product costs half and the bound lies
 0.04 above the SSIM on average, which rules out more than 99 % of the pairs of CIFAR-10.
 
-Tried and dropped: SSIM is a positive-definite kernel with SSIM(x, x) = 1, so projections of its
-feature map, several windows together, give bounds by one product without any pass over
-the windows; but what is left out then adds up without the contrast term to damp it, and
-bounds 0.2 to 0.4 above the SSIM rule out too little.
+Tried and dropped: SSIM is a positive-definite kernel with SSIM(x, x) = 1, so projections of its feature map,
+several windows together, give bounds by one product without any pass over the windows. The omitted part then adds
+up without the contrast term to damp it, and bounds 0.2 to 0.4 above the SSIM rule out too little.
 
 Everything is centred before it is multiplied, so float32 is enough: the result is
 within `FLOAT32_ERROR` of the float64 formula.
@@ -148,9 +147,9 @@ def pair_bounds(x: Windows, y: Windows) -> torch.Tensor:
 def largest_block(
     shape: tuple[int, ...], side: int, degree: int | None, device: str | torch.device = "cpu"
 ) -> int:
-    """How many images of that (height, width, channels) have tables that stay under BLOCK_BYTES.
+    """Return the number of images of that (height, width, channels) with tables under BLOCK_BYTES.
 
-    On a GPU under 8 times as much, where its memory allows that.
+    On a GPU the limit is 8 times as much, where its memory allows that.
     """
     height, width, channels = shape
     count = sum(len(kept) for kept in kept_frequencies(side, degree))

@@ -1,13 +1,12 @@
 """Exact nearest neighbours by SSIM, and the SSIM of all pairs.
 
-The search takes a block of queries against a block of the gallery. It bounds the SSIM of
-every pair in the block from above (`fedassay.similarity.ssim_bound`), evaluates the pairs
-with the highest bounds exactly (float64, the same function as `fedassay.similarity.ssim.ssim`),
-and then every other pair whose bound reaches the k-th best value found so far. What it
-returns is therefore what a double loop over `ssim` would return, ties included: of equal
-values the lowest index wins. Where the bound turns out to rule out too little (noise,
-say, has no low frequencies to speak of), it goes on with all frequencies, which makes
-the bound the SSIM itself. Memory depends on the block sizes, not on the number of images.
+The search compares a block of queries with a block of the gallery. It bounds the SSIM of every pair in the block
+from above (`fedassay.similarity.ssim_bound`) and evaluates the pairs with the highest bounds exactly (float64, the
+same function as `fedassay.similarity.ssim.ssim`). Then it evaluates every other pair with a bound that reaches the
+k-th best value so far. The result is therefore that of a double loop over `ssim`, ties included: among equal
+values the lowest index wins. Where the bound rules out too little (noise, say, has no low frequencies to speak
+of), it goes on with all frequencies, which makes the bound the SSIM itself. Memory depends on the block sizes, not
+on the number of images.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Records computed one by one with plain autograd: what a step of DP-SGD must have summed.
+"""Gradients of single records with plain autograd: the reference for the sum in a step of DP-SGD.
 
-One record goes through the network at a time, in the mode that it is trained in. So nothing of another record can
-enter its gradient, whatever layers do with a batch.
+One record goes through the network at a time, in the mode of its training. Other records therefore cannot enter
+its gradient, even if layers mix the records of a batch.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def each_alone(
     Args:
         network: With the weights and in the mode of the step.
         objective: The loss.
-        inputs: Of all records.
-        labels: Of all records.
-        streams: Of the batch's records, whose places it holds.
-        norm: What each gradient is scaled down to.
+        inputs: Inputs of all records.
+        labels: Labels of all records.
+        streams: Random streams of the batch's records, with their places.
+        norm: Clipping norm of each gradient.
 
     Raises:
-        ValueError: A layer does not take one record.
-        RuntimeError: Nor this one.
+        ValueError: A layer does not accept a single record.
+        RuntimeError: A layer fails on this record.
     """
     parameters = trained(network)
     # In one row: an operation for each parameter and record would take longer than their gradients.

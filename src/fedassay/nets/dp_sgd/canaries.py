@@ -1,10 +1,10 @@
-"""Gradient canaries: records whose clipped gradients are orthogonal and stay what they are, seen at every step.
+"""Gradient canaries: records with constant, mutually orthogonal clipped gradients, observed at every step.
 
-A canary of a linear head has one feature and a loss that is linear in one output, so that its gradient is one
-entry of the weights, long enough to be clipped, whatever the weights are. Canaries of unlike entries never meet.
+A canary of a linear head has one feature and a loss that is linear in one output. Its gradient is therefore one
+entry of the weights, long enough to be clipped, for all weights. Canaries of different entries never interact.
 They go through the one loop of private training (`fedassay.nets.dp_sgd.loop`) with its clipping, coins, noise and
-optimiser, and whoever stands at its noise mechanism sees the noised sum of every step: the adversary that
-differential privacy speaks of (Nasr et al., "Tight Auditing of Differentially Private Machine Learning", 2023).
+optimiser. An observer of its noise mechanism sees the noised sum of every step: the adversary of differential
+privacy (Nasr et al., "Tight Auditing of Differentially Private Machine Learning", 2023).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HEAD = "weight"
 
 @dataclass(frozen=True)
 class _WatchedMechanism(TrainingMechanism):
-    """A noise mechanism whose noised sums are seen."""
+    """A noise mechanism that shows its noised sums to an observer."""
 
     seen: Callable[[Mapping[str, Tensor]], None]
 

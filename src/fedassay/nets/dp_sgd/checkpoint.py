@@ -1,7 +1,7 @@
 """Private trainings of an interrupted run: entries in safetensors beside what was made from them.
 
-The root of the noise is never written. What the steps have shown was found out while they were taken, so that it
-holds whatever root a resumed run has.
+The root of the noise is never written. Findings about the steps were made while these were taken, so they hold for
+any root of a resumed run.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def keep_trainings(path: Path, run: str, chosen: Callable[[Key], bool]) -> None:
 
 
 def restore_trainings(path: Path, run: str, root: Seeds) -> None:
-    """Put the trainings of a file back on the running tape, which is told what is missing.
+    """Put the trainings of a file back on the running tape, and note missing ones there.
 
     Args:
         path: The file.
-        run: What the trainings must follow from.
-        root: Root of the noise streams of the run that goes on.
+        run: Fingerprint of the run that the trainings must belong to.
+        root: Root of the noise streams of the resumed run.
     """
     tape = running_tape()
     if tape is None:

@@ -62,17 +62,17 @@ def release_update(
 
 
 def clipped_updates(private: ClippedUpdate, rounds: int) -> Experiment:
-    """All rounds of one client, released again on the updates that are worst: as long as may be, and one way.
+    """Release all rounds of one client again on the worst updates: as long as possible, all in one direction.
 
-    Where a client may be replaced, the other one's point the other way; else it is not there, and nothing has
-    changed. No choice of updates moves the rounds further, whatever was released before: each is clipped.
+    Where a client may be replaced, the other one's updates point the other way; otherwise it is absent, and the
+    model is unchanged. No choice of updates moves the rounds further, for any earlier releases: each is clipped.
 
     Args:
         private: Norm and noise of each round.
-        rounds: Of them.
+        rounds: Number of rounds.
     """
     replaced = private.sensitivity > private.norm
-    # Twice as long as is allowed: what is released must have been clipped.
+    # Twice as long as is allowed: the release must have been clipped.
     far = np.array([[2 * private.norm, 0.0]])
     label = np.zeros(1, np.int64)
 

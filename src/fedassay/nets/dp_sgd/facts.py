@@ -1,4 +1,4 @@
-"""What the steps of a private training have shown, once it has ended; and the weights that may be asked about."""
+"""Findings about the steps of a private training, made when it has ended; and the weights kept for questions."""
 
 from __future__ import annotations
 

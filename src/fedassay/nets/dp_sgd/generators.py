@@ -36,7 +36,7 @@ from fedassay.support.types import Images, Ints
 
 @dataclass(frozen=True)
 class PrivateTraining:
-    """How a generator is trained by DP-SGD.
+    """Settings of DP-SGD for a generator.
 
     Attributes:
         steps: Noise, sampling rate, number of steps, clipping norm and divisor.
@@ -44,7 +44,7 @@ class PrivateTraining:
         together: Records that go through the network at once: the size of a virtual step.
         average: Decay of the moving average of the weights that is released in their place; 0: the last weights.
             It is computed from what the steps have released, so it costs no privacy.
-        optimizer: What follows the noised gradients; None: AdamW without decay.
+        optimizer: The rule that follows the noised gradients; None: AdamW without decay.
     """
 
     steps: PrivateSteps
@@ -76,11 +76,11 @@ def train_generator_privately(
         classes: C.
         preset: One of `GENERATORS`, with or without changes; its steps, batch and optimiser play no part.
         training: See `PrivateTraining`.
-        seed: Of initialisation, which is public.
+        seed: Seed of the initialisation, which is public.
         mechanism: Streams of sampling and noise.
-        device: Where to compute.
-        progress: Called with (steps done, steps in all).
-        checkpoint: A file for the state of the run, written now and then, from which the same run goes on.
+        device: The device of the computation.
+        progress: Called with (steps done, total steps).
+        checkpoint: A file for the state of the run, written now and then, to resume the same run.
         persons: Places of each person's records, where persons are sampled; see `fedassay.nets.dp_sgd.units`.
 
     Raises:
@@ -93,7 +93,7 @@ def train_generator_privately(
     if checkpoint is not None:
         of = np.zeros(0, np.int64) if persons is None else persons
         data = digest_arrays({"images": images, "labels": labels, "of": of})
-        # Streams of another root would not go on where these end.
+        # Streams of another root would not continue these.
         roots = (mechanism.noise.integer("resumed"), mechanism.hidden_randomness.integer("resumed"), mechanism.key)
         fingerprint = repr((data, sorted(asdict(preset).items()), training, seed, roots))
     classes_of = torch.from_numpy(np.asarray(labels, dtype=np.int64))

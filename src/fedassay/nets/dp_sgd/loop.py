@@ -1,9 +1,9 @@
-"""DP-SGD: the one loop that every private training goes through, heads and whole diffusion models alike.
+"""DP-SGD: the one loop of all private training, for heads as for whole diffusion models.
 
 Abadi et al., "Deep Learning with Differential Privacy" (2016), algorithm 1: records are sampled independently
-(Poisson), every record's gradient is clipped, the sum is noised, and AdamW follows the noised sum over a
-constant, which is post-processing. Empty batches release noise alone. A batch goes through the network in parts,
-whose clipped gradients are added up before there is any noise.
+(Poisson), every record's gradient is clipped, and the sum is noised. AdamW follows the noised sum over a constant,
+which is post-processing. Empty batches release noise alone. A batch goes through the network in parts; their
+clipped gradients are added up before there is any noise.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ def train_with_noise(
     checkpoint: Path | None = None,
     fingerprint: str = "",
 ) -> dict[str, Tensor]:
-    """Train a network in place by DP-SGD, or in a replay give it what the first run gave.
+    """Train a network in place by DP-SGD, or in a replay restore the weights of the first run.
 
     Args:
-        training: What is trained.
-        known: Whether every layer must be one whose records' gradients are known.
-        progress: Called with (steps done, steps in all).
-        checkpoint: A file for the state of the run, written now and then, from which the same run goes on.
-        fingerprint: Names the run in that file.
+        training: The network, its records and its settings.
+        known: Whether every layer must be of a kind with known per-record gradients.
+        progress: Called with (steps done, total steps).
+        checkpoint: A file for the state of the run, written now and then, to resume the same run.
+        fingerprint: Name of the run in that file.
 
     Returns:
         The released weights by parameter name: the network's own, or their moving average.
 
     Raises:
         RuntimeError: Per-record gradients are not those of the records.
-        TypeError: `known`, and a layer is not.
+        TypeError: `known`, and a layer is of another kind.
     """
     training.network.train()
     tape = running_tape()
@@ -105,7 +105,7 @@ def _take_step(
     *,
     check: bool,
 ) -> bool:
-    """One step; whether it has checked the gradients of a batch in which records could be mixed."""
+    """Take one step; returns whether it has checked the gradients of a batch with possible mixing of records."""
     private, mechanism = training.private, training.mechanism
     chosen = mechanism.sampled(step, len(training.labels), private.sampling_rate)
     rows = torch.from_numpy(chosen).to(training.labels.device)
@@ -113,7 +113,7 @@ def _take_step(
     noised = mechanism.noised(step, sums, private.noise_multiplier * private.norm)
     means = [noised[name] for name in state.parameters]
     if mechanism.shadow:
-        # Nobody else looks at these.
+        # No other code reads these.
         torch._foreach_div_(means, private.batch)
     else:
         means = list(torch._foreach_div(means, private.batch))

@@ -1,7 +1,7 @@
-"""The noise mechanism of private training: where a step's records are drawn and where its noise is added.
+"""The noise mechanism of private training: it draws a step's records and adds its noise.
 
-Three kinds of random streams, never mixed. Noise is keyed by sender, round, field, step and parameter. Coins
-(which records come into a step, and what a record's loss is an expectation over) are keyed by step and by the
+It has three kinds of random streams, which are never mixed. Noise is keyed by sender, round, field, step and
+parameter. Coins (the choice of a step's records, and the draws in a record's loss) are keyed by step and by the
 record's place, so that neighbouring sets share them. Initial weights are public and come from elsewhere.
 """
 
@@ -27,9 +27,9 @@ class TrainingMechanism:
     Attributes:
         noise: Root of the noise streams of a run.
         hidden_randomness: Root of its hidden coins.
-        key: Of the release that the trained weights are; parameter and step are added to it.
-        shadow: Whether this is an attack's shadow release, which nobody publishes or measures. Its noise has the
-            same law, in float32 and from one stream a step, at a third of the time.
+        key: Key of the release of the trained weights; parameter and step are added to it.
+        shadow: Whether this is an attack's shadow release, which is neither published nor measured. Its noise has
+            the same law, in float32 and from one stream a step, at a third of the time.
     """
 
     noise: Seeds
@@ -61,10 +61,10 @@ class TrainingMechanism:
         return noise.mul_(deviation).add_(exact)
 
     def _at_once(self, step: int, sums: Mapping[str, Tensor], deviation: float) -> dict[str, Tensor]:
-        """The noise of all parameters from one stream.
+        """Return sums with noise for all parameters from one stream.
 
-        Its tails end at 5.8 deviations, and whoever knows the step's seed knows all of it: enough to learn what a
-        release looks like, not to protect one.
+        Its tails end at 5.8 deviations, and the step's seed reveals all of it. That is enough to learn the
+        distribution of releases, but not to protect one.
         """
         exact = [each.detach() for each in sums.values()]
         sizes = [each.numel() for each in exact]

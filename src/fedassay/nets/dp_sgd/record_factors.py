@@ -1,18 +1,17 @@
-"""What the gradient of one record is made of, for each kind of layer.
+"""Factors of the gradient of one record, for each kind of layer.
 
 A layer that multiplies by its weight at T positions (the pixels of a convolution's output, the tokens of a linear
-map) has the gradient sum_t g_t x_t' of a record, with g_t the gradient of the output and x_t the input that the
-weight meets at position t. `Outer` keeps the two factors. Norms and weighted sums over records follow from
-them in two ways, of which `Outer.settled` picks the cheaper one:
+map) has the gradient sum_t g_t x_t' for a record. Here g_t is the gradient of the output, and x_t the input that
+the weight multiplies, at position t. `Outer` keeps the two factors. Norms and weighted sums over records follow
+from them in two ways; `Outer.settled` picks the cheaper one:
 
 - the records' gradients themselves (`Each`): one batched product, then plain norms and sums;
-- where positions are few and the weight is large, never writing them: |sum_t g_t x_t'|^2 is the inner product of
-  the two Gram matrices over positions (Goodfellow 2015, "Efficient per-example gradient computations"; Li et
-  al. 2022, "Large language models can be strong differentially private learners", section 4), and the weighted
-  sum is one product over records and positions together (Bu et al. 2023, "Differentially private optimization
-  on large model at small cost"). The Gram matrices are float64: where positions cancel, as on an image of one
-  colour before a normalisation, a float32 norm could come out too small, and its record would be clipped by less
-  than it must be.
+- where positions are few and the weight is large, without these gradients: |sum_t g_t x_t'|^2 is the inner product
+of the two Gram matrices over positions (Goodfellow 2015, "Efficient per-example gradient computations"; Li et al.
+2022, "Large language models can be strong differentially private learners", section 4). The weighted sum is one
+product over records and positions together (Bu et al. 2023, "Differentially private optimization on large model at
+small cost"). The Gram matrices are float64: where positions cancel, as on an image of one colour before a
+normalisation, a float32 norm could come out too small, and its record would be clipped too little.
 
 Rows of a convolution's weight are ordered as in channels-last memory, (kernel height, kernel width, channels):
 windows of a channels-last image are copied in long runs. Inputs may have any strides.
@@ -29,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _GRAM_PAYS = 8
-"""Measured on a CPU: a gradient costs more than Gram matrices where it has so many times the entries of its
-factors."""
+"""Ratio of a gradient's entries to those of its factors from which Gram matrices are cheaper; measured on a
+CPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +153,7 @@ def _conv2d(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> dict[str, Part
 
 
 def _windows(layer: nn.Conv2d, given: Tensor) -> Tensor:
-    """What the kernel meets at each position: (n, height, width, kernel height, kernel width, C), a view."""
+    """Windows of the kernel at each position: (n, height, width, kernel height, kernel width, C), a view."""
     n, channels, height, width = given.shape
     # Right also where padding is given as a word.
     left, right, top, bottom = layer._reversed_padding_repeated_twice
@@ -217,7 +216,7 @@ KINDS: Mapping[type[nn.Module], Factors] = {
     nn.LayerNorm: _layer_norm,
     nn.Embedding: _embedding,
 }
-"""The layers whose records' gradients are known. Exactly these classes: a subclass may compute something else."""
+"""The layers with known per-record gradients. Exactly these classes: a subclass may compute something else."""
 
 
 def is_known(layer: nn.Module, parameters: Iterable[str]) -> bool:

@@ -1,13 +1,13 @@
 """Norms and weighted sums of the gradients of single records, from one backward pass over all of them.
 
-What DP-SGD needs of a batch is every record's gradient norm over all parameters, and then the sum of the gradients
-with a factor for each record. Hooks on the layers catch what a layer was given and the gradient of
-what it returned; `fedassay.nets.dp_sgd.record_factors` makes the rest of it, layer by layer. Meanwhile the
-parameters are frozen, so that autograd does not compute the ordinary gradient beside.
+DP-SGD needs two things of a batch: every record's gradient norm over all parameters, and then the sum of the
+gradients with a factor for each record. Hooks on the layers catch a layer's input and the gradient of its output;
+`fedassay.nets.dp_sgd.record_factors` computes the rest, layer by layer. Meanwhile the parameters are frozen, so
+that autograd does not compute the ordinary gradient as well.
 
-A layer of an unknown kind with parameters is refused. A parameter that is used past its layer (as an argument of a
-function) cannot be seen by hooks: `RecordGradients.check` finds it, and whatever else goes wrong, by holding
-everything against autograd's gradient of the same batch, and single records against that of the record alone.
+A layer of an unknown kind with parameters is refused. Hooks cannot see a parameter that is used outside its layer
+(as an argument of a function). `RecordGradients.check` finds this and other errors: it compares the batch with
+autograd's gradient, and single records with the gradient of the record alone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CHECKED_STEPS = 2
 
 _TOLERANCE = 1e-2
 _ROUNDING = 1e-5
-"""Share of the records' whole gradients under which a difference may be rounding: some parameters have no
-gradient but for rounding, as the bias before a normalisation of each channel."""
+"""Share of the records' whole gradients below which a difference may be rounding. Some parameters have no gradient
+but for rounding, as the bias before a normalisation of each channel."""
 
 
 class RecordGradients:
@@ -88,7 +88,7 @@ class RecordGradients:
             self._require(True)
             for hook in hooks:
                 hook.remove()
-        # What was used in the forward pass and has no part in the loss was waited for in vain.
+        # A layer used in the forward pass but not in the loss never gets a gradient.
         for name in list(self._pending):
             self._settle(name)
 

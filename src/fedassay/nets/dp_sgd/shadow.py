@@ -1,8 +1,8 @@
-"""The weights that follow from noised sums alone: a second optimiser that sees nothing else.
+"""The weights that follow from noised sums alone: a second optimiser without other inputs.
 
-It starts from the same public weights and is fed with what the noise mechanism gave out, over the declared batch
-size. Whatever else moves the trained weights (a step on records after the last one, another divisor) leaves it
-behind.
+It starts from the same public weights and receives the outputs of the noise mechanism, over the declared batch
+size. Any other change of the trained weights (a step on records after the last one, another divisor) makes the two
+differ.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ShadowUpdates:
         return ""
 
     def released(self) -> dict[str, Tensor]:
-        """What is to be released: the weights, or their moving average."""
+        """The weights to release: the last ones, or their moving average."""
         return self._average or {name: parameter.detach() for name, parameter in self._weights.items()}
 
     @torch.no_grad()

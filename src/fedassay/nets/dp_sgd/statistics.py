@@ -1,10 +1,10 @@
-"""Are the noise and the sampling of DP-SGD what was declared: p-values of blocks fixed beforehand.
+"""Tests of the noise and the sampling of DP-SGD against the declared ones: p-values of blocks fixed beforehand.
 
-For generators whose streams cannot be computed again. The noise of a step, over its declared deviation, is a
-vector of independent standard normals, cut in the order of the parameters into windows of 100. Too little noise
-makes a chi-squared too small, in one window of one step, in one window over all steps, or in all of it. Noise
-that returns from step to step, or cancels, shows in the sum over the steps. Nothing is stored but what these
-need.
+They are for generators with streams that cannot be computed again. The noise of a step, over its declared
+deviation, is a vector of independent standard normals, cut in the order of the parameters into windows of 100. Too
+little noise makes a chi-squared too small, in one window of one step, in one window over all steps, or in all of
+it. Noise that returns from step to step, or cancels, shows in the sum over the steps. Only the statistics needed
+for this are stored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NoiseBlocks:
         own = np.einsum("ij,ij->i", cut, cut)
         own /= deviation**2
         self.steps += 1
-        # What is left over by the last whole window counts in `total` alone.
+        # The rest after the last whole window counts in `total` alone.
         self.total += float(own.sum()) + float(noise[whole:] @ noise[whole:]) / deviation**2
         self.smallest = min(self.smallest, float(own.min()))
         self.windows += own

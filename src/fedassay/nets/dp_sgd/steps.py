@@ -1,4 +1,4 @@
-"""What the steps of DP-SGD are declared to be."""
+"""The declared steps of DP-SGD."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Engine = Literal["fast", "opacus"]
-"""What adds up the clipped gradients: `fedassay.nets.dp_sgd.record_gradients`, or Opacus's hooks and optimiser.
-Both give the same sums; the noise mechanism adds the noise to either."""
+"""The code that adds up the clipped gradients: `fedassay.nets.dp_sgd.record_gradients`, or Opacus's hooks and
+optimiser. Both give the same sums; the noise mechanism adds the noise to either."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class PrivateSteps:
     Attributes:
         noise_multiplier: Noise standard deviation over `norm`.
         sampling_rate: Probability of each record to be in a batch (Poisson sampling).
-        steps: How many, whatever the number of records: under add_remove that number is private.
+        steps: Number of steps, independent of the number of records: under add_remove that number is private.
         norm: L2 norm that every record's gradient is clipped to.
-        batch: What noised sums are divided by; a public constant, not the number sampled.
+        batch: Divisor of the noised sums; a public constant, not the number sampled.
         engine: See `Engine`.
     """
 
@@ -33,5 +33,5 @@ class PrivateSteps:
 
 
 def steps_of(epochs: int, sampling_rate: float) -> int:
-    """Steps in which each record is sampled `epochs` times on average."""
+    """Return the number of steps that samples each record `epochs` times on average."""
     return max(1, math.ceil(epochs / sampling_rate))

@@ -30,11 +30,11 @@ _ROOM, _ROOM_OF_TAPE = 4_000_000, 50_000_000
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What is trained privately.
+    """The inputs of a private training.
 
     Attributes:
-        network: Changed in place.
-        inputs: Of the records, (n, ...).
+        network: The network, changed in place.
+        inputs: Inputs of the records, (n, ...).
         labels: Shape (n,).
         objective: The loss.
         private: The declared steps.
@@ -53,7 +53,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A training that was asked for in a replay, and the one whose weights it gave out."""
+    """A training requested in a replay, and the kept weights of the first run's training."""
 
     training: Training
     kept: Mapping[int, Mapping[str, Tensor]]
@@ -61,11 +61,11 @@ class Replay:
     def sums_at(
         self, step: int, *, forced: Sequence[int] = (), identities: NDArray[np.int64] | None = None
     ) -> dict[str, Tensor]:
-        """What these records put into the noise of a step of the first run.
+        """Return the sums of these records before the noise of a step of the first run.
 
         Args:
-            step: One whose weights were kept.
-            forced: Places of records that are in the batch whatever their coins.
+            step: A step with kept weights.
+            forced: Places of records that are put into the batch regardless of their coins.
             identities: Names of the records' coins, (n,), which neighbours keep; None: their places.
 
         Returns:

@@ -1,4 +1,4 @@
-"""How noised sums become weights: what follows a private training's noise mechanism, all of it public."""
+"""The update of weights from noised sums: public post-processing after a private training's noise mechanism."""
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ def chosen_steps(steps: int) -> tuple[int, ...]:
 
 
 class TrainingWatch:
-    """What the steps of one training did.
+    """A record of the steps of one training.
 
     Args:
-        network: What is trained, as it starts.
+        network: The network at the start of the training.
         records: Number of records.
         objective: The loss.
         private: The declared steps.
@@ -64,7 +64,7 @@ class TrainingWatch:
 
     Attributes:
         kept: The weights before tested steps, by step, as many as there is room for.
-        partial: Why not all steps were seen; empty: all were.
+        partial: The reason that some steps were not seen; empty: all were.
     """
 
     def __init__(
@@ -205,12 +205,12 @@ class TrainingWatch:
         }
 
     def restore(self, found: Mapping[str, Tensor], step: int, state: TrainingState) -> None:
-        """Go on after `step` steps.
+        """Resume the watch after `step` steps.
 
         Args:
-            found: From `state`; empty where nobody watched.
+            found: From `state`; empty where the training was not watched.
             step: Steps done.
-            state: Weights, their average and the optimiser's moments of then.
+            state: Weights, their average and the optimiser's moments after those steps.
         """
         self._shadow.restore(state)
         if not found:
