@@ -1,1 +1,1 @@
-"""What clients send and how the server learns: one file per backend."""
+"""Federated methods: the messages of clients and the learning of the server, one file per backend."""

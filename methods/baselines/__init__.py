@@ -1,1 +1,1 @@
-"""What every comparison holds a method against: pooled records, raw features, local models, their averages."""
+"""Baselines for every comparison of methods: pooled records, raw features, local models, their averages."""

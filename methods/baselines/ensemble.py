@@ -50,7 +50,7 @@ class EnsembleOfClients(LocalHeads):
     networks: Classifiers | None = None
 
     def leakiest_form(self) -> EnsembleOfClients:
-        """The same method, whose clients' models hold a few records by heart."""
+        """The same method, with clients' models that memorize a few records."""
         networks = None if self.networks is None else self.networks.leakiest_form()
         return self.model_copy(update={"head": self.head.leakiest_form(), "networks": networks})
 

@@ -55,15 +55,15 @@ from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Frozen, Parameters
 
 Schedule = Annotated[Literal["joint", "alternating", "body"], Field(exclude_if=lambda given: given == "joint")]
-"""What a client trains in a round; a record holds it where a plan gave another than `joint`."""
+"""The part that a client trains in a round; a record holds it where a plan gave another than `joint`."""
 
 
 class FineTune(Frozen):
-    """How clients train the averaged model on.
+    """Fine-tuning of the averaged model at the clients.
 
     Attributes:
         epochs: Passes over a client's records.
-        learning_rate: That of the optimiser.
+        learning_rate: Learning rate of the optimiser.
         optimizer: None: Adam.
     """
 
@@ -76,32 +76,33 @@ class FineTune(Frozen):
 class FedAvg(Parameters):
     """Clients train a classifier from the same start; the server averages its parameters.
 
-    Private runs train by DP-SGD, over all rounds together, and average with equal weights, since the
-    numbers of records would leave exactly. `accuracy` is that of the averaged model, or, where clients keep
-    a part for themselves, of the mean of their predictions.
+    Private runs train by DP-SGD, over all rounds together, and average with equal weights, since the numbers of
+    records would leave exactly. `accuracy` is that of the averaged model, or, where clients keep a part to
+    themselves, of the mean of their predictions.
 
     Attributes:
         rounds: 1 is one-shot averaging.
         local_epochs: Passes over a client's records in a round.
-        share: What is averaged: `all`; the `head` alone (LG-FedAvg); the `body` alone (FedPer, FedRep, FedBABU).
+        share: The part that is averaged: `all`; the `head` alone (LG-FedAvg); the `body` alone (FedPer, FedRep,
+            FedBABU).
         head_layers: Fully connected layers, the last ones, that count as the head where a part is shared.
-        schedule: What a client trains in a round. `joint`: all of it at once. The others go with `share: body`.
-            `alternating`: the head alone for `head_epochs`, then the body alone for `local_epochs` (FedRep,
-            algorithm 1); it has no private form. `body`: the body alone; the head stays as it started, alike at
-            all clients (FedBABU, section 4), until `fine_tune`.
-        head_epochs: Of `alternating`.
-        proximal: mu, the strength with which a round's training is pulled towards where it starts (FedProx).
+        schedule: The part that a client trains in a round. `joint`: all of it at once. The others go with `share:
+            body`. `alternating`: the head alone for `head_epochs`, then the body alone for `local_epochs` (FedRep,
+            algorithm 1); it has no private form. `body`: the body alone; the head keeps its initial weights, equal
+            at all clients (FedBABU, section 4), until `fine_tune`.
+        head_epochs: Passes over a client's records for the head, with `alternating`.
+        proximal: mu, the strength of the pull of a round's training towards its starting point (FedProx).
         server: None: the clients' mean is the next round's start. Given: FedYogi's step towards it.
         width: Number of features m under the head, its bias counted as one, as FedLog counts; a `resnet16` has its
             own 512.
         bodies: One, or with `share: head` several (client i gets entry i modulo their number).
-        start: What bodies start from: `random`, or a copy of the plan's `backbone`, of its width.
+        start: Initial weights of bodies: `random`, or a copy of the plan's `backbone`, of its width.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: That of the optimiser.
+        learning_rate: Learning rate of the optimiser.
         optimizer: None: Adam.
-        fine_tune: After the last round every client trains the averaged model on for itself (FedAvg-FT in
-            Guan et al. 2025, table 3). Nothing more is sent, so nothing of it is noised. `personalized_accuracy`
-            is then that of the clients' own models, `personalized_accuracy_global` that of the averaged one.
+        fine_tune: After the last round every client fine-tunes the averaged model for itself (FedAvg-FT in Guan et
+            al. 2025, table 3). Nothing more is sent, so this training is not noised. `personalized_accuracy` is
+            then that of the clients' own models, `personalized_accuracy_global` that of the averaged one.
         target: Personalized accuracy up to which rounds and bytes are counted.
         dp_sgd: Parameters of a private run.
     """
@@ -133,7 +134,7 @@ class FedAvg(Parameters):
         return self
 
     def leakiest_form(self) -> FedAvg:
-        """The same method, whose networks hold a few records by heart."""
+        """The same method, with networks that memorize a few records."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
         return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})

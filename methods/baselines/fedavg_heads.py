@@ -60,18 +60,18 @@ class FedAvgHeads(Parameters):
     """Clients train one head on their features, in rounds from the server's; the server averages.
 
     All start from a head of zeros. Private runs train by DP-SGD, of records or persons, over all rounds together,
-    or send what a client's training has changed, clipped and noised once a round; they average with equal weights,
-    since the numbers of records would leave exactly. `fedavg` averages whole networks, `average` heads that are
-    trained to the end, once.
+    or send the change of a client's head, clipped and noised once a round. They average with equal weights, since
+    the numbers of records would leave exactly. `fedavg` averages whole networks, `average` heads that are trained
+    to convergence, once.
 
     Attributes:
-        rounds: Of training and averaging.
+        rounds: Rounds of training and averaging.
         local_epochs: Passes over a client's records in a round; the best of 50, 100 and 200 in the paper.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: That of the optimiser; the best of 5e-2 and 1e-2 in the paper.
+        learning_rate: Learning rate of the optimiser; the best of 5e-2 and 1e-2 in the paper.
         optimizer: None: Adam.
-        proximal: mu, the strength with which a round's training is pulled towards where it starts (FedProx);
-            0.01 in the paper.
+        proximal: mu, the strength of the pull of a round's training towards its starting point (FedProx); 0.01 in
+            the paper.
         server: None: the clients' mean is the next round's start. Given: FedYogi's step towards it.
         dp_sgd: Parameters of a private run.
     """
@@ -88,7 +88,7 @@ class FedAvgHeads(Parameters):
     dp_sgd: DpSgd = DpSgd()
 
     def leakiest_form(self) -> FedAvgHeads:
-        """The same method, whose heads hold a few records by heart."""
+        """The same method, with heads that memorize a few records."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
         return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})

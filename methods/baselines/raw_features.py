@@ -34,7 +34,7 @@ class RawFeatures(Parameters):
     head: HeadTraining = HeadTraining()
 
     def leakiest_form(self) -> RawFeatures:
-        """The same method, whose head holds a few records by heart."""
+        """The same method, with a head that memorizes a few records."""
         return self.model_copy(update={"head": self.head.leakiest_form()})
 
     def run(self, task: MethodInput) -> Outcome:

@@ -40,18 +40,18 @@ _SOURCE = "joint Gaussian mechanism on X^T X and X^T Y, analytic calibration; th
 class AFL(Parameters):
     """Clients send ridge weights and a regularised Gram matrix; the server adds them up (AFL).
 
-    Client k sends C_k = X^T X + gamma I and W_k = C_k^-1 X^T Y. The absolute aggregation law makes of K of
-    them W = (sum C_k)^-1 sum C_k W_k, whatever the partition; removing K gamma leaves (C - K gamma I)^-1 C W,
-    ordinary least squares. Where that is singular the ridge stays, and a note says so. The authors' code
-    accumulates in float32 and also sends C_k^-1, which follows from C_k.
+    Client k sends C_k = X^T X + gamma I and W_k = C_k^-1 X^T Y. The absolute aggregation law turns K of them into
+    W = (sum C_k)^-1 sum C_k W_k, for every partition; removing K gamma leaves (C - K gamma I)^-1 C W, ordinary
+    least squares. Where that is singular the ridge stays, and a note says so. The authors' code accumulates in
+    float32 and also sends C_k^-1, which follows from C_k.
 
-    Private runs clip features to norm 1 and noise (X^T X, X^T Y) jointly; C_k and W_k are computed from what has
-    been noised, and the server's C_k W_k gives the noised X^T Y back. There is no count, and none follows.
+    Private runs clip features to norm 1 and noise (X^T X, X^T Y) jointly; C_k and W_k are computed from the noised
+    sums, and the server's C_k W_k gives the noised X^T Y back. There is no count, and none follows.
 
     Attributes:
         gamma: Ridge of every client; 1 in the paper.
         remove_ridge: Whether the server removes K gamma again.
-        transport: Type that C_k and W_k travel in.
+        transport: Data type of C_k and W_k in messages.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(

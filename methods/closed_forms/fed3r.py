@@ -43,31 +43,32 @@ _SOURCE = "joint Gaussian mechanism on what is sent, analytic calibration; the p
 class Fed3R(Parameters):
     """Clients send A = Z^T Z and b = Z^T Y, Z the features with a constant column; one ridge at the server.
 
-    The head is (A + ridge I)^-1 b, its columns scaled to norm 1 without their bias, as in the authors'
-    `fed3r.py`. The constant column makes the first moments part of A, and the class counts part of b. With
-    `random_features`, Z is made of sqrt(2 / D) cos(W x + c), W and c from a public seed, which approximates a
-    Gaussian kernel (Fed3R-RF; the released code has none). The server sends W and c beside the head: they
-    protect nothing. A malicious server (`threat.server`) sends a W of such large entries that no two records are
-    alike (`separating_bandwidth`).
+    The head is (A + ridge I)^-1 b, its columns scaled to norm 1 without their bias, as in the authors' `fed3r.py`.
+    The constant column makes the first moments part of A, and the class counts part of b. With `random_features`,
+    Z is made of sqrt(2 / D) cos(W x + c), W and c from a public seed, which approximates a Gaussian kernel
+    (Fed3R-RF; the released code has none). The server sends W and c beside the head: they protect nothing. A
+    malicious server (`threat.server`) sends a W with entries so large that no two records look similar
+    (`separating_bandwidth`).
 
     Private runs clip features to norm 1, the constant left out. `joint` noises (A, b) as they are: with the
     constant the sensitivity is sqrt(6), or sqrt(12) where a record is replaced. `assembled` noises the counts N,
     class sums and second moment without the constant (sqrt(3), sqrt(4.5) or sqrt(6)) and makes A and b of these:
     nothing is noised twice.
 
-    Random features are no longer than sqrt(2) and about 1 in the mean, so that clipping them to 1 takes the
+    Random features have norm at most sqrt(2) and about 1 in the mean, so that clipping them to 1 lowers the
     sensitivity from sqrt(12) to sqrt(6) and shortens them by little. These sensitivities stay exact, though z lies
-    on a surface of as many dimensions as x: the cosines along almost every line in x come arbitrarily near to
-    every point of the cube [-1, 1]^D (Kronecker), which, scaled, holds every unit vector without an entry above
-    sqrt(2 / D), and among these the worst pairs. With D at most the width of x they are attained.
+    on a surface of as many dimensions as x. The cosines along almost every line in x come arbitrarily near to
+    every point of the cube [-1, 1]^D (Kronecker). The scaled cube holds every unit vector without an entry above
+    sqrt(2 / D), the worst pairs among them. With D at most the width of x they are attained.
 
     Attributes:
         ridge: The paper's lambda.
         random_features: Number D of random features; 0: none.
-        bandwidth: Of the Gaussian kernel that they approximate.
-        mechanism: What a private run noises.
-        transport: Type that A and b travel in.
-        secure_aggregation: Whether anybody sees more than sums over the clients.
+        bandwidth: Bandwidth of the Gaussian kernel that they approximate.
+        mechanism: The statistics that a private run noises.
+        transport: Data type of A and b in messages.
+        secure_aggregation: Whether the server sees individual messages (`none`) or only sums over the clients
+            (`all`).
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(

@@ -33,7 +33,7 @@ class FedCOF(Parameters):
 
     Attributes:
         gamma: Shrinkage of every class's covariance.
-        transport: Type that the means travel in.
+        transport: Data type of the means in messages.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(

@@ -21,11 +21,11 @@ class FedNCM(Parameters):
     """Clients send class means and counts; the pooled means, scaled to norm 1, are the head (FedNCM).
 
     The paper goes on from this head to fine-tune the whole network by federated averaging; here it is the model.
-    Pooled means are those of the pooled records, whatever the partition. Private runs clip features to norm 1, and
+    Pooled means are those of the pooled records, for every partition. Private runs clip features to norm 1, and
     send counts and class sums that are noised jointly.
 
     Attributes:
-        transport: Type that the means travel in.
+        transport: Data type of the means in messages.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(

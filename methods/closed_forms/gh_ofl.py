@@ -47,23 +47,24 @@ _LEAST_VARIANCE = 1e-9
 class GHOFL(Parameters):
     """Clients send class counts, sums and second moments; the server makes Gaussian heads of them (GH-OFL).
 
-    Of the paper's heads these are the ones in closed form: `qda`, a covariance a class; `lda`, one covariance of
-    all records; `nb`, variances alone. Covariances are shrunk, (1 - a) Sigma + a trace / d I. The
-    authors' clients send class-wise diagonals with one second moment of all records, and whole class-wise matrices
-    for QDA; the whole matrices give both, and `moments` chooses. With `sketch`, statistics are of z = R^T f, R of
-    independent N(0, 1 / d) entries from a public seed, which the server sends beside the head. The paper credits
-    that with privacy, but sketches are features, and their second moments are Gram matrices as the others are.
+    These are the paper's heads in closed form: `qda`, a covariance a class; `lda`, one covariance of all records;
+    `nb`, variances alone. Covariances are shrunk, (1 - a) Sigma + a trace / d I. The authors' clients send
+    class-wise diagonals with one second moment of all records, and whole class-wise matrices for QDA; the whole
+    matrices give both, and `moments` chooses. With `sketch`, statistics are of z = R^T f, R of independent N(0, 1
+    / d) entries from a public seed, which the server sends beside the head. The paper regards that as privacy, but
+    sketches are features, and their second moments are Gram matrices like the others.
 
-    Private runs clip what the statistics are of to norm 1, and noise (N, A, S) jointly. Classes whose count is
-    below twice its noise are treated as absent.
+    Private runs clip the (sketched) features to norm 1, and noise (N, A, S) jointly. Classes with a count below
+    twice its noise are treated as absent.
 
     Attributes:
-        head: What the server makes of the statistics.
+        head: The kind of head that the server computes.
         moments: Class-wise second moments: whole, or their diagonals, which give `nb` alone.
         sketch: Width of the projection; 0: none.
         shrinkage: a; .05 to .07 in the authors' code.
-        transport: Type that sums and second moments travel in.
-        secure_aggregation: Whether anybody sees more than sums over the clients.
+        transport: Data type of sums and second moments in messages.
+        secure_aggregation: Whether the server sees individual messages (`none`) or only sums over the clients
+            (`all`).
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(

@@ -40,17 +40,18 @@ _SOURCES = {
 class OneShotRidge(Parameters):
     """Clients send G = X^T X and h = X^T Y once; the server solves (sum G + ridge I) W = sum h.
 
-    The solution is that of the pooled records, whatever the partition. The paper adds noise once per client, and
-    says that a single round spares it composition. Features are clipped to norm 1 in private runs. Two
-    calibrations: `tight`, of the joint release (G, h); and `classical`, which takes the two for releases of their
-    own, each of sensitivity 1 (under add_remove) with the whole budget and sqrt(2 ln(1.25 / delta)) / epsilon:
-    one round, but two releases, and a formula that is proven for epsilon below 1 alone.
+    The solution is that of the pooled records, for every partition. The paper adds noise once per client, and says
+    that a single round avoids composition. Features are clipped to norm 1 in private runs. There are two
+    calibrations. `tight` is that of the joint release (G, h). `classical` treats the two as separate releases,
+    each of sensitivity 1 (under add_remove) with the whole budget and sqrt(2 ln(1.25 / delta)) / epsilon: one
+    round, but two releases, and a formula that is proven for epsilon below 1 alone.
 
     Attributes:
         ridge: Added to the diagonal of the summed Gram matrix.
-        mechanism: How noise is calibrated.
-        transport: Type that G and h travel in.
-        secure_aggregation: Whether anybody sees more than sums over the clients.
+        mechanism: The calibration of the noise.
+        transport: Data type of G and h in messages.
+        secure_aggregation: Whether the server sees individual messages (`none`) or only sums over the clients
+            (`all`).
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(

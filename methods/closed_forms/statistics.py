@@ -1,4 +1,4 @@
-"""What the closed forms share: features as their statistics see them, one joint noise, and how a run ends."""
+"""Common parts of the closed forms: the features in their statistics, one joint noise, and the end of a run."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class JointNoise:
-    """One noise scale on everything that a client sends.
+    """One noise scale for all fields of a client's message.
 
     Attributes:
         scale: Standard deviation, isometric.
         sensitivity: Joint L2 sensitivity that it is calibrated to.
-        adjacency: The relation that this is for.
-        unit: Whose privacy it is for.
+        adjacency: The adjacency of that sensitivity.
+        unit: The unit of privacy.
     """
 
     scale: float
@@ -74,7 +74,7 @@ class JointNoise:
     unit: Unit = "record"
 
     def release(self, note: str = "") -> Release:
-        """The release of each of its fields."""
+        """Return the release of each of its fields."""
         return Release(
             mechanism="gaussian",
             adjacency=self.adjacency,
@@ -96,20 +96,20 @@ def joint_noise(task: MethodInput, sensitivity: float) -> JointNoise | None:
 
 
 def release_of(noise: JointNoise | None, note: str = "") -> Release:
-    """How a field of the statistics is protected."""
+    """Return the release of a field of the statistics."""
     return exact() if noise is None else noise.release(note)
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What the clients of a run have sent.
+    """The messages of a run's clients.
 
     Attributes:
         method: Its name.
         messages: One a client.
-        source: Where the claim of a private run comes from.
+        source: The source of a private run's claim.
         parameters: Numbers that all clients send by the paper's count.
-        itemsize: Bytes of each.
+        itemsize: Bytes of each number.
         noise: The joint noise, or None.
         mechanisms: The noised statistic, for audits that rerun it.
     """

@@ -55,7 +55,7 @@ from fedassay.support.types import Parameters
 _GROUP = "statistics"
 
 _SOURCE = "joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form"
-"""Where the claim of a private run comes from."""
+"""The source of a private run's claim."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ class FedCGS(Parameters):
     Attributes:
         covariance: `total`, as in the paper, or pooled `within` classes.
         ridge: Relative to the mean variance; see `fedassay.heads.gaussian`. The paper's is 0.
-        transport: Type that A and B travel in (whole counts travel as integers).
-        secure_aggregation: What nobody sees but summed over the clients: nothing, N, or everything.
+        transport: Data type of A and B in messages (whole counts are integers).
+        secure_aggregation: The fields that are seen only summed over the clients: none, N, or all.
         expansion: Width of the shared random features; 0: none.
-        noise: Where noise is added: by every client for itself (`local`), or once on the securely
-            aggregated sum (`central`: every client adds a share of it).
+        noise: The place of the noise: at every client (`local`), or once on the securely aggregated sum
+            (`central`: every client adds a share of it).
         counts: Whether a private run noises N.
         generated: Train a linear head on features drawn from the aggregated Gaussians instead of solving for
             one (figure 2's "Linear"; see `generated`).
@@ -157,7 +157,7 @@ class FedCGS(Parameters):
         except DataError as error:
             if noise is None:
                 raise
-            # What has left the clients has left them all the same, and is what an audit is about.
+            # The messages of the clients are an audit's subject, even without a head.
             notes = [f"no head: the noise has drowned the statistics ({error})"]
         else:
             notes = self._remarks(solved, received, noise, task)
@@ -186,7 +186,7 @@ class FedCGS(Parameters):
         )
 
     def _estimator(self, noise: _Noise | None) -> Estimator | None:
-        """What the head solves of the records; None where it is made of noised or of generated features."""
+        """Return the equations that the head solves; None where it is made of noised or of generated features."""
         solved = noise is None and self.generated is None
         return GaussianEstimator(self.covariance, self.ridge) if solved else None
 
@@ -298,7 +298,7 @@ class FedCGS(Parameters):
         if noise is not None:
             released = noise.added(released, task.mechanism(client.name, 0, _GROUP))
         whole = noise is None or not noise.counts
-        # Shares whose noise only the sum carries may not be clipped one by one: that is no post-processing of it.
+        # If only the sum carries the noise, clipping single shares would not be post-processing of the sum.
         clip = noise is not None and noise.divided is None
         # A person or a client of several classes is a fraction of a count in each.
         counts = (

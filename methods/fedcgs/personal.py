@@ -31,16 +31,16 @@ _TOGETHER = 512
 
 
 class Personalize(Frozen):
-    """How clients fine-tune; minibatches of 128 are the paper's.
+    """Fine-tuning at the clients; minibatches of 128 are the paper's.
 
     Attributes:
         strength: Weight of the distance to the global prototypes: the paper's lambda, which it does not give; 0
             with `head: fresh` is its baseline Local-only. A plan writes `lambda`.
         epochs: Passes over a client's records; 200 in the paper.
-        learning_rate: That of the optimiser.
-        optimizer: Of body and head; None: the paper's SGD, of momentum 0.5 and weight decay 5e-4.
-        head: What the clients' heads start from: the `global` one, or a `fresh` random one; the paper does
-            not say.
+        learning_rate: Learning rate of the optimiser.
+        optimizer: Optimiser of body and head; None: the paper's SGD, of momentum 0.5 and weight decay 5e-4.
+        head: Initial weights of the clients' heads: the `global` head, or a `fresh` random one; the paper does not
+            say.
     """
 
     strength: float = Field(default=1.0, alias="lambda", ge=0, allow_inf_nan=False)
@@ -51,7 +51,7 @@ class Personalize(Frozen):
 
     @model_serializer
     def _as_written(self) -> dict[str, Any]:
-        """With `lambda`, which is no name of an attribute, and an optimiser where one was given."""
+        """Serialise with `lambda`, which cannot be an attribute's name, and an optimiser where one was given."""
         given = {} if self.optimizer is None else {"optimizer": self.optimizer}
         return {
             "lambda": self.strength,
@@ -109,7 +109,7 @@ def _start(settings: Personalize, head: LinearHead, task: MethodInput) -> tuple[
         rows = torch.tensor(head.classes)
         with torch.no_grad():
             top.weight.zero_()
-            # What the global head never predicts, its copy begins by not predicting either.
+            # A class that the global head never predicts starts with a bias that its copy never predicts either.
             top.bias.fill_(float(head.bias.min()) - 10)
             top.weight[rows] = torch.tensor(head.weights, dtype=torch.float32)
             top.bias[rows] = torch.tensor(head.bias, dtype=torch.float32)

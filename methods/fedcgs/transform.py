@@ -1,4 +1,4 @@
-"""What FedCGS does to features before it takes their statistics: expansion, and clipping under privacy."""
+"""The map that FedCGS applies to features before their statistics: expansion, and clipping under privacy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedassay.support.types import Floats
 
 @dataclass(frozen=True)
 class Transform:
-    """What is done to features before the head, as it was done before the statistics."""
+    """The map applied to features before the head, equal to the one before the statistics."""
 
     expand: Expansion | None
     clip: bool
 
     def __call__(self, features: Floats) -> Floats:
-        """Features (n, d) as the statistics and the head see them."""
+        """Return features (n, d) as the statistics and the head use them."""
         if self.expand is not None:
             features = self.expand(features)
         return clip_features(features, nonnegative=self.expand is not None) if self.clip else features

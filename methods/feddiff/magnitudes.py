@@ -53,13 +53,13 @@ def noised_mean(
         images: A client's, shape (n, H, W, C); n may be 0.
         clip: L2 norm that every image's vector is clipped to.
         sigma: Noise on each coordinate of the sum.
-        count: What the sum is divided by: the number of records where it is public, a noised one otherwise.
-        noise: Where the noise comes from.
+        count: Divisor of the sum: the number of records where it is public, a noised one otherwise.
+        noise: Source of the noise.
         of_records: Weights of the images in the sum, (n,); None: 1 each.
 
     Returns:
-        Shape (H, W, C). Noise may have made entries negative: they are sent as they are, so that whoever reads the
-        message sees the noise that it declares.
+        Shape (H, W, C). Noise may have made entries negative. They are sent unchanged, so that readers of the
+        message see the declared noise.
     """
     height, width, channels = images.shape[1:]
     where, first, weights = half_spectrum(height, width)
@@ -73,7 +73,7 @@ def noised_mean(
 
 
 def pydp_bounds(images: Images) -> tuple[float, float]:
-    """What every magnitude of images (n, H, W, C) lies within: 0 and the number of pixels of a channel."""
+    """Return bounds on every magnitude of images (n, H, W, C): 0 and the number of pixels of a channel."""
     height, width = images.shape[1:3]
     return 0.0, float(height * width)
 
@@ -118,7 +118,7 @@ def distances(images: Images, mean: Floats) -> NDArray[np.float64]:
 
 
 def kept(scores: NDArray[Any], gamma: float) -> NDArray[np.bool_]:
-    """Which images stay, shape (n,): all but the `gamma` percent with the highest score, rounded to nearest."""
+    """Return the images to keep, (n,): all but the `gamma` percent with the highest score, rounded to nearest."""
     dropped = round(gamma / 100 * len(scores))
     mask = np.ones(len(scores), dtype=bool)
     mask[np.argsort(scores, kind="stable")[len(scores) - dropped :]] = False

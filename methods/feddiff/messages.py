@@ -36,7 +36,7 @@ def sent_magnitude(
         client: Its records; without any and without privacy the mean is zeros.
         budget: None: exact.
         clip: L2 norm that magnitude vectors are clipped to.
-        count: Sum of the histogram that the client sends, which anybody knows who gets the mean.
+        count: Sum of the histogram that the client sends; every receiver of the mean also knows it.
         task: Adjacency and seeds.
     """
     if budget is None:
@@ -50,7 +50,7 @@ def sent_magnitude(
         total = budget.coordinates * budget.each
         return mechanism.seal("mean", "PyDP", total, release, values, bounds).reshape(shape).astype(np.float32)
     weights = task.weights(client)
-    # Where the number of records, or of persons, is private, so is what the sum is divided by.
+    # Where the number of records, or of persons, is private, the divisor must be as well.
     public = float(len(client) if weights is None else round(weights.sum()))
     divisor = count if task.privacy.adjacency == "add_remove" else public
     found = noised_mean(

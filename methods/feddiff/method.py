@@ -74,13 +74,13 @@ _SOURCE = (
     "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
     "magnitude, by privacy loss distributions"
 )
-"""Where the claim of a private run comes from."""
+"""The source of a private run's claim."""
 
 _PUBLISHED = (
     "FedDiff as published: DP-SGD with Poisson sampling, the label histogram, and a mean magnitude whose epsilon, "
     "that of each coordinate, is counted once for all of them"
 )
-"""Where the claim of a private run with `fmf_composition: per_coordinate` comes from."""
+"""The source of the claim of a private run with `fmf_composition: per_coordinate`."""
 
 
 def _one_or_several(given: object) -> object:
@@ -95,7 +95,7 @@ _OVERFITTING_RATE = 1e-2
 
 
 class _Where(TypedDict):
-    """What both ways of training are told besides the records."""
+    """Arguments that both ways of training share besides the records."""
 
     seed: int
     device: str
@@ -133,9 +133,9 @@ class FedDiff(Parameters):
     """Clients send a class-conditional diffusion model; the server samples them all and trains on the samples.
 
     A client's message is its model's weights, its label histogram, and with Fourier magnitude filtering (FMF) its
-    images' mean magnitude. The server draws as many images as there were records (of noised histograms 100,000
-    at most), labels by each client's histogram, drops those whose magnitude is far from the sender's mean, and
-    trains a classifier.
+    images' mean magnitude. The server draws as many images as there were records (at most 100,000 if histograms
+    are noised), with labels from each client's histogram. It drops images with a magnitude far from the sender's
+    mean, and trains a classifier.
 
     Attributes:
         preset: The generator: `tiny`, a perceptron for small images on two cores; `small` and `paper`, the paper's
@@ -144,25 +144,26 @@ class FedDiff(Parameters):
         batch: Minibatch size; None: the preset's. A private run has its own.
         learning_rate: The peak of a schedule; None: the preset's. The paper picks it on CIFAR-10 without charging
             privacy for it.
-        optimizer: Of the generators; None: AdamW without decay. A private run has its own, in `dp_sgd`.
+        optimizer: Optimiser of the generators; None: AdamW without decay. A private run has its own, in `dp_sgd`.
         label_dropout: Share of the training rows without their class, for guidance.
         sampler: `ddim`, `ddpm` as in the paper, or `dpm` (DPM-Solver++), which takes fewer steps.
-        steps: Of the sampler; None: 40, 1000 for `ddpm`, 10 for `dpm`.
+        steps: Steps of the sampler; None: 40, 1000 for `ddpm`, 10 for `dpm`.
         guidance: Weight of classifier-free guidance; 1 is the conditional model alone.
-        fmf: What protects the mean magnitude in a private run; at epsilon inf it is exact, whichever is chosen.
-        fmf_composition: With `pydp`: what `fmf_share` of epsilon is for. `total`: all coordinates together.
+        fmf: Protection of the mean magnitude in a private run; at epsilon inf it is exact for every value.
+        fmf_composition: With `pydp`: the scope of `fmf_share` of epsilon. `total`: all coordinates together.
             `per_coordinate`: each of them, while the claim counts it once, as published; the ledger counts every
             coordinate.
         gamma: Percent of the generated images that FMF drops.
-        gamma_scope: Of each client's images, or of all of them pooled; the paper does not say.
+        gamma_scope: Whether the percentage is of each client's images, or of all of them pooled; the paper does
+            not say.
         magnitude_clip: Norm that magnitude vectors are clipped to, as a share of the white image's.
-        oracle_filter: Keep only what a classifier trained on all private records gets right: the experiment of
-            section 5.3, not a protocol, since no server has that classifier.
+        oracle_filter: Keep only images that a classifier trained on all private records gets right: the experiment
+            of section 5.3, not a protocol, since no server has that classifier.
         classifier: The global classifier.
         labels: Whether a private run noises the histogram.
         label_share: Share of the squared Gaussian-DP parameter that the histogram may spend.
         fmf_share: The same for the mean magnitude; with `pydp`, share of epsilon.
-        dp_sgd: How a private run trains.
+        dp_sgd: Settings of a private run's training.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(
@@ -197,7 +198,7 @@ class FedDiff(Parameters):
         return self
 
     def leakiest_form(self) -> FedDiff:
-        """The same method, whose generators hold a few records by heart."""
+        """The same method, with generators that memorize a few records."""
         film = all(GENERATORS[name].architecture == "film" for name in self.preset)
         rate = max(self.learning_rate or 0.0, _OVERFITTING_RATE) if film else self.learning_rate
         epochs = max(self.epochs, OVERFITTED)
@@ -245,7 +246,7 @@ class FedDiff(Parameters):
         run: str,
         task: MethodInput,
     ) -> tuple[Model, dict[str, float], tuple[str, ...]]:
-        """What the server makes of the messages: its classifier, figures and notes."""
+        """Return the server's results: its classifier, figures and notes."""
         sampled, notes = self._sampled(generators, messages, run, task)
         with task.progress.step("global classifier"):
             classifier = self.classifier.fit(sampled, task, "classifier")
@@ -253,7 +254,7 @@ class FedDiff(Parameters):
 
     @property
     def _source(self) -> str:
-        """Where the claim of a private run comes from."""
+        """Return the source of a private run's claim."""
         published = self.fmf == "pydp" and self.fmf_composition == "per_coordinate"
         return _PUBLISHED if published else _SOURCE
 
@@ -296,7 +297,7 @@ class FedDiff(Parameters):
         )
 
     def _message(self, index: int, client: Records, budget: Budget | None, run: str, task: MethodInput) -> Message:
-        """What a client sends: made once, also over interruptions."""
+        """Return a client's message, made only once, also over interruptions."""
         name = client.name.replace("/", "-")
 
         def make() -> dict[str, NDArray[np.generic]]:
@@ -368,7 +369,7 @@ class FedDiff(Parameters):
     def _generators(
         self, messages: Sequence[Message], asked: Draws, task: MethodInput
     ) -> dict[str, DiffusionGenerator]:
-        """What each client's message can sample, of those whose histogram has a positive count."""
+        """Return the generator of each client with a positive count in its histogram."""
         sampling = Sampling(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
         found = {}
         each = zip(task.clients, messages, asked.counts, strict=True)

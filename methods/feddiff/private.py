@@ -1,12 +1,12 @@
-"""One budget for all that a FedDiff client sends: DP-SGD for the weights, noise for the histogram and the mean.
+"""One budget for a FedDiff client's whole message: DP-SGD for the weights, noise for the histogram and the mean.
 
-The histogram and a `gaussian` mean magnitude get fixed shares of the squared Gaussian-DP parameter that the
-target allows; a `pydp` mean gets a share of epsilon itself, since it is pure. The weights get what is left: their
-noise multiplier is the smallest with which everything composes to the target by privacy loss distributions.
+The histogram and a `gaussian` mean magnitude get fixed shares of the squared Gaussian-DP parameter that the target
+allows; a `pydp` mean gets a share of epsilon itself, since it is pure. The weights get the rest: their noise
+multiplier is the smallest for which the composition by privacy loss distributions meets the target.
 
-As published, the epsilon that PyDP is given is that of every coordinate, and is counted once for all of them
-(`per_coordinate`). The weights are then calibrated as the paper's claim has it, and the release of the mean says
-what it is: the ledger adds up every coordinate.
+As published, PyDP's epsilon is that of every coordinate, and is counted once for all of them (`per_coordinate`).
+The weights are then calibrated to the paper's claim, but the release of the mean declares its true epsilon: the
+ledger adds up every coordinate.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from fedassay.privacy.sensitivities import class_counts, magnitude_sum
 from fedassay.support.optimisation import OptimizerKey
 
 Fmf = Literal["none", "gaussian", "pydp"]
-"""How a client's mean magnitude is protected in a private run; `none` sends none, and filters nothing."""
+"""Protection of a client's mean magnitude in a private run; `none` sends none, and filters nothing."""
 
 Composition = Literal["total", "per_coordinate"]
-"""What a `pydp` mean's share of epsilon is for: all coordinates together, or, as published, each of them."""
+"""Scope of a `pydp` mean's share of epsilon: all coordinates together, or, as published, each of them."""
 
 
 @dataclass(frozen=True)
 class Filtering:
-    """What the mean magnitude may spend.
+    """The budget of the mean magnitude.
 
     Attributes:
         fmf: See `Fmf`.
@@ -54,16 +54,16 @@ class Filtering:
 
 
 class DiffusionDpSgd(DpSgd):
-    """How a generator is trained in a private run.
+    """Settings of a generator's training in a private run.
 
     Attributes:
         epochs: Times that each record is sampled, on average.
-        batch: What noised gradient sums are divided by, a public constant.
-        learning_rate: That of the optimiser.
-        optimizer: What follows the noised gradients; None: AdamW without decay.
+        batch: Divisor of the noised gradient sums, a public constant.
+        learning_rate: Learning rate of the optimiser.
+        optimizer: The rule that follows the noised gradients; None: AdamW without decay.
         draws: Time steps and noises that each record's loss is averaged over before clipping; no privacy is spent
             on them.
-        together: Records whose gradients are held at once: the size of a virtual step.
+        together: Number of records with gradients held at once: the size of a virtual step.
         average: Decay of the moving average of the weights; 0 sends the last weights, as in the paper.
     """
 
@@ -78,16 +78,16 @@ class DiffusionDpSgd(DpSgd):
 
 @dataclass(frozen=True)
 class Budget:
-    """What every part of a client's message may spend.
+    """The budget of every part of a client's message.
 
     Attributes:
-        steps: DP-SGD's.
+        steps: Settings of DP-SGD.
         histogram: Noise on each count; 0 where counts leave exactly.
         histogram_sensitivity: L2 sensitivity of the histogram.
         magnitude: Noise on each coordinate of the sum of magnitude vectors; 0 where there is none.
         magnitude_sensitivity: L2 sensitivity of that sum.
         each: `pydp`: epsilon of one coordinate.
-        coordinates: `pydp`: how many coordinates.
+        coordinates: `pydp`: number of coordinates.
     """
 
     steps: PrivateSteps
@@ -167,7 +167,7 @@ def make_budget(
         others.append(GaussianEvent(own))
     if filtering.fmf == "pydp":
         total = filtering.share * target.epsilon
-        # What is promised for a record that comes or goes counts twice for one that is replaced.
+        # A guarantee for an added or removed record counts twice for a replaced one.
         each = total / (1 if target.adjacency == "add_remove" else 2)
         each /= filtering.coordinates if filtering.composition == "total" else 1
         others.append(PureEvent(total))

@@ -1,4 +1,4 @@
-"""The `pydp` mean magnitude released again and again: the law of PyDP's BoundedMean, drawn here.
+"""Repeated releases of the `pydp` mean magnitude: the law of PyDP's BoundedMean, drawn here.
 
 PyDP makes one release in about a hundredth of a second, and an observed bound needs a hundred thousand of them.
 Its algorithm is short (Google's differential privacy library, `bounded-mean.h`, with bounds given): of n values
@@ -6,8 +6,8 @@ in [low, high] with the middle c,
 
     mean = c + (sum of (value - c) + Laplace((high - low) / epsilon)) / max(1, round(n + Laplace(2 / epsilon))),
 
-clamped to [low, high]: half of epsilon for the sum, whose sensitivity is (high - low) / 2, and half for the number
-of records. A test holds this law against PyDP's own releases.
+clamped to [low, high]. Half of epsilon is for the sum, which has sensitivity (high - low) / 2, and half for the
+number of records. A test compares this law with PyDP's own releases.
 """
 
 from __future__ import annotations
@@ -63,23 +63,24 @@ def can_be_observed(target: PrivacyTarget, coordinates: int) -> bool:
 def pydp_experiment(epsilon: float, coordinates: int, bounds: tuple[float, float]) -> Experiment:
     """The release of a client without records and with one black image, neighbours under add_remove.
 
-    Of a release only the share of the coordinates above the middle is scored. A mean is there whenever its noised
-    sum is above 0, whatever the noised count and the clamp do, and of a Laplace release at a small epsilon the
-    sign tells nearly all. The arcsine of the share's root has a spread that hardly depends on the share (Anscombe,
-    "The Transformation of Poisson, Binomial and Negative-Binomial Data", 1948): the same for both data sets.
+    A release is scored only by the share of its coordinates above the middle. A mean is above the middle whenever
+    its noised sum is above 0, for every noised count and after the clamp. At a small epsilon the sign of a Laplace
+    release carries nearly all of its information. The arcsine of the share's root has a spread that hardly depends
+    on the share (Anscombe, "The Transformation of Poisson, Binomial and Negative-Binomial Data", 1948): the same
+    for both data sets.
 
-    A black image's magnitudes are all 0, which is as far from the middle as a value can be: it moves every
-    coordinate's sum by its whole sensitivity. (A client without records is one record in the middle; see
+    A black image's magnitudes are all 0, as far from the middle as a value can be, so it moves every coordinate's
+    sum by its whole sensitivity. (A client without records is one record in the middle; see
     `fedassay.methods.feddiff.magnitudes.pydp_means`.)
 
     Args:
-        epsilon: Of one coordinate.
+        epsilon: Epsilon of one coordinate.
         coordinates: H W C; at most `COORDINATES` of them are released again.
-        bounds: What the magnitudes lie within.
+        bounds: Lower and upper bound on the magnitudes.
 
     Returns:
-        With a `mu` that is that of the signs where there are many coordinates (the central limit) and epsilon is
-        small: a size, no bound.
+        Its `mu` is that of the signs for many coordinates (the central limit) and a small epsilon: an approximate
+        size, not a bound.
     """
     low, high = bounds
     middle, width = (low + high) / 2, min(coordinates, COORDINATES)

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sampling(Frozen):
-    """How a generator is sampled.
+    """Settings of a generator's sampling.
 
     Attributes:
         sampler: See `fedassay.nets.presets.Sampler`.
@@ -53,19 +53,19 @@ class Sampling(Frozen):
     guidance: float = Field(default=1.5, ge=0, allow_inf_nan=False)
 
     def count(self) -> int:
-        """Steps."""
+        """Return the number of steps."""
         return self.steps or {"ddim": 40, "ddpm": 1000, "dpm": SOLVER_STEPS}[self.sampler]
 
 
 class GlobalClassifier(Frozen):
-    """What the server trains on the generated images.
+    """The classifier that the server trains on the generated images.
 
     Attributes:
         preset: `small`: two convolutions and two layers, for small images. `resnet16`: that of Mendieta et al.
             2025, 6.4 million parameters, for 32x32.
         epochs: Passes over the generated images.
         batch: Minibatch size.
-        learning_rate: That of the optimiser.
+        learning_rate: Learning rate of the optimiser.
         optimizer: None: Adam. AdamW in the paper.
     """
 
@@ -101,13 +101,13 @@ class GlobalClassifier(Frozen):
 
 @dataclass(frozen=True, eq=False)
 class DiffusionGenerator:
-    """A denoiser as whoever received it can use it: a `fedassay.exchange.models.Generator`.
+    """A received denoiser as a generator: a `fedassay.exchange.models.Generator`.
 
     Attributes:
-        model: With the received weights.
+        model: The denoiser, with the received weights.
         counts: The sender's label histogram, shape (C,), at least one of them positive.
-        sampling: How it is sampled.
-        device: Where to compute.
+        sampling: Settings of the sampling.
+        device: Device of the computation.
     """
 
     model: TrainedDenoiser
@@ -169,7 +169,7 @@ def kept(
 
 
 def correct(network: LocalNetwork, records: Records) -> NDArray[np.bool_]:
-    """Which records a classifier gets right, shape (n,)."""
+    """Return which records a classifier gets right, shape (n,)."""
     return np.asarray(outputs(network.module, records.images).argmax(axis=1) == records.labels)
 
 

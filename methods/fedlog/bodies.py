@@ -21,7 +21,7 @@ from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
 Activation = Literal["relu", "none"]
-"""What a body ends in. Under `relu` all that the head is given, and all that T sums, is at least 0."""
+"""The last layer of a body. Under `relu` all inputs of the head, and all summands of T, are at least 0."""
 
 Drop = Callable[[Tensor], Tensor]
 """Features (n, m - 1) as the head is given them in training: some of them dropped."""
@@ -29,12 +29,12 @@ Drop = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """What everybody knows after a round.
+    """Public knowledge after a round.
 
     Attributes:
-        head: eta, shape (C, m), float32 as it travels.
+        head: eta, shape (C, m), float32 as in messages.
         means: Global class means of the free features, shape (C, m - 1); None before the first round.
-        known: Which classes have a mean, shape (C,).
+        known: True for classes with a mean, shape (C,).
     """
 
     head: NDArray[np.float32]
@@ -44,7 +44,7 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class Bodies:
-    """Every body there is, and whose.
+    """All bodies, and the assignment of clients to them.
 
     Attributes:
         networks: Bodies with the records they are trained on.
@@ -71,7 +71,7 @@ def make_bodies(
     Args:
         task: The clients, the device.
         specs: Client i gets entry i modulo their number.
-        seeds: Of the initialisations.
+        seeds: Seeds of the initialisations.
         width: m; a body has m - 1 outputs beside the constant.
         activation: See `Activation`.
         alike: Whether bodies of one entry start from the same initialisation.

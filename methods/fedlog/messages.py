@@ -16,18 +16,17 @@ from fedassay.support.types import Floats
 
 
 def as_sent(client: Records, statistic: Floats, protected: Protection | None) -> Arrays:
-    """A client's arrays of a round by field, in the types that they travel in.
+    """Return a client's arrays of a round by field, in the types of its message.
 
-    T goes as two fields: `counts`, its first column, which belongs to the constant feature and so counts
-    the records of each class; and `sums`, the class sums of the other features. `records` is n_i, where it is
-    sent.
+    T is sent as two fields. `counts` is its first column, which belongs to the constant feature and so counts the
+    records of each class; `sums` has the class sums of the other features. `records` is n_i, where it is sent.
 
     Args:
-        client: Whose.
+        client: The sender.
         statistic: T as released, shape (C, m).
         protected: None: nothing is noised, and counts are whole numbers.
     """
-    # Shares whose noise only the sum carries may not be rounded: they travel in float64.
+    # If only the sum carries the noise, shares may not be rounded: they are sent in float64.
     kind = np.float32 if protected is None or protected.divided is None else np.float64
     sent: Arrays = {
         "counts": statistic[:, 0].astype(np.int32 if protected is None else kind),
@@ -80,7 +79,7 @@ def head_message(number: int, client: Records, head: NDArray[np.float32], *, fir
 
 
 def closed_forms(rounds: int, clients: int, classes: int, width: int) -> dict[str, float]:
-    """What Yu et al. 2026 counts: T and n_i up, the head down, 4 bytes each."""
+    """Return the counts of Yu et al. 2026: T and n_i up, the head down, 4 bytes each."""
     heads = float(rounds * clients * classes * width)
     sums = heads + rounds * clients
     return {

@@ -84,7 +84,7 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
 
 
 def _trains(body: Body | None, private: bool) -> Body:
-    """What trains the bodies of a run, by the plan's key and whether the run is private."""
+    """Return the training of a run's bodies, from the plan's key and whether the run is private."""
     return body or ("public" if private else "private")
 
 
@@ -97,8 +97,8 @@ class FedLog(Parameters):
     label distribution (see `fedassay.methods.shared.personalized`).
 
     Attributes:
-        variant: `plain`, or FedLog-`c`: features are also drawn to their class's global mean and pushed
-            from the others, and the server broadcasts T, from which clients solve for the head.
+        variant: `plain`, or FedLog-`c`: features are also drawn to their class's global mean and pushed from the
+            others, and the server broadcasts T, so that clients solve for the head.
         rounds: Global rounds k.
         local_epochs: Passes over a client's records in a round.
         alpha: FedLog-C: weight of the mean squared distance to the own class's mean.
@@ -106,27 +106,27 @@ class FedLog(Parameters):
             features grow by about (1 + beta / alpha) / (1 - (C - 1) beta / alpha) a round: keep it far
             below alpha / C. Yu et al. 2026 give neither value.
         clip: Private runs: features lie in [-clip, clip]. Others are not clipped.
-        clip_gradient: `zero`: the clip is part of the body as in the paper (equation 16), so a feature that
-            it holds gets no gradient and may never come back. `straight_through`: gradients ignore it.
-        activation: What a body ends in: `relu` or `none`. None: a ReLU, but none in a private run, as in the
+        clip_gradient: `zero`: the clip is part of the body as in the paper (equation 16), so a clipped feature
+            gets no gradient and may never come back. `straight_through`: gradients ignore it.
+        activation: The last layer of a body: `relu` or `none`. None: a ReLU, but none in a private run, as in the
             authors' code, where the clip takes its place.
         dropout: Share of the features that training drops before the head. None: one half as in the authors' code,
             and none with `body: dp_sgd`, which they do not have.
         mechanism: Noise of a private run; see `fedassay.methods.fedlog.private`.
         counts: Whether n_i is sent besides T, exactly (the paper), or derived from the noised T.
-        body: What trains the bodies: public records, or the client's own, in a private run also by DP-SGD. None:
-            public records in a private run, and the client's own without privacy, as in the paper.
+        body: The training of the bodies: on public records, or on the client's own, in a private run also by
+            DP-SGD. None: public records in a private run, and the client's own without privacy, as in the paper.
         noise: Every client's own (`local`), or one noise on the securely aggregated sum (`central`).
         width: Number of features m that all bodies share, the constant 1 included.
         bodies: One or several; client i gets entry i modulo their number.
-        initialization: Whether bodies of one entry start alike (`shared`).
-        public_seed: Seed of the first head, of the bodies' start and of the order of minibatches, which the
-            server sends to everybody, as Yu et al. 2026 allows; None: streams of the run. Noise and DP-SGD never
-            use it.
+        initialization: Whether bodies of one entry have the same initial weights (`shared`).
+        public_seed: Seed of the first head, of the bodies' initial weights and of the order of minibatches, which
+            the server sends to all clients, as Yu et al. 2026 allow; None: streams of the run. Noise and DP-SGD
+            never use it.
         batch: Minibatch size; the divisor of noised gradient sums with `body: dp_sgd`.
-        learning_rate: Of the bodies.
-        optimizer: Of the bodies; None: Adam.
-        tolerance: Of the head's solver; see `fedassay.heads.exponential`.
+        learning_rate: Learning rate of the bodies.
+        optimizer: Optimiser of the bodies; None: Adam.
+        tolerance: Tolerance of the head's solver; see `fedassay.heads.exponential`.
         measure_every: Rounds between measurements of the personalized accuracy; that of the last is always
             measured.
         target: Personalized accuracy up to which rounds and bytes are counted.
@@ -218,7 +218,7 @@ class FedLog(Parameters):
         )
 
     def _model(self, scores: Sequence[Scores], protected: Protection | None, task: MethodInput) -> MeanModel:
-        """What the clients could predict together."""
+        """Return the joint prediction of the clients."""
         if cells_of(task) is None:
             return MeanModel(scores)
         clip = self._clip(protected)
@@ -305,7 +305,7 @@ class FedLog(Parameters):
         return None if protected is None else self.clip
 
     def _known(self, task: MethodInput) -> Seeds:
-        """Where everything comes from that no privacy rests on."""
+        """Return the streams of all public randomness."""
         return task.seeds if self.public_seed is None else Seeds(self.public_seed)
 
     def _initial(self, task: MethodInput) -> Shared:
@@ -384,7 +384,7 @@ class FedLog(Parameters):
     def _enters(
         self, begun: Sequence[Shared], of_client: Sequence[int], protected: Protection | None, task: MethodInput
     ) -> Enters:
-        """How a record enters T through bodies that public records train, under what every round began with."""
+        """Return how a record enters T through publicly trained bodies; `begun` is the state before each round."""
 
         def rounds() -> list[Networks]:
             again = self._bodies(task, task.public)

@@ -1,4 +1,4 @@
-"""What protects FedLog's messages: the noise on T, the training of bodies, and what may be said of both.
+"""Protection of FedLog's messages: the noise on T, the training of bodies, and the claims for both.
 
 Two things depend on a record: the statistic T, a sum over the client's records, and the body that
 computes the features in T. The sensitivity of T (Yu et al. 2026, Theorem 4) holds the body fixed, so the
@@ -79,14 +79,14 @@ class Statistic:
 
 @dataclass(frozen=True, kw_only=True)
 class BodyTraining:
-    """How the bodies of a private run are trained.
+    """Settings of the bodies' training in a private run.
 
     Attributes:
-        body: By what.
+        body: The kind of training.
         epochs: Passes per round.
         batch: Divisor of the noised gradient sums.
         dp_sgd: Parameters of `dp_sgd`.
-        share: What `dp_sgd` may spend, as a share of the squared Gaussian-DP parameter mu.
+        share: Budget of `dp_sgd`, as a share of the squared Gaussian-DP parameter mu.
     """
 
     body: Body
@@ -98,7 +98,7 @@ class BodyTraining:
 
 @dataclass(frozen=True)
 class Protection:
-    """How every round of a private run is protected.
+    """Protection of every round of a private run.
 
     Attributes:
         scale: Standard deviation of the noise on T that the mechanism is accounted with.
@@ -106,11 +106,11 @@ class Protection:
             where noise is divided.
         stated: The sensitivity that the source states, where it is another.
         target: The plan's.
-        body: How bodies are trained.
+        body: The kind of training of bodies.
         steps: A round's private training, for `dp_sgd`.
-        source: Where the claim comes from.
-        divided: How the noise is divided, where T is securely aggregated and only the sum carries it whole.
-        statistic: What is protected.
+        source: The source of the claim.
+        divided: The division of the noise, where T is securely aggregated and only the sum carries it whole.
+        statistic: The protected statistic.
     """
 
     scale: float
@@ -124,7 +124,7 @@ class Protection:
     statistic: Statistic
 
     def noise(self, noise_mechanism: NoiseMechanism) -> NoiseSource:
-        """Where one client's release of T takes its noise from."""
+        """Return the noise source of one client's release of T."""
         return noise_mechanism if self.divided is None else self.divided.shares(noise_mechanism)
 
     def of_statistic(self) -> Release:
@@ -206,7 +206,7 @@ def _calibrated(
 
 
 def _published(target: PrivacyTarget, statistic: Statistic) -> tuple[Callable[[float], float], str]:
-    """The paper's noise and its released code's, neither of which looks at the exact sensitivity."""
+    """Return the paper's noise or its released code's; both ignore the exact sensitivity."""
     epsilon, delta, width, clip = target.epsilon, target.delta, statistic.width, statistic.clip
     if statistic.mechanism == "paper":
         scale = fedlog_theorem_4_sigma(epsilon, delta, rounds=statistic.rounds, features=width, clip=clip)
@@ -216,7 +216,7 @@ def _published(target: PrivacyTarget, statistic: Statistic) -> tuple[Callable[[f
 
 
 def claimed(target: PrivacyTarget, protected: Protection | None) -> tuple[Claim, tuple[str, ...]]:
-    """What a run claims, and what its transcript must say with it."""
+    """Return the claim of a run, and the notes that its transcript must have."""
     if protected is None:
         return NoClaim(), ()
     claim, clip = target.claim(protected.source), protected.statistic.clip
@@ -278,11 +278,11 @@ def experiments(protected: Protection | None, name: str) -> dict[str, Experiment
 
 
 def clamped(statistic: Floats, records: float | None) -> tuple[NDArray[np.float64], float]:
-    """Make a summed statistic one that a head can be solved for (post-processing).
+    """Return a summed statistic for which a head can be computed (post-processing).
 
-    A class whose count is not above 0, as noise may leave it, counts as absent: its row becomes 0. The
-    number of records, where it is not sent, is the sum of the other counts. It is raised to 1 at least,
-    since nu + n <= 0 leaves the posterior without a maximum.
+    A class with a count that noise has left at 0 or below is treated as absent: its row becomes 0. The number of
+    records, where it is not sent, is the sum of the other counts. It is raised to at least 1, since nu + n <= 0
+    leaves the posterior without a maximum.
 
     Args:
         statistic: T summed over the clients, shape (C, m), its first column the class counts.

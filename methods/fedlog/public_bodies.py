@@ -1,8 +1,9 @@
-"""How a record enters FedLog's messages where public records train the bodies.
+"""Dependence of FedLog's messages on a record where public records train the bodies.
 
-A body that is trained on public records under a head that is broadcast is no secret: whoever has these records,
-the start and the order of minibatches, which clients share, trains it again. T is then a sum of vectors that
-everybody computes of an image, others in every round: k rounds tell k (m - 1) numbers of every class.
+A body that is trained on public records under a broadcast head is no secret. Anyone with these records, the
+initial weights and the order of minibatches, which clients share, can train it again. T is then a sum of vectors
+that are publicly computable from an image, different in every round: k rounds reveal k (m - 1) numbers of every
+class.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ Networks = tuple[nn.Module, ...]
 
 
 def enters_through(rounds: Callable[[], Sequence[Networks]], of_client: dict[str, int], clip: float) -> Enters:
-    """Reads T as sums of what public bodies make of images.
+    """Return a reader of T as sums of the public bodies' outputs on images.
 
     Args:
-        rounds: Trains the bodies of every round; called once, when somebody asks.
+        rounds: Trains the bodies of every round; called once, at the first use.
         of_client: The position of each client's body.
         clip: Outputs are clipped to [-clip, clip].
 
     Returns:
-        Blocks of a message; none of the sum of clients with different bodies.
+        Blocks of a message; empty for the sum of clients with different bodies.
     """
     known = functools.cache(rounds)
 

@@ -2,9 +2,9 @@
 
 The sensitivity of T holds the body fixed (Yu et al. 2026, Theorem 4). With `body: private` it is not: one record
 more changes the order and the make-up of the minibatches, and with them the features of every record of the
-client. Where head, initialisation and the order of minibatches come from a seed that everybody knows, the
-trained body is a function of the records alone. The first round's T is then one of two known matrices plus
-Gaussian noise, whatever happens in later rounds.
+client. Where head, initialisation and the order of minibatches come from a public seed, the trained body is a
+function of the records alone. The first round's T is then one of two known matrices plus Gaussian noise,
+independently of later rounds.
 """
 
 from __future__ import annotations

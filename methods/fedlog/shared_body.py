@@ -1,11 +1,11 @@
-"""What a malicious server makes of FedLog's shared start: a body of cells, and heads that teach it nothing.
+"""A malicious server's use of FedLog's shared initial weights: a body of cells, and heads that do not train it.
 
-Where all bodies start alike, the server sends that start, and it sends the head that a body is trained under.
-Under a head of zeros no feature moves the loss: all gradients of a body are 0, a step of Adam or of plain descent
-leaves it as it came, and T is a sum of the features that the server chose, in every round (`fedassay.nets.cells`).
-The last head that it sends is solved for as ever.
+Where all bodies have the same initial weights, the server sends these, and the head that a body is trained under.
+Under a head of zeros no feature changes the loss: all gradients of a body are 0, and a step of Adam or of plain
+descent leaves it unchanged. In every round T is then a sum of the features that the server chose
+(`fedassay.nets.cells`). The last head that it sends is computed as usual.
 
-Source: none known to us; Yu et al. 2026 (section 3) take the server to be honest.
+Source: none known to us; Yu et al. 2026 (section 3) assume an honest server.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _GIVEN = "fedlog: threat.server: malicious given"
 
 @dataclass(frozen=True)
 class OnSharedBody(MeanModel):
-    """A model of the features of the body that the server chose, which nobody's training has changed.
+    """A model on the features of the body that the server chose, which training has not changed.
 
     Attributes:
-        transform: What a private run does to features (n, d) before it sums them up; None: nothing.
+        transform: The map that a private run applies to features (n, d) before their sum; None: the identity.
     """
 
     transform: Callable[[Floats], Floats] | None = None
@@ -54,14 +54,14 @@ def cells_of(task: MethodInput) -> Cells | None:
 
 
 def check(alike: bool, heads_alone: bool) -> None:
-    """Refuse a method under which the server has no start to choose, or more than heads to teach with.
+    """Refuse a method without shared initial weights to choose, or with other broadcasts that train bodies.
 
     Args:
-        alike: Whether bodies of one entry start alike.
-        heads_alone: Whether a body is trained under nothing but heads.
+        alike: Whether bodies of one entry have the same initial weights.
+        heads_alone: Whether heads are all that a body is trained under.
 
     Raises:
-        PlanError: One of both.
+        PlanError: One of them is false.
     """
     if not alike:
         raise PlanError(f"{_GIVEN} with initialization own, which leaves it no body to send; allowed: shared")
@@ -86,7 +86,7 @@ def set_cells(bodies: Bodies, cells: Cells) -> None:
 
 
 def taught_nothing(shared: Shared) -> Shared:
-    """What is sent in place of a head while bodies are still to be trained."""
+    """Return the broadcast in place of a head while bodies are still to be trained."""
     return dataclasses.replace(shared, head=np.zeros_like(shared.head))
 
 

@@ -33,21 +33,21 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
 class FedPFTChain(MixtureParameters):
     """Each client refits the mixtures on samples of those it got and its own records, and hands them on.
 
-    Every client trains a head of its own on what it has united; none is sent. `accuracy` is that of the
-    last client's head, which all records have reached; every client's is reported beside it. Two clients
-    are FedPFT's source and destination.
+    Every client trains a head of its own on the union; none is sent. `accuracy` is that of the last client's head,
+    which all records have reached; every client's is reported beside it. Two clients are FedPFT's source and
+    destination.
 
-    Private runs. Message i is a function of the records of client i and of message i - 1. Given
-    message i - 1, the samples are a constant that one record of client i is united with, and a mean over the
-    n_i own records and m_i samples moves by 1 / (n_i + m_i) of what the record moves: every client
-    noises as FedPFT does with n_i + m_i records. Where the unit is a person or a client it noises sums, to which
-    its own records add their units' means and each sample adds what one unit would. About another client's
-    records, message i says nothing that message i - 1 does not say (post-processing), and a record, or person, is
-    at one client, so the epsilon of the chain is that of its worst hop, not their sum. The noise itself adds up
-    along the chain.
+    Private runs. Message i is a function of the records of client i and of message i - 1. Given message i - 1, its
+    samples are constants. A mean over the n_i own records and m_i samples moves by 1 / (n_i + m_i) of the change
+    of one record: every client noises as FedPFT does with n_i + m_i records. Where the unit is a person or a
+    client it noises sums; its own records add their units' means, and each sample adds as much as one unit would.
+    About another client's records, message i reveals no more than message i - 1 (post-processing), and a record,
+    or person, is at one client. The epsilon of the chain is therefore that of its worst hop, not their sum. The
+    noise itself adds up along the chain.
 
-    A client without records hands on the message it got, unchanged, where class counts are public
-    or nothing is private; where counts are noised it noises like any other, since handing on would tell.
+    A client without records hands on the message it got, unchanged, where class counts are public or nothing is
+    private. Where counts are noised it noises like any other, since handing on would reveal that it has no
+    records.
 
     Attributes:
         order: The clients in the order of the line, each once; by default 0, 1, 2, ...
@@ -98,7 +98,7 @@ class FedPFTChain(MixtureParameters):
             messages.append(task.spool.keep(message))
         models = self._models(united, task)
         untaught = [own.name for own in united if own.name not in models]
-        # Where presence is private, a note would say whether a client has any record.
+        # Where presence is private, a note would reveal whether a client has any record.
         if untaught and not (task.privacy.private and self.counts == "noised"):
             notes.append(f"without a head, for want of any record to train it on: {', '.join(untaught)}")
         if united[-1].name not in models:

@@ -1,4 +1,4 @@
-"""How far synthetic features are from real ones, one feature at a time (Beitollahi et al. 2024, figure 7)."""
+"""Distance of synthetic features from real ones, one feature at a time (Beitollahi et al. 2024, figure 7)."""
 
 from __future__ import annotations
 

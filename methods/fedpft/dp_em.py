@@ -130,8 +130,8 @@ def dp_em(
     means = _draws(means[0], between * covariances[0], components, family, start)
     covariances = np.repeat((1 - between) * covariances, components, axis=0)
     for step in range(steps - 1):
-        # The first assignment is close to nearest means, as in k-means: under one common full covariance
-        # every direction looks alike, and components that differ along an empty one stay so for long.
+        # The first assignment is close to nearest means, as in k-means. Under one common full covariance every
+        # direction looks the same, and components that differ along an empty one stay so for long.
         shape = _spherical(covariances) if step == 0 and family == "full" else covariances
         responsibilities = share * _responsibilities(rows, weights, means, shape, family)
         released = _release(rows, responsibilities, family, (sigma, sigma, sigma), noise.at(step=step + 1))

@@ -1,4 +1,4 @@
-"""What FedPFT's clients send and what its server makes of it."""
+"""Messages of FedPFT's clients, and the features that its server samples from them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class United:
 
 
 FeatureSet = Records | United
-"""What mixtures are fitted to."""
+"""The records that mixtures are fitted to."""
 
 
 def weights_of(client: FeatureSet, task: MethodInput) -> NDArray[np.float64] | None:
@@ -104,7 +104,7 @@ def single_components(family: Family, means: Floats, covariances: Floats, width:
 def mixture_message(
     sender: str, own: ClientMixtures, transport: MixtureTransport, *, number: int = 0, receiver: str = SERVER
 ) -> Message:
-    """What a client sends in round `number`, to the server or to another client.
+    """Return a client's message in round `number`, to the server or to another client.
 
     Noised moments beyond the range of the transport are clipped to it, which is post-processing; see `clipped`.
 
@@ -188,9 +188,9 @@ def synthesise(messages: Sequence[Message], task: MethodInput) -> tuple[Floats, 
 
 
 def wanted(messages: Sequence[Message]) -> Draws:
-    """How often to sample every received mixture: as its class has records, or what is drawn at most under noise.
+    """Return the numbers of samples of every received mixture: the class's count, with an upper limit under noise.
 
-    A class whose noised count is not above twice its noise is left out: its moments would be noise.
+    A class with a noised count of at most twice its noise is left out: its moments would be noise.
     """
     return draws([message.fields["class_counts"] for message in messages], MAX_DRAWN, "features", above=2.0)
 

@@ -31,10 +31,10 @@ from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints
 
 _LISTED = 10
-"""Clients whose bound is written out in the notes."""
+"""Number of clients with a bound written out in the notes."""
 
 _TOGETHER = 20_000
-"""Records of the clients whose mixtures are fitted together: enough for long stacks, few enough to hold."""
+"""Records of the clients with mixtures fitted together: enough for long stacks, few enough for memory."""
 
 
 @register("method", "fedpft")
@@ -66,15 +66,15 @@ class FedPFT(MixtureParameters):
     densities: bool = False
 
     def leakiest_form(self) -> FedPFT:
-        """The same method, whose head holds a few records by heart; so do mixtures of as many components."""
+        """The same method, with a head that memorizes a few records; so do mixtures of as many components."""
         return self.model_copy(update={"head": self.head.leakiest_form()})
 
     def private_fit(self, parts: int) -> PrivateFit:
-        """How a client fits `parts` components a class in a private run."""
+        """Return the settings of a client's fit of `parts` components a class in a private run."""
         return replace(super().private_fit(parts), class_delta=self.delta == "per_class")
 
     def claim(self, task: MethodInput) -> Claim:
-        """What a run claims: with `delta: per_class` at the delta of the smallest class of any client."""
+        """Return a run's claim: with `delta: per_class` at the delta of the smallest class of any client."""
         claim = super().claim(task)
         if not isinstance(claim, PrivacyClaim) or self.delta == "plan":
             return claim
@@ -92,7 +92,7 @@ class FedPFT(MixtureParameters):
 
         Raises:
             PlanError: `components` does not match the clients, or does not fit the mechanism.
-            DataError: No client has a record. In a private run whose noise leaves no usable count there is no head
+            DataError: No client has a record. A private run with noise that leaves no usable count has no head
                 instead, and a note says so.
         """
         components = self.components_of(len(task.clients))
@@ -115,7 +115,7 @@ class FedPFT(MixtureParameters):
         except DataError as error:
             if not task.privacy.private:
                 raise
-            # What has left the clients has left them all the same, and is what an audit is about.
+            # The messages of the clients are an audit's subject, even without a head.
             remarks = (f"no head: the noise has drowned the counts ({error})",)
         else:
             head = self.head.fit(features, labels, task)

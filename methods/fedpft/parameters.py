@@ -1,4 +1,4 @@
-"""What FedPFT and its chain share: their parameters, the fits of a client, and what is claimed of them."""
+"""Common parts of FedPFT and its chain: their parameters, the fits of a client, and their claims."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PUBLISHED_NOTES = (
 _EXACT = {
     "class_ids": exact("labels"),
     "class_counts": exact("labels"),
-    # Records that coincide leave fewer components than labels alone would tell.
+    # Records that coincide leave fewer components than labels alone would imply.
     "component_counts": exact(),
     "mixture_weights": exact(),
     "mixture_moments": exact(),
@@ -63,7 +63,7 @@ class MixtureParameters(Parameters):
     Attributes:
         components: K, one number for all clients or one each.
         covariance: The covariance family.
-        transport: Type that weights, means and covariances travel in.
+        transport: Data type of weights, means and covariances in messages.
         mechanism: `tight`: exact sensitivity, analytic calibration. `paper`: Theorem 4.1.
             `second_moment`: Remark B.3.
         counts: Whether class counts leave exactly (public under `replace_one_same_label` only).
@@ -71,9 +71,9 @@ class MixtureParameters(Parameters):
             are non-negative anyway.
         floor: Covariance floor of non-private fits, relative to the class's scale.
         restarts: Initialisations per mixture.
-        dp_steps: Noised releases of DP-EM, the first of which has one component. More steps mean more noise in
-            each: on digits, 2 was best or as good at every epsilon from 0.5 to 100.
-        head: How the head is trained.
+        dp_steps: Noised releases of DP-EM; the first has one component. More steps mean more noise in each: on
+            digits, 2 was best or as good at every epsilon from 0.5 to 100.
+        head: Settings of the head's training.
     """
 
     components: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = 10
@@ -117,7 +117,7 @@ class MixtureParameters(Parameters):
         return [self.private_fit(parts)(owner, task, number) for owner, parts in zip(owners, wanted, strict=True)]
 
     def private_fit(self, parts: int) -> PrivateFit:
-        """How a client fits `parts` components a class in a private run."""
+        """Return the settings of a client's fit of `parts` components a class in a private run."""
         return PrivateFit(parts, self.covariance, self.mechanism, self.counts, self.nonnegative, self.dp_steps)
 
     def clip(self, features: Floats) -> Floats:
@@ -125,13 +125,13 @@ class MixtureParameters(Parameters):
         return clip_features(features, nonnegative=self.nonnegative)
 
     def claim(self, task: MethodInput) -> Claim:
-        """What a run claims."""
+        """Return a run's claim."""
         several = max(self.components_of(len(task.clients))) > 1
         source = "DP-EM (Park et al. 2017), analytic calibration" if several else _SOURCES[self.mechanism]
         return task.privacy.claim(source)
 
     def ledger_notes(self, task: MethodInput) -> tuple[str, ...]:
-        """What a reader of the ledger must know."""
+        """Return remarks for readers of the ledger."""
         if not task.privacy.private:
             return ()
         notes = ["features are clipped to norm 1 inside the mechanism"]
@@ -142,7 +142,7 @@ class MixtureParameters(Parameters):
         return tuple(notes)
 
     def shortened(self, messages: Sequence[Message], wanted: Sequence[int]) -> tuple[str, ...]:
-        """Which mixtures have fewer components than asked for; `wanted` of each message's."""
+        """Return notes on mixtures with too few components; `wanted` has the number for each message."""
         sent = [(message.fields["class_ids"].values, _components(message)) for message in messages]
         short = [
             f"{message.sender}: class {label} has {int(size)} of {parts}"

@@ -1,6 +1,6 @@
-"""FedPFT's private mixtures: what a client computes, how it is noised, and what may be said of it.
+"""FedPFT's private mixtures: a client's statistics, their noise, and the claims for them.
 
-Three ways, by what the adjacency makes public:
+There are three ways, depending on what the adjacency makes public:
 
 - one component, class counts public (`replace_one_same_label`): mean and second moment of each class,
   noise calibrated to its count (`tight`), or as the paper has it (`paper`, Theorem 4.1; `second_moment`,
@@ -8,11 +8,11 @@ Three ways, by what the adjacency makes public:
 - one component, counts private: (n, sum x, sum x x^T) of all C classes as one joint release.
 - several components: DP-EM, class by class.
 
-Where the unit is a person or a client, sums are noised, of which it adds the mean of its records; so does DP-EM,
-all of whose classes and steps are charged as one joint release.
+Where the unit is a person or a client, sums are noised, and the unit adds the mean of its records. DP-EM does the
+same, with all of its classes and steps charged as one joint release.
 
-`paper` and `second_moment` have a sensitivity under `replace_one_same_label` only, and are released as
-such under any adjacency: the ledger says what that is worth.
+`paper` and `second_moment` have a sensitivity under `replace_one_same_label` only, and are released as such under
+any adjacency: the ledger states the resulting guarantee.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _GROUP = "mixtures"
 
 @dataclass(frozen=True)
 class PrivateFit:
-    """How a client fits under differential privacy; the fields are FedPFT's plan parameters."""
+    """A client's fit under differential privacy; the fields are FedPFT's plan parameters."""
 
     components: int
     family: Family
@@ -132,7 +132,7 @@ class PrivateFit:
             for label, scale, noise in zip(classes, scales, noise_mechanisms, strict=True)
         ]
         means, covariances = (np.array([each[part] for each in noised]) for part in range(2))
-        # A client without classes has no moments: the empty array tells no more than its list of classes.
+        # A client without classes has no moments: the empty array reveals no more than its list of classes.
         moments = (
             derived()
             if not len(classes)
@@ -327,7 +327,7 @@ def _joint(task: MethodInput, scale: float, sensitivity: float, note: str = "") 
 
 
 def _releases(moments: Release, counts: Release, classes: Release, weights: Release) -> dict[str, Release]:
-    # How many components there are is either fixed or a function of the classes present.
+    # The number of components is either fixed or a function of the classes present.
     return {
         "class_ids": classes,
         "class_counts": counts,

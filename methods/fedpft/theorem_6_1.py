@@ -1,4 +1,4 @@
-"""FedPFT's guarantee on the accuracy of each client (Beitollahi et al. 2024, Theorem 6.1), and where it is void.
+"""FedPFT's guarantee on the accuracy of each client (Beitollahi et al. 2024, Theorem 6.1), and its vacuous cases.
 
 For any head h, a client's 0-1 loss on its own features is at most
 
@@ -8,16 +8,15 @@ l the loss of h on samples of the client's mixture of class c, L the mean log-li
 that mixture and H = E[log p], minus the differential entropy of the class's features. A finite set of
 features has no density, so the theorem is about dequantized features, with noise added.
 
-What the noise is added to is known here, so p is known too: it is the mixture of one Gaussian around
-every record. H - L is then the mean of log p - log q over draws from p, without bias and with a standard
-error, where a nearest-neighbour estimate of the entropy would be biased by an unknown amount in tens of
-dimensions. The bound holds for the features with that noise on them, and is as good as the draws: the
-estimate of KL is raised by two standard errors.
+The noise is added to known records here, so p is known too: it is the mixture of one Gaussian around every record.
+H - L is then the mean of log p - log q over draws from p, without bias and with a standard error. A
+nearest-neighbour estimate of the entropy would be biased by an unknown amount in tens of dimensions. The bound
+holds for the features with that noise on them, and is as good as the draws: the estimate of KL is raised by two
+standard errors.
 
-The bound is 1 or more, hence vacuous, where sqrt(KL / 2) >= 1 - l, that is from KL = 2 (1 - l)^2 nats on:
-with some hundred records in tens of dimensions, log p at a record is nearly always further than that
-above what a mixture of a few components can reach. The noise that would close the gap is as large as the
-classes themselves.
+The bound is 1 or more, hence vacuous, where sqrt(KL / 2) >= 1 - l, that is from KL = 2 (1 - l)^2 nats on. With
+some hundred records in tens of dimensions, log p at a record is nearly always further than that above the log
+density of a mixture of a few components. The noise that would close the gap is as large as the classes themselves.
 
 Source: Beitollahi et al. 2024, "Parametric Feature Transfer", Theorem 6.1 and appendix C.
 """
@@ -42,7 +41,7 @@ _DRAWS = 1000
 
 @dataclass(frozen=True)
 class ClassGap:
-    """How far a mixture is from the class it was fitted to.
+    """Distance of a mixture from the class it was fitted to.
 
     Attributes:
         divergence: KL(p || q) of dequantized features p and mixture q, in nats, at least 0.

@@ -15,7 +15,7 @@ from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.support.types import Ints
 
 _TOGETHER = 256
-"""Records whose gradients are computed at a time."""
+"""Number of records with gradients computed at a time."""
 
 
 def summed_gradient(network: LocalNetwork, chosen: Ints) -> NDArray[np.float64]:

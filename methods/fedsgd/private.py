@@ -60,7 +60,7 @@ def calibrated(clip: float, privacy: PrivacyTarget) -> GradientNoise | None:
 
 
 def noised(total: NDArray[np.float64], noise: GradientNoise, noise_mechanism: NoiseSource) -> NDArray[np.float64]:
-    """What leaves of a sum of clipped gradients (D,)."""
+    """Return the noised release of a sum of clipped gradients (D,)."""
     return noise_mechanism.add("sum", total, noise.scale)
 
 

@@ -44,7 +44,7 @@ _SOURCE = (
     "DP-SGD for FedAvg, Gaussian mechanism on class statistics, by privacy loss distributions; "
     "CCVR has no private form of its own"
 )
-"""Where the claim of a private run comes from."""
+"""The source of a private run's claim."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +85,13 @@ class CCVR(Parameters):
     Gaussian per class and retrains the averaged model's head on these. Of the paper's variants this is
     the one without Tukey's transform, which needs features that are not negative.
 
-    Private runs. The averaged body is public once FedAvg has sent it, so class statistics are a Gaussian
-    mechanism on features clipped to norm 1: one joint release of the count, sum and second-moment sum of all
-    classes, from which the client derives means and covariances. They share one budget with FedAvg's
-    DP-SGD.
+    Private runs. The averaged body is public once FedAvg has sent it, so class statistics are a Gaussian mechanism
+    on features clipped to norm 1: one joint release of the count, sum and second-moment sum of all classes. The
+    client derives means and covariances from it. They share one budget with FedAvg's DP-SGD.
 
     Attributes:
-        fedavg: What comes before; `share` must be `all`, one body.
-        head: How the head is retrained.
+        fedavg: The preceding FedAvg; `share` must be `all`, one body.
+        head: Settings of the head's retraining.
         virtual: Virtual features in all, in the classes' proportions; None: as many as there were records, and
             200,000 at most where counts are noised.
         share: Share of the squared Gaussian-DP parameter that the statistics may spend in a private run.
@@ -112,7 +111,7 @@ class CCVR(Parameters):
         return self
 
     def leakiest_form(self) -> CCVR:
-        """The same method, whose networks and head hold a few records by heart."""
+        """The same method, with networks and a head that memorize a few records."""
         return self.model_copy(update={"fedavg": self.fedavg.leakiest_form(), "head": self.head.leakiest_form()})
 
     def run(self, task: MethodInput) -> Outcome:

@@ -26,26 +26,26 @@ _SOFTENED = 4.0
 class CoBoosting(DataFree):
     """DENSE's game with hard images and a weighted ensemble.
 
-    A round draws latent vectors and labels, which the generator is given besides, and adapts it to both by
-    (section 3.1)
+    A round draws latent vectors and labels, both inputs of the generator, and adapts the generator and the latent
+    vectors by (section 3.1)
 
         (1 - p_y)^hardness CE(ensemble(x), y) + statistics * BN(x) - boundary * KL(ensemble(x) || student(x)),
 
-    p_y the ensemble's probability of the label, held fixed: images that the ensemble is sure of count less. Then
-    the weight of each client in the ensemble takes a step of fixed size against the sign of its gradient on all
-    images kept, and stays in [0, 1]; weights need not add up to 1 (section 3.2, and the authors' code). The
-    student imitates the weighted ensemble on images that are moved by `shift` along the sign of a random
-    direction's gradient, where they are harder (equation 7).
+    p_y the ensemble's probability of the label, held fixed: images on which the ensemble is confident count less.
+    Then the weight of each client in the ensemble takes a step of fixed size against the sign of its gradient on
+    all images kept, and stays in [0, 1]; weights need not add up to 1 (section 3.2, and the authors' code). The
+    student imitates the weighted ensemble on harder images: they are moved by `shift` along the sign of a random
+    direction's gradient (equation 7).
 
     In a private run the classifiers are trained by DP-SGD; all the rest is post-processing.
 
     Attributes:
         hardness: Power of the weight of hard images; 1 in the authors' code.
         statistics: Weight of the batch-norm term, see `dense`; 0 in the authors' code.
-        shift: How far images are moved, in shares of the range of pixels; 8 / 255 in the authors' code.
+        shift: Distance that images are moved, in shares of the range of pixels; 8 / 255 in the authors' code.
         weight_step: Size of a step of the ensemble's weights; 0.01 in the authors' code.
-        weight_decay: What that size is multiplied by in every round; 0.99 in the authors' code.
-        temperature: Of the distillation; 4 in the authors' code.
+        weight_decay: Factor on that size in every round; 0.99 in the authors' code.
+        temperature: Temperature of the distillation; 4 in the authors' code.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(cost=seconds)
@@ -86,7 +86,7 @@ class CoBoosting(DataFree):
         return self.outcome("co_boosting", task, (messages, members), game.end(), utility)
 
     def _hard(self, taught: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy, in which images count less the surer the ensemble is of their label."""
+        """Return the cross-entropy, with less weight on images that the ensemble is confident about."""
         sure = taught.softmax(dim=1).gather(1, labels[:, None])[:, 0].detach()
         entropy = functional.cross_entropy(taught, labels, reduction="none")
         return ((1 - sure) ** self.hardness * entropy).mean()

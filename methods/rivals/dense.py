@@ -27,15 +27,15 @@ class Dense(DataFree):
 
         CE(ensemble(x), y) + statistics * BN(x) - boundary * [student disagrees] KL(ensemble(x) || student(x)),
 
-    keeps the images, and lets the student imitate the ensemble's mean scores on all that are kept
-    (equation 6). BN is the distance from what the classifiers' batch normalisations keep; networks without any, as
-    those that DP-SGD can train, leave it out.
+    keeps the images, and lets the student imitate the ensemble's mean scores on all that are kept (equation 6). BN
+    is the distance from the statistics of the classifiers' batch normalisations; networks without any, as those
+    that DP-SGD can train, leave it out.
 
     In a private run the classifiers are trained by DP-SGD; all the rest is post-processing.
 
     Attributes:
         statistics: Weight of the batch-norm term.
-        temperature: Of the distillation.
+        temperature: Temperature of the distillation.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds)

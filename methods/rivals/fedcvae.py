@@ -45,12 +45,12 @@ _SOURCE = (
     "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
     "label histogram, by privacy loss distributions"
 )
-"""Where the claim of a private run comes from."""
+"""The source of a private run's claim."""
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """What protects a private run: DP-SGD for the networks, Gaussian noise for the label histogram."""
+    """Protection of a private run: DP-SGD for the networks, Gaussian noise for the label histogram."""
 
     steps: PrivateSteps
     scale: float
@@ -78,9 +78,10 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
 class FedCVAE(Parameters):
     """Clients send the decoder of a conditional autoencoder and their label histogram.
 
-    The server draws as many images as there were records (of noised histograms 100,000 at most), labels by each
-    client's histogram, latent vectors from a truncated normal, and trains a classifier on them. `ensemble`: from
-    each client's decoder (FedCVAE-Ens). `distill`: from one decoder that has learnt from them all (FedCVAE-KD).
+    The server draws as many images as there were records (at most 100,000 if histograms are noised), with labels
+    from each client's histogram and latent vectors from a truncated normal. It trains a classifier on them.
+    `ensemble`: from each client's decoder (FedCVAE-Ens). `distill`: from one decoder that has learnt from them all
+    (FedCVAE-KD).
 
     Private runs train by DP-SGD and noise the histogram, from one budget. The encoder never leaves, but
     was trained with the decoder, so both are clipped and noised together.
@@ -95,10 +96,10 @@ class FedCVAE(Parameters):
         beta: Weight of the divergence from the prior.
         local_epochs: Passes over a client's records; 200 in Mendieta et al. 2025.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: That of the optimiser.
-        optimizer: Of autoencoders and of `distill`'s decoder; None: Adam.
-        distillation_epochs: Of `distill`: passes over as many images as there were records.
-        classifier: How the server trains its classifier on the images; `dp_sgd` plays no part there.
+        learning_rate: Learning rate of the optimiser.
+        optimizer: Optimiser of autoencoders and of `distill`'s decoder; None: Adam.
+        distillation_epochs: With `distill`: passes over as many images as there were records.
+        classifier: Settings of the server's training of its classifier on the images; `dp_sgd` is ignored there.
         labels: Whether a private run noises the histogram.
         label_share: Share of the squared Gaussian-DP parameter that the histogram may spend.
         dp_sgd: Parameters of a private run.
@@ -122,7 +123,7 @@ class FedCVAE(Parameters):
     dp_sgd: DpSgd = DpSgd()
 
     def leakiest_form(self) -> FedCVAE:
-        """The same method, whose decoders hold a few records by heart."""
+        """The same method, with decoders that memorize a few records."""
         epochs, rate = max(self.local_epochs, OVERFITTED), max(self.learning_rate, OVERFITTING_RATE)
         return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
 
@@ -265,7 +266,7 @@ class FedCVAE(Parameters):
     def _generators(
         self, messages: Sequence[Message], asked: Draws, task: MethodInput
     ) -> dict[str, DecoderGenerator]:
-        """What each client's message can sample, of those whose histogram has a positive count."""
+        """Return the generator of each client with a positive count in its histogram."""
         found = {}
         for client, message, counts in zip(task.clients, messages, asked.counts, strict=True):
             if counts.any():

@@ -37,11 +37,11 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
 class FedKT(Parameters):
     """Each client's teachers label public records by their votes; students learn these labels and are sent.
 
-    A client splits its records into `teachers` parts, `partitions` times over, trains a head on each part, lets
-    the heads of a partition vote on the public records, and trains a student on these with the votes (algorithm
-    1). The server lets all students vote in the same way, a client's only where they agree (consistent voting,
-    section 3), and trains the final head on the public records that got a vote. Labels of public records are not
-    used.
+    A client splits its records into `teachers` parts, `partitions` times over, and trains a head on each part. It
+    lets the heads of a partition vote on the public records, and trains a student on these with the votes
+    (algorithm 1). The server lets all students vote in the same way, a client's only where they agree (consistent
+    voting, section 3). It trains the final head on the public records that got a vote. Labels of public records
+    are not used.
 
     The paper's private forms noise the votes by Laplace's mechanism (FedKT-L1 and FedKT-L2). They are not here:
     a run with a finite epsilon is refused.
@@ -49,7 +49,7 @@ class FedKT(Parameters):
     Attributes:
         partitions: s; 2 in the paper. With 1 a client sends one head.
         teachers: t; 5 in the paper.
-        head: How teachers, students and the final head are trained.
+        head: Settings of the training of teachers, students and the final head.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(private_form=False, cost=_seconds)

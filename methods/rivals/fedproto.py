@@ -74,12 +74,12 @@ class FedProto(Parameters):
     A client minimises cross-entropy plus `strength` times the mean squared distance of its features to the
     global prototype of their class (Tan et al. 2022, equation 7; the squared distance of their
     code). The server averages prototypes by the clients' counts of the class (equation 6).
-    `accuracy` is that of the mean of all clients' predictions; personalized accuracy is what the method is for.
+    `accuracy` is that of the mean of all clients' predictions; personalized accuracy is the method's aim.
 
-    Private runs. Means and counts are a function of class sums and counts, which is FedLog's statistic T, so
-    these are clipped, noised and accounted as there: features to [-clip, clip], counts derived from
-    what is noised. The body is trained on the same records: `dp_sgd` composes its training with T, `private`
-    leaves it as published, which no noise on T covers (accounted as unbounded).
+    Private runs. Means and counts are a function of class sums and counts, which is FedLog's statistic T, so these
+    are clipped, noised and accounted as there: features to [-clip, clip], counts derived from the noised sums. The
+    body is trained on the same records: `dp_sgd` composes its training with T, `private` leaves it as published,
+    which no noise on T covers (accounted as unbounded).
 
     Attributes:
         rounds: 100 in the papers that compare with it.
@@ -87,12 +87,12 @@ class FedProto(Parameters):
         strength: Weight of the distance; 1 in the paper's experiments.
         width: Number of features under the head, its bias counted as one.
         bodies: One or several; client i gets entry i modulo their number.
-        start: What bodies start from: `random`, or a copy of the plan's `backbone`, of its width.
+        start: Initial weights of bodies: `random`, or a copy of the plan's `backbone`, of its width.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: That of the optimiser.
+        learning_rate: Learning rate of the optimiser.
         optimizer: None: Adam.
-        clip: Of a private run: features are clipped to [-clip, clip].
-        body: How a private run trains bodies.
+        clip: In a private run, features are clipped to [-clip, clip].
+        body: The training of bodies in a private run.
         dp_sgd: Parameters of `body: dp_sgd`.
         body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
         target: Personalized accuracy up to which rounds and bytes are counted.
@@ -116,7 +116,7 @@ class FedProto(Parameters):
     target: float | None = Field(default=None, gt=0, le=1)
 
     def leakiest_form(self) -> FedProto:
-        """The same method, whose networks hold a few records by heart."""
+        """The same method, with networks that memorize a few records."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
         return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
@@ -217,7 +217,7 @@ class FedProto(Parameters):
         return sent
 
     def _loss(self, shared: Prototypes | None, task: MethodInput) -> RecordLoss:
-        """Cross-entropy plus the distance to the global prototypes, of records whose class has one."""
+        """Return the cross-entropy plus the distance to the global prototypes, where a record's class has one."""
         if shared is None or not len(shared.classes) or not self.strength:
             return lambda both, labels: functional.cross_entropy(both[:, : task.classes], labels, reduction="none")
         means = torch.zeros(task.classes, shared.means.shape[1])

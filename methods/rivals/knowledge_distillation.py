@@ -35,16 +35,15 @@ class KnowledgeDistillation(LocalHeads):
 
         (1 - share) CE(y, p) + share T^2 KL(q_T || p_T),
 
-    q_T the mean of the received heads' probabilities at temperature T, p_T its own. The paper gives
-    optimiser, epochs and temperatures, not the share of the teacher: here a half. `accuracy` is
-    that of the destination's head. What it knows of a class that it has no records of comes from the
-    source's answers on records of other classes.
+    q_T the mean of the received heads' probabilities at temperature T, p_T its own. The paper gives optimiser,
+    epochs and temperatures, not the share of the teacher: here a half. `accuracy` is that of the destination's
+    head. It learns about classes without own records from the source's answers on records of other classes.
 
     Attributes:
         temperature: T; the paper picks the best of 1, 5 and 10 on the test set.
         share: Weight of the teacher.
         epochs: Passes over the destination's records; 50 in the paper.
-        learning_rate: That of the optimiser; 1e-4 in the paper.
+        learning_rate: Learning rate of the optimiser; 1e-4 in the paper.
         optimizer: None: Adam.
         batch: Minibatch size.
     """

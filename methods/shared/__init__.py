@@ -1,1 +1,1 @@
-"""What several methods share: local training, heads, rounds, DP-SGD."""
+"""Common parts of several methods: local training, heads, rounds, DP-SGD."""

@@ -30,19 +30,19 @@ from fedassay.support.types import Frozen, Ints
 
 Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
 Start = Literal["random", "backbone"]
-"""What a body starts from: its own random initialisation, or a copy of the plan's backbone."""
+"""Initial weights of a body: its own random initialisation, or a copy of the plan's backbone."""
 
 
 class Classifiers(Frozen):
-    """How every client trains a classifier of its own, once.
+    """Settings of the classifier that every client trains for itself, once.
 
     Attributes:
         bodies: One or several; client i gets entry i modulo their number. Unused with `start: backbone`.
-        start: What bodies start from: their own `random` initialisation, or a copy of the plan's `backbone`.
+        start: Initial weights of bodies: their own `random` initialisation, or a copy of the plan's `backbone`.
         width: Number of features m under the head, its bias counted as one; a `resnet16` has its own 512.
         local_epochs: Passes over a client's records.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: That of the optimiser.
+        learning_rate: Learning rate of the optimiser.
         optimizer: None: Adam.
         dp_sgd: Parameters of a private run.
     """
@@ -57,7 +57,7 @@ class Classifiers(Frozen):
     dp_sgd: DpSgd = DpSgd()
 
     def leakiest_form(self) -> Classifiers:
-        """Trained until they hold a few records by heart."""
+        """Return settings that train until the classifiers memorize a few records."""
         return self.model_copy(
             update={
                 "local_epochs": max(self.local_epochs, OVERFITTED),
@@ -105,7 +105,7 @@ class Classifiers(Frozen):
         return networks, messages
 
     def received(self, messages: Sequence[Message], task: MethodInput) -> list[LocalNetwork]:
-        """The classifiers that the server holds: of the clients that have records, where it is told."""
+        """Return the classifiers at the server: only of clients with records, where their number is sent."""
         found = []
         for index, (client, message) in enumerate(zip(task.clients, messages, strict=True)):
             records = message.fields.get("records")
@@ -117,7 +117,7 @@ class Classifiers(Frozen):
         return found
 
     def claim(self, task: MethodInput) -> Claim:
-        """What a private run claims."""
+        """Return a private run's claim."""
         return task.privacy.claim(
             f"{training_words(task.privacy)} on each client's classifier, by privacy loss distributions"
         )
@@ -184,7 +184,7 @@ def write(module: nn.Module, values: NDArray[np.float32]) -> None:
 
 
 def sent_classifiers(members: Sequence[LocalNetwork]) -> dict[tuple[str, int], SentNetwork]:
-    """What each member's message computes, by sender and round."""
+    """Return the network of each member's message, by sender and round."""
     return {(member.name, 0): SentNetwork(member.module, read(member.module)) for member in members}
 
 

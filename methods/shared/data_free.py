@@ -71,7 +71,7 @@ class DataFree(Parameters):
     optimizer: OptimizerKey = None
 
     def leakiest_form(self) -> Self:
-        """The same method, whose clients' classifiers hold a few records by heart."""
+        """The same method, with clients' classifiers that memorize a few records."""
         return self.model_copy(update={"networks": self.networks.leakiest_form()})
 
     def outcome(

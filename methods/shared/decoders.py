@@ -1,4 +1,4 @@
-"""A decoder that was sent, as whoever received it can use it."""
+"""Received decoders as generators of images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRUNCATION = 2.0
 
 @dataclass(frozen=True, eq=False)
 class DecoderGenerator:
-    """A decoder as whoever received it can use it: a `fedassay.exchange.models.Generator`.
+    """A received decoder as a generator: a `fedassay.exchange.models.Generator`.
 
     Attributes:
         network: Its `decoder` is the received one; the encoder is not, and is not used.

@@ -1,7 +1,7 @@
 """Private training of a client's network: parameters and calibration that methods share.
 
-By DP-SGD where the unit of privacy is a record or a person, whose gradients are sampled and clipped; where it is
-the client, by one clipped and noised update a round (`fedassay.nets.dp_sgd.clipped_update`).
+Where the unit of privacy is a record or a person, DP-SGD samples and clips its gradients. Where it is the client,
+there is one clipped and noised update a round (`fedassay.nets.dp_sgd.clipped_update`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
 
 NoisedTraining = PrivateSteps | ClippedUpdate
-"""How a network is trained privately in a round."""
+"""The private training of a network in a round."""
 
 
 class DpSgd(Frozen):
-    """How a client's network is trained with differential privacy.
+    """Settings of differentially private training of a client's network.
 
     Attributes:
         sampling_rate: Probability of each record, or person, to be in a step's batch. A public constant, so that
-            the number of steps does not tell the number of records.
+            the number of steps does not reveal the number of records.
         norm: L2 norm that each record's or person's gradient is clipped to, or the client's update.
-        engine: What adds up the clipped gradients. `fast`: one backward pass, with the gradients of single records
-            written out only where that is cheaper. `opacus`: Opacus's hooks and optimiser, which write all of
-            them. The sums are the same, and the same mechanism adds the noise.
+        engine: The code that adds up the clipped gradients. `fast`: one backward pass, with the gradients of
+            single records written out only where that is cheaper. `opacus`: Opacus's hooks and optimiser, which
+            write all of them. The sums are the same, and the same mechanism adds the noise.
     """
 
     sampling_rate: float = Field(default=0.1, ge=1 / limits.RECORDS, le=1)
@@ -83,7 +83,7 @@ class DpSgd(Frozen):
 
 
 def training_words(target: PrivacyTarget) -> str:
-    """What a private training is, as the source of a claim names it."""
+    """Return the name of a private training in the source of a claim."""
     return {
         "record": "DP-SGD with Poisson sampling",
         "person": "DP-SGD with Poisson sampling of persons",
@@ -92,7 +92,7 @@ def training_words(target: PrivacyTarget) -> str:
 
 
 def update_experiments(steps: NoisedTraining | None, rounds: int) -> dict[str, Experiment]:
-    """What `Outcome.mechanisms` says of clipped updates, by name; DP-SGD is observed by its steps instead."""
+    """Return the entries of `Outcome.mechanisms` for clipped updates; DP-SGD is observed by its steps instead."""
     if not isinstance(steps, ClippedUpdate):
         return {}
     return {f"clipped updates of {rounds} round(s)": clipped_updates(steps, rounds)}

@@ -1,4 +1,4 @@
-"""What the methods over frozen features share: training a head and sending it out."""
+"""Common parts of the methods over frozen features: training a head and sending it out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OVERFITTING_RATE = 3e-3
 
 
 class HeadTraining(Frozen):
-    """How a softmax head is trained; see `fedassay.heads.linear.train_head`.
+    """Settings of a softmax head's training; see `fedassay.heads.linear.train_head`.
 
     Attributes:
         solver: `lbfgs`: the convex objective to a tolerance. `adam`: minibatches, as in FedPFT.
@@ -33,8 +33,8 @@ class HeadTraining(Frozen):
         epochs: Passes of `adam`, or of `optimizer`.
         rate: Learning rate of these; 1e-4 in the paper.
         batch: Minibatch size of these.
-        optimizer: Given: minibatches by it, whatever the solver. Guan et al. 2025 train FedPFT's heads by SGD for
-            50 epochs.
+        optimizer: Given: minibatches by it, in place of the solver. Guan et al. 2025 train FedPFT's heads by SGD
+            for 50 epochs.
     """
 
     solver: Literal["lbfgs", "adam"] = "lbfgs"
@@ -45,7 +45,7 @@ class HeadTraining(Frozen):
     optimizer: OptimizerKey = None
 
     def leakiest_form(self) -> HeadTraining:
-        """Trained until it holds a few records by heart: without a penalty, and for long."""
+        """Return settings that train until the head memorizes a few records: without a penalty, and for long."""
         return self.model_copy(
             update={
                 "decay": 0.0,
@@ -56,7 +56,7 @@ class HeadTraining(Frozen):
         )
 
     def estimator(self, classes: int | None = None) -> Estimator | None:
-        """What a trained head solves; None where it has not converged to the solution of anything."""
+        """Return the equations of a trained head; None where it has not converged to a solution."""
         converged = self.solver == "lbfgs" and self.optimizer is None and self.decay > 0
         return SoftmaxEstimator(self.decay, classes) if converged else None
 
@@ -81,7 +81,7 @@ class HeadTraining(Frozen):
 
 
 def by_server(estimator: Estimator | None) -> dict[tuple[str, int], Estimator]:
-    """What the server's only head solves, as an `Outcome` has it."""
+    """Return the equations of the server's only head, in the form of an `Outcome`."""
     return {} if estimator is None else {(SERVER, 0): estimator}
 
 

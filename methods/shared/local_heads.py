@@ -34,21 +34,21 @@ from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Floats, Ints, Parameters
 
 Combine = Literal["mean", "max", "logits"]
-"""How members agree: by the mean of their probabilities; by the class with the highest probability at any
-of them (Beitollahi et al. 2024, section 5.1); by the mean of their scores (DENSE, equation 1). `max` believes
-whoever is surest: heads of few records, fitted by `lbfgs` on their own scale, are sure of classes they have never
-seen."""
+"""The combination of members: the mean of their probabilities; the class with the highest probability at any of
+them (Beitollahi et al. 2024, section 5.1); or the mean of their scores (DENSE, equation 1). `max` follows the most
+confident member: heads of few records, fitted by `lbfgs` on their own scale, are confident about classes they have
+never seen."""
 
 _GROUP = "head"
 
 
 class HeadDpSgd(DpSgd):
-    """How a head is trained with differential privacy.
+    """Settings of a head's differentially private training.
 
     Attributes:
         epochs: Times that each record is sampled, on average.
-        batch: What noised gradient sums are divided by.
-        learning_rate: That of the optimiser.
+        batch: Divisor of the noised gradient sums.
+        learning_rate: Learning rate of the optimiser.
         optimizer: None: Adam.
     """
 
@@ -59,18 +59,18 @@ class HeadDpSgd(DpSgd):
 
 
 class LocalHeads(Parameters):
-    """Parameters of methods whose clients train a head each.
+    """Parameters of methods with one head for each client.
 
     Attributes:
-        head: How it is trained; over all C classes, for a client cannot leave the others' to chance.
-        dp_sgd: How it is trained in a private run: by DP-SGD from a head of zeros.
+        head: Settings of its training; over all C classes, for a client cannot leave the others' to chance.
+        dp_sgd: Settings of its training in a private run: by DP-SGD from a head of zeros.
     """
 
     head: HeadTraining = HeadTraining()
     dp_sgd: HeadDpSgd = HeadDpSgd()
 
     def leakiest_form(self) -> Self:
-        """The same method, whose heads hold a few records by heart."""
+        """The same method, with heads that memorize a few records."""
         return self.model_copy(update={"head": self.head.leakiest_form()})
 
     def steps(self, task: MethodInput) -> NoisedTraining | None:
@@ -152,7 +152,7 @@ class LocalHeads(Parameters):
         )
 
     def claim(self, task: MethodInput) -> Claim:
-        """What a private run claims."""
+        """Return a private run's claim."""
         return task.privacy.claim(
             f"{training_words(task.privacy)} on each client's head, by privacy loss distributions"
         )
@@ -180,7 +180,7 @@ class Ensemble:
     """Predicts by the agreement of several members: a `fedassay.contracts.method.Model`.
 
     Attributes:
-        members: From records to scores over all C classes (n, C), softmax of which are probabilities.
+        members: From records to scores over all C classes (n, C); their softmax gives probabilities.
         combine: See `Combine`.
     """
 
@@ -215,7 +215,7 @@ class SentHead:
 def sent_estimators(
     training: HeadTraining, messages: Sequence[Message], task: MethodInput
 ) -> dict[tuple[str, int], Estimator]:
-    """What the head in every message of a sender solves, where it is trained without privacy."""
+    """Return the equations of the head in every message of a sender, where it is trained without privacy."""
     estimator = None if task.privacy.private else training.estimator(task.classes)
     return {} if estimator is None else {(message.sender, message.round): estimator for message in messages}
 
@@ -250,6 +250,6 @@ def module_of(head: LinearHead, device: str) -> nn.Linear:
 
 
 def mean_of(heads: Sequence[LinearHead]) -> LinearHead:
-    """One head whose scores are the mean of those of several, at least one, over the same classes."""
+    """Return a head with the mean scores of several heads, at least one, over the same classes."""
     weights = np.mean([each.weights for each in heads], axis=0)
     return LinearHead(heads[0].classes, weights, np.mean([each.bias for each in heads], axis=0))

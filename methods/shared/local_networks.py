@@ -31,7 +31,7 @@ class LocalNetwork:
     """A network and the records it is trained on.
 
     Attributes:
-        name: Names its random streams: the client, or whoever else trains it.
+        name: Name of its random streams: the client, or another owner of its training.
         module: From images (n, channels, height, width), 0 to 255, to outputs (n, k); changed in place.
         inputs: The records' images in that layout, uint8.
         labels: Their labels, shape (n,).
@@ -60,14 +60,14 @@ def to_inputs(images: Images, device: str) -> Tensor:
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How networks are trained in a round.
+    """Settings of networks' training in a round.
 
     Attributes:
         epochs: Passes over the records; DP-SGD has its own steps.
         batch: Minibatch size.
         rate: Learning rate.
         private: DP-SGD in place of plain training, or the release of its clipped update; None: neither.
-        field: What the message calls that which private training releases: group or field.
+        field: Name of the privately trained field in the message: group or field.
         optimizer: None: Adam.
         pull: See `fedassay.support.optimisation.pulled`.
     """
@@ -83,14 +83,14 @@ class LocalTraining:
     def __call__(
         self, network: LocalNetwork, loss: RecordLoss, task: MethodInput, number: int, seeds: Seeds | None = None
     ) -> None:
-        """Train a network in place; what is drawn depends on its name and on the round.
+        """Train a network in place; its random draws depend on its name and on the round.
 
         Args:
             network: The network and its records.
             loss: See `RecordLoss`.
-            task: Whose streams private training draws from.
+            task: Source of the streams of private training.
             number: Global round.
-            seeds: Where plain training draws from; None: the task's.
+            seeds: Source of the draws of plain training; None: the task's.
 
         Raises:
             PlanError: The network mixes records, and training is private.
@@ -130,7 +130,7 @@ class LocalTraining:
 
 
 def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:
-    """What a network makes of images, shape (n, k)."""
+    """Return a network's outputs on images, shape (n, k)."""
     device = next(module.parameters()).device
     with torch.inference_mode():
         parts = [
@@ -141,10 +141,10 @@ def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:
 
 
 def finite(values: NDArray[np.float32], problem: str) -> NDArray[np.float32]:
-    """What training has given, as it is.
+    """Return trained values unchanged, after a check that they are finite.
 
     Raises:
-        DataError: Some of it is not finite, which is the `problem`.
+        DataError: Some are not finite, which is the `problem`.
     """
     if not np.isfinite(values).all():
         raise DataError(f"{problem}; try a smaller learning_rate")

@@ -1,10 +1,9 @@
-"""What methods of several rounds share: rounds that outlive an interruption, and what they cost to a target.
+"""Common parts of methods with several rounds: rounds that outlive an interruption, and their cost to a target.
 
-A finished round is kept as one file with the arrays that were sent in it; the clients' networks are
-kept once, as they are after the last finished round. Whatever else a round holds (noise included) is
-a function of these and of seeds that belong to the round; what a round has written on the tape is kept
-beside it (`fedassay.privacy.tape_checkpoint`). So a resumed run ends bit for bit where an
-uninterrupted one does.
+A finished round is kept as one file with the arrays that were sent in it; the clients' networks are kept once, as
+they are after the last finished round. All other parts of a round (noise included) are functions of these and of
+seeds that belong to the round; its lines on the tape are kept beside it (`fedassay.privacy.tape_checkpoint`). A
+resumed run therefore ends bit for bit like an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def fingerprint(parameters: Parameters, task: MethodInput) -> str:
-    """What a kept round must have been made from to be continued: parameters, records, seed, privacy."""
+    """Return a digest of a round's inputs, which must not change on resumption: keys, data, seed, privacy."""
     digest = hashlib.sha256(parameters.model_dump_json().encode())
     digest.update(task.privacy.model_dump_json().encode())
     # A run without a seed continues with fresh randomness.
@@ -106,12 +105,12 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
 
 
 class Rounds:
-    """The rounds of a run, of which an interrupted run may have kept the first.
+    """The rounds of a run; an interrupted run may have kept the first ones.
 
     Args:
         parameters: The method's.
         task: The work.
-        modules: The clients' networks, restored in place to what they were after the last kept round.
+        modules: The clients' networks, restored in place to their state after the last kept round.
     """
 
     def __init__(self, parameters: Parameters, task: MethodInput, modules: Sequence[nn.Module]) -> None:
@@ -153,7 +152,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Measured:
-    """Where a run stands after a round.
+    """The state of a run after a round.
 
     Attributes:
         accuracy: Personalized accuracy; None where there is none.

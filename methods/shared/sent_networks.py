@@ -1,4 +1,4 @@
-"""What sent parameters compute: the classifiers that whoever receives the messages of a run can evaluate."""
+"""Classifiers with sent parameters, as receivers of a run's messages can evaluate them."""
 
 from __future__ import annotations
 

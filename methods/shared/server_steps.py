@@ -1,4 +1,4 @@
-"""How a server moves the global parameters once it has averaged the clients': by their mean, or by Yogi's step."""
+"""The server's step on the global parameters, from the clients' average: to their mean, or by Yogi's step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Server(Frozen):
 
 
 ServerKey = Annotated[Server | None, Field(exclude_if=lambda given: given is None)]
-"""The type of a key `server` whose default is None: the clients' mean."""
+"""The type of a key `server` with default None: the clients' mean."""
 
 
 class ServerSteps:

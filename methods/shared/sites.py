@@ -15,7 +15,7 @@ from fedassay.nets.state import moving_statistics, read_tensors, state_of, write
 from fedassay.support.errors import PlanError
 
 Share = Literal["all", "head", "body"]
-"""What is averaged."""
+"""The part that is averaged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Site:
     head: tuple[nn.Parameter, ...]
 
     def read(self) -> NDArray[np.float32]:
-        """What is averaged as one vector."""
+        """The averaged part as one vector."""
         return read_tensors(self.shared)
 
     def write(self, values: NDArray[np.float32]) -> None:
@@ -50,15 +50,15 @@ class Site:
 
 
 def make_site(network: LocalNetwork, share: Share, layers: int) -> Site:
-    """A site of a network whose head are its last fully connected layers.
+    """Return a site of a network with its last fully connected layers as the head.
 
     Args:
         network: Body and head in sequence.
-        share: What is averaged.
-        layers: Fully connected layers that are the head.
+        share: The part that is averaged.
+        layers: Number of fully connected layers in the head.
 
     Raises:
-        PlanError: The network has no more than so many layers in all.
+        PlanError: The network has no more layers than that.
     """
     module = network.module
     head = _head(module, layers)
