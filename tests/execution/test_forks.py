@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.execution import forks
+from fedassay.contracts.method import Outcome
+from fedassay.exchange.transcript import Transcript
+from fedassay.execution import apart, forks
+from fedassay.support.seeds import Seeds
 
 MIB = 1 << 20
 
@@ -70,12 +73,21 @@ def test_nothing_is_gathered_where_the_machine_shall_make_no_huge_pages(
         assert _huge(scattered.ctypes.data) == before
 
 
-def test_what_is_asked_often_is_answered_from_gathered_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    gathered: list[bool] = []
-    monkeypatch.setattr(forks, "gather", lambda: gathered.append(True))
-    for often in (False, True):
-        here, process = forks.server(lambda there: (there.send_bytes(b"here"), os._exit(0))[1], often=often)
-        assert here.recv_bytes() == b"here"
-        here.close()
-        assert os.waitpid(process, 0)[1] == 0
-    assert gathered == [True]
+def test_questions_are_answered_from_gathered_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gathered = tmp_path / "gathered"
+
+    def gather() -> None:
+        with gathered.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    monkeypatch.setattr(forks, "gather", gather)
+    monkeypatch.setattr(apart, "gather", gather)
+    asked = apart.Apart(lambda _cell: apart.Work((), lambda *_: Outcome(Transcript("none", 2, (), None), None)))
+    for cell in ("first", "first", "second"):
+        asked.ask(cell, (), apart.Question((), None, None, Seeds(0)))
+    asked.close()
+    here, *there = gathered.read_text().split()
+    # Before the fork, and where all that the questions of a cell find is there: not again for every question.
+    assert int(here) == os.getpid()
+    assert len(there) == 2
+    assert len(set(there)) == 1

@@ -44,7 +44,7 @@ from fedassay.contracts.content import content_digest
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
-from fedassay.execution.forks import NO_MEMORY, in_child, prepare, reply, server, was_killed
+from fedassay.execution.forks import NO_MEMORY, gather, in_child, prepare, reply, server, was_killed
 from fedassay.privacy.calibrations import calibrate, calibrated
 from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, taped
 from fedassay.support.devices import seed_draws
@@ -122,16 +122,15 @@ class Apart:
 
     Args:
         make: From the name of a cell to its work, called in the forked process when the cell is first asked about.
-        often: Whether a hundred questions and more are to come; see `forks.server`.
     """
 
-    def __init__(self, make: Callable[[str], Work], *, often: bool = False) -> None:
+    def __init__(self, make: Callable[[str], Work]) -> None:
         self._told: set[tuple[str, int]] = set()
         self._asked = ""
         self._sent: list[object] = []
         self._run: tuple[Tape, Tape] | None = None
         self._status: int | None = None
-        self._here, self._process = server(lambda there: _serve(there, make), often=often)
+        self._here, self._process = server(lambda there: _serve(there, make))
         self.close = weakref.finalize(self, _end, self._here, self._process)
         """Ends that process, once; what holds a reference keeps it from ending by itself."""
 
@@ -273,6 +272,8 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
                 if cell in new:
                     new.remove(cell)
                     _calibrate(work, load)
+                    # All that the questions of a cell find is there now, and a claim asks a hundred.
+                    gather()
                 asked.send_bytes(reply(partial(_once, partial(_answered, work, load))))
     except BaseException as error:  # noqa: BLE001
         status = NO_MEMORY if is_of_the_machine(error) else 1

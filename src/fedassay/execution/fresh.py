@@ -60,7 +60,7 @@ class Fresh:
         if not hasattr(os, "fork"):
             raise NotRunError("this system cannot fork")
         self._told: list[Array] = []
-        self._here, self._process = server(lambda there: _serve(there, fn), often=True)
+        self._here, self._process = server(lambda there: _serve(there, fn))
         self.patience = _PATIENCE
 
     def __enter__(self) -> Fresh:

@@ -269,9 +269,6 @@ def run_cell(
     return done
 
 
-_MANY = 4
-"""Cells with a claim, each of which asks for some thirty runs, from which on forks are made cheaper beforehand."""
-
 _APART: dict[tuple[Path, str, int], Apart] = {}
 """Where no method of this process's run has run, one at a time."""
 
@@ -296,8 +293,7 @@ def _apart(scenario: Scenario, place: Place, threads: int) -> Apart | None:
             assert isinstance(source, SimulatedSource)
             return source.work
 
-        private = sum(cell.privacy.private for cell in scenario.cells)
-        _APART[run] = Apart(make, often=private >= _MANY)
+        _APART[run] = Apart(make)
     return _APART[run]
 
 
