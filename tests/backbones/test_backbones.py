@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedassay.backbones import build, is_torchvision_name, torchvision_names
-from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, to_input
+from fedassay.backbones import build, is_torchvision_name, small_cnn, torchvision_names
+from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, initialised, to_input
 from fedassay.data import DataRequest, ImageSet, load
 from fedassay.data.roles import Roles, split_roles
 from fedassay.support import cache
@@ -117,6 +117,23 @@ def test_fingerprints_tell_weights_and_preprocessing_apart() -> None:
         ask("pixels", input_size=16),
     ]
     assert len({build(one).fingerprint for one in asked}) == len(asked)
+
+
+@pytest.mark.parametrize("side", [8, 13, 28])
+def test_a_grid_that_comes_in_as_it_is_needs_no_averages(side: int) -> None:
+    own = initialised(lambda: small_cnn._network(1, side, 64), 0)
+    plain = initialised(lambda: small_cnn._network(1, side, 64), 0)
+    assert isinstance(plain, nn.Sequential)
+    plain[10] = nn.AdaptiveAvgPool2d(4)
+    assert repr(own) == repr(plain)
+    images = torch.rand((3, 1, side, side), generator=torch.Generator().manual_seed(0))
+    made = []
+    for network in (own, plain):
+        given = images.clone().requires_grad_()
+        features = network(given)
+        features.sum().backward()
+        made.append((features.detach(), given.grad))
+    assert all(torch.equal(one, other) for one, other in zip(*made, strict=True))
 
 
 def test_initialisation_leaves_the_global_generator_alone() -> None:
