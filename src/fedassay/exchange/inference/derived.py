@@ -106,6 +106,9 @@ def _kinds(message: Message, names: bool) -> dict[str, FieldKind | None] | None:
         tables = [name for name in open_ if fields[name].values.squeeze().ndim > 1]
         if len(tables) == 1 and not {"correlation", "axes"} & set(found.values()):
             found[tables[0]] = _by_algebra(fields[tables[0]].values.squeeze())
+        elif not tables and len(fields) <= _FIELDS:
+            packed = [name for name in open_ if _is_packed_correlation(fields[name])]
+            found |= dict.fromkeys(packed[:1], "correlation")
         return found | _rest(message, found)
     return found
 
@@ -130,7 +133,8 @@ def _rest(message: Message, found: dict[str, FieldKind | None]) -> dict[str, Fie
     }
     told: dict[str, FieldKind] = {}
     if "correlation" in found.values():
-        width = next(message.fields[name].shape[-1] for name, kind in found.items() if kind == "correlation")
+        item = next(message.fields[name] for name, kind in found.items() if kind == "correlation")
+        width = item.shape[-1] if len(item.shape) > 1 and item.shape[-1] > 1 else max(widths_of((item.size,), 0))
         wide = [name for name, row in rows.items() if row.size == width]
         spread = [name for name in wide if (rows[name] >= 0).all()]
         if "deviations" not in found.values() and len(spread) == 1:
@@ -213,6 +217,19 @@ def _held(message: Message, kinds: dict[str, FieldKind | None]) -> Held | None:
     if any(values[kind].size % groups for kind in {"class_means", "class_sums"} & set(values)):
         return None
     return Held(found, values, groups, None if counts is None else counts.reshape(-1))
+
+
+def _is_packed_correlation(item: MessageField) -> bool:
+    """Whether it is a triangle, or a matrix in one row, with ones on its diagonal and not everywhere."""
+    shape = tuple(side for side in item.shape if side > 1)
+    if len(shape) != 1 or item.dtype.kind != "f":
+        return False
+    near = HALF if item.dtype.itemsize == 2 else NEAR
+    found = (symmetric_as(item, 1, width)[0] for width in widths_of(shape, 0) if width > 2)
+    return any(
+        np.abs(np.diagonal(each) - 1).max() < near and np.abs(each).max() < 1 + near and np.ptp(each) > near
+        for each in found
+    )
 
 
 def _by_algebra(values: NDArray[Any]) -> FieldKind | None:
