@@ -12,8 +12,8 @@ from fedassay.records.facts import HARMS, HarmKind, ObstacleKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.words.claims import refuted
-from fedassay.reports.words.harms import FALSE_ALARMS, kind_sought, leaks, obstacle_of
-from fedassay.reports.words.sentences import harm_clause, listed, open_clause, sentence, silent_clause
+from fedassay.reports.words.harms import kind_sought, leaks, obstacle_of
+from fedassay.reports.words.sentences import harm_clause, listed, open_clause, sees_little, sentence, silent_clause
 from fedassay.support.registry import entries
 
 Status = Literal["answered", "not decided", "not tested", "for a person"]
@@ -28,7 +28,6 @@ PERSON = "for a person to fill in"
 """What stands where no record can answer."""
 
 BESIDE_REFUTED = "The claim is disproved; that attacks showed nothing says little beside that."
-_HALF = 0.5
 
 NOT_TESTED = "No audit of the run looked for it."
 RUN = " Of those that were run: "
@@ -209,7 +208,7 @@ def from_findings(
     if silent:
         words = sentence(silent_clause([finding for _, finding in silent], release.option.group.asked))
         places = tuple(place for place, _ in silent)
-        if any(_sees_little(finding) for _, finding in silent):
+        if any(sees_little(finding) for _, finding in silent):
             return Line(clause, question, "not decided", words, places)
         if left:
             said = f"{left}{RUN}{words[:1].lower()}{words[1:]}"
@@ -223,14 +222,6 @@ def from_findings(
         if (obstacle := obstacle_of(finding)) is not None:
             return Line(clause, question, "not tested", NOT_READ.get(obstacle.kind, _open(finding)), (place,))
     return Line(clause, question, "not tested", NOT_TESTED)
-
-
-def _sees_little(finding: Finding) -> bool:
-    """Whether more than half may have been missed: that nothing was found says nothing then."""
-    limit = finding.limit
-    if limit is None or limit.metric not in ("share", "total_variation", *FALSE_ALARMS):
-        return False
-    return limit.value >= _HALF
 
 
 def _open(finding: Finding) -> str:

@@ -91,6 +91,11 @@ _THINGS: dict[Thing, str] = {
 _MOST_EXPOSED = frozenset({"worst_record", "worst_person_told", "worst_client_told"})
 """Metrics that are shares of runs in which the unit most at risk is told."""
 
+_PARTS = frozenset({"share", "total_variation", *FALSE_ALARMS, *_MOST_EXPOSED})
+"""Metrics of limits that are parts of a whole."""
+
+_HALF = 0.5
+
 _SELECTED = {
     "attacker": "that the attacker is surest of",
     "oracle": "that come closest",
@@ -433,11 +438,32 @@ def _is_least(limit: Limit) -> bool:
     return limit.metric in ("messages", "records") and limit.value <= 1
 
 
+def sees_little(finding: Finding) -> bool:
+    """Whether one half or more of those asked may have been missed: that nothing was found says nothing then.
+
+    Records, images, persons, clients and messages follow one rule, on the number that the sentence states. What
+    would have been found from the first one on misses none.
+    """
+    limit = finding.limit
+    if limit is None:
+        return False
+    if limit.metric == "share" and limit.of is not None:
+        return _counted(limit) > 1 and 2 * _counted(limit) >= limit.n
+    if limit.metric in _THINGS.values():
+        return limit.value > 1 and 2 * limit.value >= limit.n
+    return limit.metric in _PARTS and limit.value >= _HALF
+
+
+def _counted(limit: Limit) -> int:
+    """A share of those asked as the number of them that a sentence states."""
+    return math.ceil(limit.value * limit.n)
+
+
 def _least(limit: Limit) -> str:
     """The smallest leak that a share stands for, counted where the record says what it is a share of."""
     if limit.of is None:
         return f"{short(100 * limit.value)} % of the records"
-    return f"{math.ceil(limit.value * limit.n):,} of {limit.n:,} {_THINGS[limit.of]}"
+    return f"{_counted(limit):,} of {limit.n:,} {_THINGS[limit.of]}"
 
 
 def listed(words: Iterable[str], limit: int = 3) -> str:

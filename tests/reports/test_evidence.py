@@ -17,7 +17,7 @@ import pytest
 
 from fedassay.contracts.registry import every_audit, judges_the_claim
 from fedassay.records.facts import HARMS, Harm, Obstacle
-from fedassay.records.record import Coverage, Finding, Metric, RunRecord
+from fedassay.records.record import Coverage, Finding, Limit, Metric, RunRecord
 from fedassay.reports import write_report
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.evidence.form import form
@@ -30,6 +30,7 @@ from fedassay.reports.evidence.verify import is_evidence, verify_evidence
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import groups
 from fedassay.reports.words.harms import kind_sought
+from fedassay.reports.words.sentences import sees_little
 from fedassay.reports.words.untested import not_sought, not_tested
 from fedassay.support.errors import DataError, PlanError
 
@@ -591,3 +592,22 @@ def _printed(page: Path, folder: Path) -> int:
 def test_a_pointer_to_nothing_is_an_error(record: RunRecord, pointer: str) -> None:
     with pytest.raises(KeyError):
         resolved(json.loads(record.to_json()), pointer)
+
+
+@pytest.mark.parametrize("of", ["record", "training_record", "person", "client", "message"])
+def test_one_half_of_those_asked_or_more_is_not_decided(of: str) -> None:
+    """What counts is the number that is stated: fewer than 3 of 5 is 3 of 5, whatever share it was made of."""
+
+    def little(value: float, n: int, metric: str = "share") -> bool:
+        limit = Limit(metric=metric, value=value, n=n, of=of)  # type: ignore[arg-type]
+        return sees_little(Finding(audit="message", verdict="no_leak_found", reason="why", limit=limit))
+
+    assert little(0.451, 5)
+    assert little(0.776, 2)
+    assert not little(0.39, 5)
+    assert not little(0.2, 2), "the first one would have been found"
+    assert not little(0.45, 400)
+    assert little(0.5, 400)
+    assert little(3, 5, "messages")
+    assert not little(2, 5, "messages")
+    assert not little(1, 2, "messages")
