@@ -75,3 +75,55 @@ def test_the_demonstration_says_how_many_digits_its_record_has() -> None:
         if finding.harm is not None and finding.harm.kind == "pictures"
     ]
     assert tuple(map(int, said.groups())) in harms, harms
+
+
+METHOD_PAGES = ("fedpft", "fedcgs", "fedlog", "feddiff", "closed_forms")
+SUMMARY = re.compile(r"^- \*\*(?:Sent|Leaks|Deploy):\*\*.*?(?=^- \*\*|^\S(?!\*)|\n\n)", re.M | re.S)
+
+
+def page(name: str) -> tuple[str, str]:
+    """What a page says first, and all that stands below its first heading."""
+    first, _, rest = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").partition("\n## ")
+    return LINK.sub("]", first), rest
+
+
+def row_of(text: str, *words: str) -> list[str]:
+    """The cells of the one row of a table that holds these words."""
+    (row,) = (line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("name", METHOD_PAGES)
+def test_a_number_of_a_pages_summary_stands_in_its_tables(name: str) -> None:
+    """But the two that a test below computes from them."""
+    first, rest = page(name)
+    bullets = " ".join(SUMMARY.findall(first))
+    assert bullets.count("**") == 6
+    said = set(NUMBER.findall(bullets)) - ({"36", "39"} if name == "feddiff" else set())
+    found = set(NUMBER.findall(first.replace(bullets, "") + rest))
+    assert not {number for number in said if not any(each.startswith(number) for each in found)}
+
+
+def test_the_index_gives_no_number() -> None:
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert not NUMBER.findall(re.sub(r"\]\([^)]*\)", "]", text))
+
+
+def test_what_privacy_costs_feddiff_follows_from_its_table() -> None:
+    first, rest = page("feddiff")
+    said = re.search(r"(\d+) to (\d+) points", first)
+    assert said is not None
+    without = float(row_of(rest, "a perceptron", "no privacy")[1])
+    private = [float(each.split()[0]) for each in row_of(rest, "under DP-SGD with FMF")[1].split("], ")]
+    assert [round(without - each) for each in private] == list(map(int, said.groups()))
+
+
+def test_what_closed_forms_keep_at_epsilon_8_follows_from_their_table() -> None:
+    first, rest = page("closed_forms")
+    said = re.search(r"at epsilon 8 (.+?)\s+kept (\.\d+) or more", first, re.S)
+    assert said is not None
+    names = re.findall(r"`(\w+)`", said[1])
+    table = (first + rest).partition("| accuracy at inf | at 8 |")[2].partition("\n\n")[0]
+    kept = [float(row_of(table, f"| `{name}` |")[2]) for name in names]
+    assert len(kept) == 4
+    assert min(kept) == float(said[2])
