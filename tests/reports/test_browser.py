@@ -337,12 +337,20 @@ def test_a_usual_run_is_printed_on_twelve_sheets(
     assert 1 < pages_of(tmp_path / "page.pdf") <= 12
 
 
-def test_the_photographs_of_the_gallery_is_printed_on_fourteen_sheets(browser: Any, tmp_path: Path) -> None:
-    record = load_record(PHOTOGRAPHS)
+@pytest.mark.parametrize(("name", "sheets"), [("photographs", 14), ("quickstart", 12)])
+def test_a_run_of_the_gallery_is_printed_on_few_sheets(
+    browser: Any, tmp_path: Path, name: str, sheets: int
+) -> None:
+    folder = PHOTOGRAPHS.with_name(name)
+    record = load_record(folder)
     assert len(record.cells) >= 13
-    browser.open(write_report(record, PHOTOGRAPHS, "html", tmp_path / "report.html"))
+    browser.open(write_report(record, folder, "html", tmp_path / "report.html"))
     browser.pdf(tmp_path / "page.pdf")
-    assert 1 < pages_of(tmp_path / "page.pdf") <= 14
+    assert 1 < pages_of(tmp_path / "page.pdf") <= sheets
+    browser.open(tmp_path / "report.html", width=SHEET)
+    browser.command("Emulation.setEmulatedMedia", media="print")
+    assert browser.evaluate(SMALL) == []
+    assert browser.evaluate("document.documentElement.scrollWidth") <= SHEET
 
 
 SHEET = 718
