@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 
 import pytest
+from less_testing import POLICIES, no_line_becomes_nothing_found, nothing_becomes_good, policy_named
 
 from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_claim
 from fedassay.records.facts import Obstacle
 from fedassay.records.record import CellRecord, Controls, Coverage, Finding, Limit, RunRecord, load_record
-from fedassay.reports.answer.answer import Answer, answer
-from fedassay.reports.evidence.page import pages
-from fedassay.reports.evidence.release import release_of
+from fedassay.reports.answer.answer import answer
 from fedassay.reports.gate.judging import judge
-from fedassay.reports.gate.policy import Policy, load_policy
 from fedassay.reports.words.groups import groups
 from fedassay.reports.words.sentences import strength
 from fedassay.reports.words.summary import silent, strip
-from fedassay.reports.words.verdicts import LOOKS
 
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 RUNS = sorted(path.parent.name for path in GALLERY.glob("*/record.json") if path.parent.name != "claims")
-POLICIES = ("strict", "demonstration")
-"""The shipped policies under which every attack that applies has to be conclusive."""
-GOOD = ("kept", "bounded by the claim")
-
-
-def _policy(name: str) -> Policy:
-    return load_policy(Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{name}.yaml")
 
 
 def _left_out(cell: CellRecord, attack: str) -> CellRecord:
@@ -132,13 +121,6 @@ def _with(record: RunRecord, cells: list[CellRecord]) -> RunRecord:
     return record.model_copy(update={"cells": tuple(cells)})
 
 
-def _answers(record: RunRecord, policy: str) -> dict[tuple[str, float], Answer]:
-    return {
-        (group.label, group.asked.bare): answer(record, _policy(policy), group.label, group.asked.bare)
-        for group in groups(record)
-    }
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("run", RUNS)
 def test_less_testing_turns_nothing_into_yes_kept_or_nothing_found(run: str) -> None:
@@ -146,41 +128,14 @@ def test_less_testing_turns_nothing_into_yes_kept_or_nothing_found(run: str) -> 
     cases = list(_changed(full))
     assert cases
     for policy in POLICIES:
-        held = _policy(policy)
-        before, marks = _answers(full, policy), {(j.rule, j.cell): j.mark for j in judge(full, held)}
-        badges = {(line.group.label, line.group.asked.bare): line.verdict for line in strip(full)}
-        for lost, record in cases:
-            after = _answers(record, policy)
-            for key, found in after.items():
-                if found.answer == "yes":
-                    assert before[key].answer == "yes", (policy, lost, key, found.text)
-            for each in judge(record, held):
-                if each.mark in GOOD:
-                    assert marks.get((each.rule, each.cell)) in (*GOOD, None), (policy, lost, each)
-                    if each.mark == "kept" and (each.rule, each.cell) in marks:
-                        assert marks[each.rule, each.cell] == "kept", (policy, lost, each)
-            for line in strip(record):
-                if LOOKS[line.verdict].tone == "good":
-                    was = badges[line.group.label, line.group.asked.bare]
-                    assert LOOKS[was].tone == "good", (policy, lost, line.text)
-                    assert not line.untested, (policy, lost, line.text)
+        nothing_becomes_good(full, cases, policy)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("run", RUNS)
 def test_less_testing_leaves_no_better_line_of_evidence(run: str) -> None:
     full = load_record(GALLERY / run)
-    policy = _policy("strict")
-    lost_attacks = [(lost, record) for lost, record in _changed(full)]
-    for group in groups(full):
-        if sum(group.label in (each.label, each.method) for each in groups(full)) > 1:
-            continue  # a name of several releases asks for none of them
-        asked = (policy, group.label, group.asked.bare)
-        before = {line.question: line.shown for line in pages(release_of(full, *asked)).tested}
-        for lost, record in lost_attacks:
-            for line in pages(release_of(record, *asked)).tested:
-                if line.shown == "nothing found":
-                    assert before[line.question] == "nothing found", (lost, group.label, line)
+    no_line_becomes_nothing_found(full, _changed(full))
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -205,7 +160,7 @@ def test_bounds_are_of_attacks_that_ran_and_name_them(run: str) -> None:
             weakest = min(silent(mine), key=strength, default=None)
             was = min(silent(whole), key=strength, default=None)
             if weakest is not None and was is not None and weakest.attack in {f.attack for f in silent(whole)}:
-                said = " ".join(answer(record, _policy("strict"), mine.label, mine.asked.bare).sentences)
+                said = " ".join(answer(record, policy_named("strict"), mine.label, mine.asked.bare).sentences)
                 assert "may have been missed" not in said or ", by " in said, said
 
 
@@ -220,6 +175,6 @@ def test_attacks_of_the_gallery_are_installed() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_rule_that_passes_though_attacks_were_left_out_names_them(name: str, policy: str) -> None:
     record = load_record(GALLERY / name)
-    for judgement in judge(record, _policy(policy)):
+    for judgement in judge(record, policy_named(policy)):
         if judgement.state == "pass" and judgement.basis == "untested":
             assert re.search(r", but .+ and (was|were) not run$", judgement.why), judgement
