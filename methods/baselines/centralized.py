@@ -25,7 +25,7 @@ class Centralized(Parameters):
     That means sending the records themselves, and the transcript says so.
 
     Attributes:
-        head: How the head is trained.
+        head: Settings of the head's training.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(private_form=False, cost=one_head)

@@ -38,8 +38,8 @@ class EnsembleOfClients(LocalHeads):
     Nothing goes back to the clients: to predict for themselves they would need every member.
 
     Attributes:
-        combine: How members agree; see `fedassay.methods.shared.local_heads.Combine`. FedPFT's authors take
-            `max`.
+        combine: The combination of members; see `fedassay.methods.shared.local_heads.Combine`. FedPFT's authors
+            take `max`.
         networks: None: heads over the frozen backbone. Given: whole classifiers, with these settings
             (FedDiff's OneShot-Ens, and what `dense` distills); `head` and `dp_sgd` are then unused.
     """

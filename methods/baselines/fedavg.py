@@ -86,10 +86,10 @@ class FedAvg(Parameters):
         share: The part that is averaged: `all`; the `head` alone (LG-FedAvg); the `body` alone (FedPer, FedRep,
             FedBABU).
         head_layers: Fully connected layers, the last ones, that count as the head where a part is shared.
-        schedule: The part that a client trains in a round. `joint`: all of it at once. The others go with `share:
-            body`. `alternating`: the head alone for `head_epochs`, then the body alone for `local_epochs` (FedRep,
-            algorithm 1); it has no private form. `body`: the body alone; the head keeps its initial weights, equal
-            at all clients (FedBABU, section 4), until `fine_tune`.
+        schedule: The part that a client trains in a round. `joint`: all of it at once. The other two need `share`
+            to be `body`. `alternating`: the head alone for `head_epochs`, then the body alone for `local_epochs`
+            (FedRep, algorithm 1); it has no private form. `body`: the body alone; the head keeps its initial
+            weights, equal at all clients (FedBABU, section 4), until `fine_tune`.
         head_epochs: Passes over a client's records for the head, with `alternating`.
         proximal: mu, the strength of the pull of a round's training towards its starting point (FedProx).
         server: None: the clients' mean is the next round's start. Given: FedYogi's step towards it.

@@ -25,7 +25,7 @@ class RawFeatures(Parameters):
 
     Attributes:
         transport: Type that the features travel in.
-        head: How the head is trained.
+        head: Settings of the head's training.
     """
 
     facts: ClassVar[MethodFacts] = MethodFacts(private_form=False, cost=one_head, sends=("features", "labels"))

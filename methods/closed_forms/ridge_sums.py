@@ -24,8 +24,8 @@ def noised_ridge_sums(
     """A client's Gram matrix (d, d) and label matrix (C, d), noised jointly where there is noise.
 
     Args:
-        client: Its records.
-        features: What the statistics are of.
+        client: The client's records.
+        features: The features that the statistics are computed from.
         noise: The joint noise on both, or None.
         task: The run.
     """

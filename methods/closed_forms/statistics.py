@@ -105,7 +105,7 @@ class Sent:
     """The messages of a run's clients.
 
     Attributes:
-        method: Its name.
+        method: Name of the method.
         messages: One a client.
         source: The source of a private run's claim.
         parameters: Numbers that all clients send by the paper's count.
@@ -138,9 +138,9 @@ def outcome_of(
     Args:
         sent: The clients' messages.
         solve: Gives the head, and what must be said of it.
-        features: What the head takes.
+        features: Map from features to the head's inputs.
         task: The run.
-        estimator: What the head solves of the records where nothing is noised; None: nothing that is known.
+        estimator: Equations that the head solves where nothing is noised; None: none are known.
 
     Raises:
         DataError: Without noise, the head cannot be solved for.

@@ -21,8 +21,8 @@ def generated_head(found: GlobalMoments, records: float, training: HeadTraining,
 
     Args:
         found: Means, priors and the covariance that all classes share.
-        records: How many features to draw in all: the aggregated count.
-        training: How the head is trained.
+        records: Total number of features to draw: the aggregated count.
+        training: Settings of the head's training.
         task: Seeds, device and progress.
     """
     rng = task.seeds.numpy("generated")

@@ -66,7 +66,7 @@ class _Noise:
         scale: Standard deviation on A and B that the mechanism is accounted with.
         sensitivity: Exact joint L2 sensitivity, rounding included where noise is divided.
         counts: Whether N is noised with the rest.
-        divided: How the noise is divided, where only the secure sum carries it whole.
+        divided: Division of the noise, where only the secure sum carries it whole.
     """
 
     scale: float

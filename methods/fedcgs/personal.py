@@ -79,7 +79,7 @@ def fine_tune(
     Normalisation layers keep the statistics of the backbone: clients hold too few records to replace them.
 
     Args:
-        settings: How.
+        settings: Settings of the fine-tuning.
         head: The global head, over the classes that have a prototype.
         means: The prototypes of these classes, shape (P, d).
         task: Clients, backbone, seeds.

@@ -30,7 +30,7 @@ def make_transform(width: int, clip: bool, task: MethodInput) -> Transform:
     """The transform of a run.
 
     Args:
-        width: Of the shared random features (Guan et al. 2025, "Feature expansion"); 0: none.
+        width: Width of the shared random features (Guan et al. 2025, "Feature expansion"); 0: none.
         clip: Whether features are clipped to norm 1.
         task: Seeds and backbone.
 

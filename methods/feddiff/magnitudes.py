@@ -88,8 +88,8 @@ def pydp_means(values: NDArray[np.float64], epsilon: float, bounds: tuple[float,
         values: Magnitudes of a client's images, shape (n, D). Of none PyDP answers exactly 0, which is no release
             under any epsilon: one record in the middle of the bounds stands in. It adds 0 to the sum that PyDP
             noises, about that middle, and 1 to its count: no further from any one record than the promise covers.
-        epsilon: Of each coordinate.
-        bounds: What the magnitudes lie within.
+        epsilon: Epsilon of each coordinate.
+        bounds: Lower and upper bound on the magnitudes.
 
     Returns:
         Shape (D,).

@@ -146,7 +146,7 @@ def make_budget(
         dp_sgd: The schedule that the weights are trained by.
         labels: Whether the histogram is noised.
         label_share: Share of the squared Gaussian-DP parameter that it gets.
-        filtering: What the mean magnitude gets.
+        filtering: Budget of the mean magnitude.
         classes: C.
 
     Raises:

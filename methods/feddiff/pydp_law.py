@@ -37,7 +37,7 @@ def drawn_means(
 
     Args:
         values: Within the bounds.
-        epsilon: Of one column.
+        epsilon: Epsilon of one column.
         bounds: Low and high.
         rng: All the noise.
         size: Leading axes: independent releases.

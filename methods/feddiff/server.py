@@ -147,8 +147,8 @@ def kept(
 
     Args:
         folder: None: nothing is kept.
-        name: Of the file, without ending.
-        run: What the arrays follow from; a file of another run, or a damaged one, counts as absent.
+        name: Name of the file, without ending.
+        run: Fingerprint of the arrays' inputs; a file of another run, or a damaged one, counts as absent.
         make: Makes them.
     """
     if folder is None:

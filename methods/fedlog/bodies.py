@@ -103,7 +103,7 @@ def dropping(share: float, seed: int) -> Drop | None:
 
     Args:
         share: In [0, 1); 0: no dropout.
-        seed: Of all masks of a training, one after the other: they do not depend on anything else that is drawn.
+        seed: Seed of all masks of a training, one after the other, independent of all other draws.
     """
     if not share:
         return None
@@ -135,7 +135,7 @@ def body_loss(
             it bites.
         alpha: Weight of the squared distance to the own class's mean; 0 with beta 0: FedLog.
         beta: Weight of those to the other classes' means, which are subtracted.
-        device: Of the bodies.
+        device: Device of the bodies.
         drop: Dropout, before the clip as in the authors' code; None: none.
     """
     eta = torch.tensor(shared.head, device=device)

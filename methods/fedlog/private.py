@@ -155,8 +155,8 @@ def protection(target: PrivacyTarget, statistic: Statistic, bodies: BodyTraining
 
     Args:
         target: A finite epsilon, for all rounds together.
-        statistic: What is noised.
-        bodies: How bodies are trained.
+        statistic: The statistic to noise.
+        bodies: Settings of the bodies' training.
 
     Raises:
         PlanError: `body: dp_sgd` with a published mechanism, which has no such thing.

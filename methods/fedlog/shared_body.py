@@ -44,7 +44,7 @@ def cells_of(task: MethodInput) -> Cells | None:
     """The body that a malicious server has chosen; None where it is honest.
 
     Raises:
-        PlanError: It is malicious and has chosen none.
+        PlanError: The server is malicious and has chosen none.
     """
     if task.adversary is None:
         return None

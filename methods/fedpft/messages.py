@@ -71,9 +71,9 @@ class ClientMixtures:
         classes: The class of each mixture, shape (P,).
         counts: Records per class as released: whole numbers, or noised ones.
         mixtures: One per class.
-        releases: How `class_ids`, `class_counts`, `component_counts`, `mixture_weights` and
-            `mixture_moments` (means and covariances) are protected.
-        experiment: The noised statistic on the neighbours that are worst for it, for reruns by an audit.
+        releases: The releases of `class_ids`, `class_counts`, `component_counts`, `mixture_weights` and
+            `mixture_moments` (means and covariances).
+        experiment: The noised statistic on its worst-case neighbours, for reruns by an audit.
     """
 
     classes: Ints
@@ -199,8 +199,8 @@ def sample_message(message: Message, task: MethodInput) -> tuple[Floats, Ints]:
     """Sample every received mixture as often as `wanted` says.
 
     Args:
-        message: What a client has sent.
-        task: Its seeds, and the feature width.
+        message: A client's message.
+        task: Source of the seeds, and the feature width.
 
     Returns:
         Synthetic features (n, d), float32, and their classes (n,); n may be 0.

@@ -88,7 +88,7 @@ def class_gap(
     Args:
         records: Features of one class, shape (n, d), n >= 1.
         mixtures: Holds the mixture q.
-        group: Which of them it is.
+        group: Index of the group.
         generator: Source of randomness.
         noise: Relative standard deviation of the dequantization, above 0; see `DEQUANTIZATION`.
         draws: Draws from p, at least 2.
@@ -136,7 +136,7 @@ def guarantee(
         predict: The head: features (n, d) to classes (n,).
         features: The client's own features, shape (n, d), n >= 1.
         labels: Their classes, shape (n,).
-        mixtures: What the server samples for this client.
+        mixtures: The mixtures that the server samples for this client.
         classes: The class of each mixture. A class of the client's without one counts with loss 1.
         generator: Source of randomness.
         noise: As in `class_gap`.

@@ -128,9 +128,9 @@ class Weighted(Members):
         """A step of the weights against the sign of their gradient.
 
         Args:
-            scores: Of every member on all images that are kept, shape (members, n, C).
-            labels: Of the images, shape (n,).
-            size: Of the step.
+            scores: Scores of every member on all images that are kept, shape (members, n, C).
+            labels: Labels of the images, shape (n,).
+            size: Size of the step.
         """
         weights = self.weights.clone().requires_grad_(True)
         loss = functional.cross_entropy(torch.einsum("k,knc->nc", weights, scores), labels)

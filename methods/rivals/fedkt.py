@@ -112,7 +112,7 @@ def agreed(predicted: Sequence[Ints], classes: int) -> NDArray[np.float64]:
     """Consistent voting of a client: as many votes as it has students where all of them agree, none elsewhere.
 
     Args:
-        predicted: Of each student, shape (n,).
+        predicted: Predicted classes of each student, shape (n,).
         classes: C.
     """
     first = np.asarray(predicted[0])

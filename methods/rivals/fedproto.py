@@ -76,10 +76,10 @@ class FedProto(Parameters):
     code). The server averages prototypes by the clients' counts of the class (equation 6).
     `accuracy` is that of the mean of all clients' predictions; personalized accuracy is the method's aim.
 
-    Private runs. Means and counts are a function of class sums and counts, which is FedLog's statistic T, so these
-    are clipped, noised and accounted as there: features to [-clip, clip], counts derived from the noised sums. The
-    body is trained on the same records: `dp_sgd` composes its training with T, `private` leaves it as published,
-    which no noise on T covers (accounted as unbounded).
+    Private runs. Means and counts are a function of class sums and counts, FedLog's statistic T, so these are
+    clipped, noised and accounted as there: features to [-clip, clip], counts derived from the noised sums. The
+    body is trained on the same records. `dp_sgd` composes its training with T; `private` trains as published,
+    without protection by the noise on T (accounted as unbounded).
 
     Attributes:
         rounds: 100 in the papers that compare with it.

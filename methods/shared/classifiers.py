@@ -158,8 +158,8 @@ def make_classifier(
         spec: The body.
         start: See `Start`.
         width: m, for a body with m - 1 outputs; the backbone brings its own, and so does a ResNet.
-        body_seed: Of the body's initialisation.
-        head_seed: Of the head's.
+        body_seed: Seed of the body's initialisation.
+        head_seed: Seed of the head's initialisation.
 
     Raises:
         PlanError: Images of this size do not fit through the body.

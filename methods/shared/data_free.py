@@ -45,7 +45,7 @@ class DataFree(Parameters):
     """Parameters of methods that distill without data; each gives `statistics` and `temperature` its own default.
 
     Attributes:
-        networks: How clients train their classifiers; the student is the first kind.
+        networks: Settings of the clients' classifiers; the student is the first kind.
         rounds: Rounds of generating and distilling; 200 in Co-Boosting's code.
         generator_steps: Steps of the generator in a round; 30 in the authors' code of both.
         student_steps: Steps of the student in a round.
@@ -86,9 +86,9 @@ class DataFree(Parameters):
 
         Args:
             method: The method's name.
-            task: What it ran on.
+            task: The work.
             sent: The clients' messages, and the classifiers that the server has by them.
-            student: As distilled.
+            student: The distilled student.
             utility: Beside the student's accuracy.
         """
         messages, members = sent
@@ -128,15 +128,15 @@ class Game:
     """The state of the two trainings: networks, optimisers and random streams.
 
     Args:
-        settings: Of the method.
-        method: Its name, that what is drawn depends on besides the task's seeds.
-        ensemble: What the generator is adapted to and the student learns from.
-        statistics: Weight of the distance from what the ensemble's batch normalisations keep.
+        settings: Parameters of the method.
+        method: Name of the method, which names the random draws besides the task's seeds.
+        ensemble: The members that the generator is adapted to and the student learns from.
+        statistics: Weight of the distance from the statistics of the ensemble's batch normalisations.
         task: The classes, and the shape of the clients' images.
 
     Attributes:
-        student: A classifier of the first kind, as it starts.
-        source: Of all that is drawn.
+        student: A classifier of the first kind, untrained.
+        source: Random generator of all draws.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Game:
         """Adapt the generator to one batch of latent vectors and labels.
 
         Args:
-            entropy: Of the ensemble's scores (n, C) and labels (n,), to be small.
+            entropy: Cross-entropy of the ensemble's scores (n, C) and labels (n,), to be small.
             disagreement: Of the ensemble's and the student's scores (n, C), to be large where `boundary` is not 0.
 
         Returns:

@@ -69,7 +69,7 @@ class DpSgd(Frozen):
             target: A finite epsilon, for everything.
             epochs: Times that each record is sampled in a round, on average.
             rounds: Number of rounds.
-            batch: What noised gradient sums are divided by.
+            batch: Divisor of the noised gradient sums.
             other: Gaussian-DP parameter mu of everything else that is released about a record.
 
         Raises:

@@ -202,7 +202,7 @@ class SentHead:
     """A classifier that a message's head is over the backbone: a `fedassay.exchange.models.ScoringModel`.
 
     Attributes:
-        head: As received.
+        head: The received head.
     """
 
     head: LinearHead

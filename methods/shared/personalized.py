@@ -19,7 +19,7 @@ class Personalized:
         mean: Over the clients that could be measured, each weighing the same; None where there are none.
         clients: Names of the clients that could not be: without a record, or of classes that no test
             record has.
-        accuracies: Of the others, in their order.
+        accuracies: Accuracies of the others, in their order.
     """
 
     mean: float | None

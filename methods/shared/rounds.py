@@ -135,7 +135,7 @@ class Rounds:
         Args:
             number: The round.
             sent: From `sent`.
-            messages: Of all rounds so far, both ways.
+            messages: Messages of all rounds so far, both ways.
             measure: Personalized accuracy; None where there is none.
         """
         if number >= len(self._kept):

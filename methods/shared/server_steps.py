@@ -41,8 +41,8 @@ class ServerSteps:
     Args:
         server: None: the clients' mean as it is.
         start: The parameters before the first round, shape (p,).
-        parameters: How many of them, the first ones, are parameters; what follows are statistics of batch
-            normalisation, which are averaged.
+        parameters: Number of parameters at the start of the vector; the statistics of batch normalisation behind
+            them are averaged.
     """
 
     def __init__(self, server: Server | None, start: NDArray[np.float32], parameters: int) -> None:

@@ -20,12 +20,12 @@ Share = Literal["all", "head", "body"]
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A client's network, and which of its parameters travel.
+    """A client's network, and the parameters that it shares.
 
     Attributes:
         network: Body and head in sequence.
-        shared: What is averaged: parameters, then statistics of batch normalisation.
-        parameters: How many numbers of it are parameters.
+        shared: The averaged part: parameters, then statistics of batch normalisation.
+        parameters: Number of parameters in it.
         head: Parameters of the head.
     """
 

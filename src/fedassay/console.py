@@ -315,7 +315,7 @@ def write_starter(
 
     Raises:
         PlanError: The file exists or cannot be written, or there is nothing at `data`.
-        DataError: What is there is no data set.
+        DataError: `data` holds no data set.
     """
     if file.exists():
         raise PlanError(f"{file}: it exists and is not overwritten; allowed: another name")

@@ -33,7 +33,7 @@ def epsilon_bound(one: Rows, other: Rows, delta: float) -> float:
     Args:
         one: Shape (n, numbers), runs on one data set.
         other: The same on its neighbour.
-        delta: Of the claim.
+        delta: Delta of the claim.
     """
     half = len(one) // 2
     pairs = [(found(one), found(other)) for found in _statistics(one[:half], other[:half])]

@@ -52,11 +52,11 @@ def run(
         plan: A file, one that ships with fedassay (`configs/quickstart.yaml`), the same as a mapping, or a `Plan`.
         output: The run folder; None: `runs/<name>-<UTC time>`.
         overrides: Keys to change, as `--set` takes them: `"data.limit=300"`.
-        base: Folder that relative paths in a plan which is no file are looked up beside; None: the current one.
+        base: Folder that relative paths are looked up in, for a plan that is not a file; None: the current one.
         scale: Make the plan smaller by one factor: records, clients, seeds, epochs, steps (`fedassay.plan.scale`).
-        engine: Where cells run.
+        engine: The engine that runs cells.
         jobs: Cells at once.
-        device: What to compute on.
+        device: Device of the computation.
         resume: Continue the run in `output`; finished cells are kept.
         force: Replace the run in `output`.
         redact: Leave out every private picture, transcript and class name.

@@ -54,7 +54,7 @@ class Neighbour:
     """Records that differ in one from those that were given.
 
     Attributes:
-        words: How they differ.
+        words: Their difference, in words.
         moved: Euclidean distance between the means of both messages' numbers, over the noise of a number where
             there is any.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
 Trials = Literal["one_run", "runs"]
-"""How scores came about: of the records of one run, or each of a run of its own."""
+"""The origin of the scores: the records of one run, or a run of its own for each."""
 
 _NO_COIN = 1e-6
 """Chance below which no fair coin gave so unequal numbers of members and others."""
@@ -36,13 +36,13 @@ _COLUMNS = ("metric", "value", "low", "high", "n", "reason")
 
 @dataclass(frozen=True, repr=False)
 class MembershipReport:
-    """What `fedassay.membership_report` gives: each interval and the bound hold with 95 % by themselves.
+    """The result of `fedassay.membership_report`; each interval and the bound hold with 95 % by themselves.
 
     Attributes:
         auc: Area under the ROC curve, with its two-sided interval and the number of scores.
         rates: True-positive rates with their two-sided intervals, by the false-positive rate that is allowed.
         epsilon: Lower bound on epsilon, one-sided; its value is None, with the reason, where scores bound none.
-        delta: Of the bound.
+        delta: Delta of the bound.
     """
 
     auc: Metric
@@ -97,7 +97,7 @@ def membership_report(
     delta: float = 0.0,
     seed: int = 0,
 ) -> MembershipReport:
-    """Evaluate the scores of a membership attack, whatever tool they come from.
+    """Evaluate the scores of a membership attack by any tool.
 
     The AUC has Newcombe's interval (2006); rates have order statistics and Clopper-Pearson. A bound on epsilon
     depends on how the scores came about:
@@ -110,7 +110,7 @@ def membership_report(
     Args:
         members: Scores (n1,) of members, higher where a record looks like a member; infinities are allowed.
         others: Scores (n0,) of records that are none.
-        trials: How scores came about, as above; None: epsilon is not bounded.
+        trials: Origin of the scores, as above; None: epsilon is not bounded.
         false_alarms: False-positive rates, each in (0, 1).
         delta: Delta of the bound, in [0, 1).
         seed: Seed of the order in which equal scores are guessed.
@@ -155,7 +155,7 @@ def _bounded(one: Floats, zero: Floats, trials: Trials | None, delta: float, see
     rng = np.random.default_rng(seed)
     if trials == "runs":
         return threshold_bound(zero, one, delta=delta, rng=rng, confidence=_CONFIDENCE, choice="bonferroni")
-    # Equal scores are guessed in the order in which they stand, which must say nothing of membership.
+    # Equal scores are guessed in the order of the list, which must be independent of membership.
     order = rng.permutation(total)
     scores = np.concatenate([one, zero])[order]
     return one_run_fdp_bound(scores, order < len(one), delta=delta, confidence=_CONFIDENCE)

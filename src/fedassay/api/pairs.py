@@ -43,9 +43,9 @@ class Test:
     """A test by permutation.
 
     Attributes:
-        about: What it asks.
+        about: The question that it answers.
         value: Mean SSIM, or the difference of two.
-        chance: What permuted images give in the mean.
+        chance: Mean value for permuted images.
         p: One-sided.
         n: Images in it.
     """

@@ -38,7 +38,7 @@ class Plots:
         Args:
             measure: `ssim_gain`, `auc` or `observed`, with the kind behind it where epsilons of several were
                 observed; None: the first that some release has.
-            ax: What to draw on; None: a new figure.
+            ax: Axes to draw on; None: a new figure.
 
         Raises:
             DataError: No release has both figures.
@@ -83,7 +83,7 @@ class Plots:
         """Claimed, accounted and observed epsilon, one row a release; unbounded ones beyond the dotted line.
 
         Args:
-            ax: What to draw on; None: a new figure.
+            ax: Axes to draw on; None: a new figure.
             of: The kind that is drawn, such as `one record added or removed`, for kinds share no axis; None: the
                 only one.
 
@@ -140,7 +140,7 @@ class Plots:
 
         Args:
             audit: Only those of one audit.
-            ax: What to draw on; None: a new figure.
+            ax: Axes to draw on; None: a new figure.
 
         Raises:
             DataError: No finding has one.
@@ -186,8 +186,8 @@ class Plots:
 
         Args:
             method: The entry's label or registered name; None: the run has one release.
-            epsilon: Of the release.
-            ax: What to draw on; None: a new figure.
+            epsilon: Epsilon of the release.
+            ax: Axes to draw on; None: a new figure.
 
         Raises:
             PlanError: The run has no such release, or several.

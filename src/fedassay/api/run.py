@@ -95,7 +95,7 @@ class Run:
 
         Args:
             method: The entry's label or registered name; None: the run has one release.
-            epsilon: Of the release.
+            epsilon: Epsilon of the release.
 
         Raises:
             PlanError: The run has no such release, or several.
@@ -204,8 +204,8 @@ class Run:
 
         Args:
             format: The format; `csv` and `evidence` are folders.
-            output: Where to; None: beside the record.
-            policy: What the decision holds it to, and SARIF and JUnit with it.
+            output: Path of the page; None: beside the record.
+            policy: The policy of the decision, and of SARIF and JUnit.
             method: The method entry that evidence is about, by label or name; None: the only or recommended one.
             epsilon: The epsilon of that release.
 
@@ -238,8 +238,8 @@ class Run:
         Args:
             experiment: Name of the experiment; it is made where there is none.
             uri: Tracking server or store; None: the one that MLflow is set to.
-            name: Of the MLflow run; None: that of the plan.
-            policy: What the decision holds the run to; as in `recommend`.
+            name: Name of the MLflow run; None: that of the plan.
+            policy: The policy of the decision; as in `recommend`.
             private: Send pictures of private images and names of classes, too. They are left out otherwise, as by
                 `fedassay report --redact`.
 

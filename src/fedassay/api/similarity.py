@@ -231,13 +231,13 @@ def similarity_report(
     Args:
         private: The private images: a folder, an `.npz` or `.npy`, an array or a tensor; uint8, or floating point
             in [0, 1].
-        reconstructed: What was rebuilt, likewise.
+        reconstructed: The reconstructed images, likewise.
         lookalikes: Images that the attacker has anyway; of each private image the closest one is its baseline.
         pairs: `matched` by name or number, `assigned` one to one by SSIM, or `auto`: matched where both sides have
             the same names or as many images.
         lpips: `auto`, a network on its official trunk (`alex`, `squeeze`), a trunk file for SqueezeNet, or None.
-        seed: Of the permutations.
-        device: Where to compute.
+        seed: Seed of the permutations.
+        device: Device of the computation.
 
     Raises:
         DataError: Images cannot be read, are of different sizes, or their names do not fit each other.

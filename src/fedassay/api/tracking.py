@@ -42,12 +42,12 @@ def send(
     """Write a run to an MLflow tracking server or store.
 
     Args:
-        record: What is sent; without pictures and class names where these must not leave.
-        folder: Where the record's pictures are.
-        policy: What the decision holds the run to.
+        record: The record to send; without pictures and class names where these must not leave.
+        folder: Folder of the record's pictures.
+        policy: The policy of the decision.
         experiment: The experiment, which is made where there is none of that name.
         uri: The tracking server or store; None: the one that MLflow is set to.
-        name: Of the MLflow run; None: that of the plan.
+        name: Name of the MLflow run; None: that of the plan.
 
     Returns:
         The identifier of the MLflow run; those of cells carry it as `mlflow.parentRunId`.

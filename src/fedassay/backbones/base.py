@@ -135,9 +135,9 @@ class Backbone:
         image_shape: Height, width and channels of the images it was built for.
         device: `cpu` or `cuda`.
         description: One line for the report.
-        pretrained_on: What the weights have seen.
+        pretrained_on: Training data of the weights.
         fingerprint: Content hash of weights, layers and preprocessing.
-        preprocessing: What is done to images before the network, for the record.
+        preprocessing: Preprocessing of images before the network, for the record.
     """
 
     name: str
@@ -213,10 +213,10 @@ def finish(request: BackboneRequest, module: nn.Module, description: str, pretra
     """Freeze a network and find out its width and fingerprint.
 
     Args:
-        request: What was asked for.
+        request: The plan's settings of the backbone.
         module: Float images in [0, 1], NCHW, to features (n, d).
         description: One line for the report.
-        pretrained_on: What the weights have seen.
+        pretrained_on: Training data of the weights.
 
     Raises:
         PlanError: The network cannot take images of this size, or takes no preprocessing of the plan's.
@@ -280,7 +280,7 @@ def check_size(request: BackboneRequest) -> None:
     """Refuse an input size that is no size.
 
     Raises:
-        PlanError: It is below 1.
+        PlanError: The size is below 1.
     """
     if request.input_size is not None and request.input_size < 1:
         raise PlanError(f"backbone.input_size: {request.input_size} given; allowed: 1 or more")

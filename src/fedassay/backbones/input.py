@@ -60,7 +60,7 @@ class Preprocess(nn.Module):
         scale: Multiplies the [0, 1] range.
         bgr: The network wants blue, green, red; `mean` and `std` are in this order then.
         crop: Side of the square in the middle; None: nothing is cut away.
-        interpolation: How images are resized.
+        interpolation: Interpolation of resized images.
     """
 
     mean: Tensor
@@ -153,7 +153,7 @@ def preprocess(
         asked: The plan's keys.
         input_size: The plan's; None: the network's own.
         images: Height, width and channels of the images.
-        own: What the network was trained on.
+        own: The input that the network was trained on.
 
     Raises:
         PlanError: Means for another number of channels, or a crop that is larger than the images.

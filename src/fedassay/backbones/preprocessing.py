@@ -32,7 +32,7 @@ class Preprocessing:
 
         Args:
             name: The backbone.
-            channels: Of the network's input.
+            channels: Channels of the network's input.
 
         Raises:
             PlanError: There are neither one nor `channels` of them, or only means or only deviations.

@@ -23,11 +23,11 @@ class Shape:
     """The size of a vision transformer.
 
     Attributes:
-        width: Of every token.
+        width: Width of every token.
         layers: Number of blocks.
         heads: Attention heads of a block.
         patch: Side of a patch, in pixels.
-        side: Of the images, in pixels; there are (side / patch)^2 patches.
+        side: Side of the images, in pixels; there are (side / patch)^2 patches.
         output: Width of a linear projection of the last class token; None: there is none.
         quick_gelu: The activation is x sigmoid(1.702 x), as in OpenAI's CLIP, and not GELU itself.
         norm_first: Tokens are normalised before the first block as well.
@@ -167,7 +167,7 @@ def _loaded(shape: Shape, state: Mapping[str, Tensor], names: Mapping[str, str],
     """A vision transformer with weights of a file.
 
     Args:
-        shape: Of the network.
+        shape: Shape of the network.
         state: Its tensors, under this module's names; half precision is widened.
         names: This module's names to those in the file, for errors.
         where: The file and the network, for errors.

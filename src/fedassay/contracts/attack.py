@@ -119,7 +119,7 @@ def given_up(result: AttackResult, answered: Collection[str]) -> dict[str, tuple
     """Why an attack says nothing of sources, by source in the order of its notes.
 
     Args:
-        result: What it computed.
+        result: Its results so far.
         answered: Sources that it does say something of.
     """
     found: dict[str, tuple[str, ...]] = {}

@@ -43,7 +43,7 @@ class Replayed(NamedTuple):
 
     Attributes:
         outcome: None where the run ended with its last message.
-        tape: Its draws.
+        tape: The draws of the run.
         looked: The answer to the query on its tape (`Look`), made where the tape was recorded.
         model: Digest of the returned model; see `fedassay.contracts.content`.
     """
@@ -217,7 +217,7 @@ class RunAttack(Protocol):
         """Attack a view.
 
         Args:
-            view: What is seen.
+            view: The messages that are seen.
             game: Ask these membership questions instead of the context's; None: the context's.
             rerun_previous_attacks: Run the attacks before this one on the view, too, and hand it the vectors that
                 they recover.
@@ -249,7 +249,7 @@ class AttackAudit(Configured, Protocol):
         """Join the truth, run the controls, and give one finding per source and selection.
 
         Raises:
-            NotRunError: What the audit needs is not there; the message says what.
+            NotRunError: An input of the audit is missing; the message names it.
         """
         ...
 
@@ -263,7 +263,7 @@ class RunAudit(Configured, Protocol):
         """Run the controls, and give one finding per source and selection.
 
         Raises:
-            NotRunError: What the audit needs is not there; the message says what.
+            NotRunError: An input of the audit is missing; the message names it.
         """
         ...
 

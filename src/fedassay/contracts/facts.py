@@ -80,8 +80,9 @@ class MethodFacts:
         units: The units of privacy that its private form supports.
         cost: Seconds at one cell; None: a dry run names it as not estimated.
         malicious: The choice of a malicious server. `broadcast`: the method's own broadcast
-            (`MethodInput.adversary`); `backbone`: the backbone whose features clients sum up; `body`: the initial
-            weights of the method's own networks, of `width` - 1 features, in place of a backbone; empty: none.
+            (`MethodInput.adversary`); `backbone`: the backbone that computes the summed features; `body`: the
+            initial weights of the method's own networks, of `width` - 1 features, in place of a backbone; empty:
+            none.
         sends: The adversary's view of a client without noise, from which the applicable attacks are known before a
             run; empty: they are known only when it runs.
         own_features: Whether its messages without noise hold features of its own networks, not of the backbone.
@@ -164,12 +165,12 @@ class SarifRule:
     """The rule that code-scanning tools show a finding under.
 
     Attributes:
-        text: What must hold, in one sentence.
-        taxa: What a finding is an instance of: a weakness of the Common Weakness Enumeration (`CWE-359`, exposure
-            of private personal information), a technique of MITRE ATLAS (`AML.T0024.000`), a risk of OWASP's
-            Machine Learning Security Top 10 (`ML04`).
-        help: What to do where it does not hold, in one or two sentences.
-        severity: As code-scanning tools order findings, from 0 to 10.
+        text: The rule, in one sentence.
+        taxa: The classes that a finding belongs to: a weakness of the Common Weakness Enumeration (`CWE-359`,
+            exposure of private personal information), a technique of MITRE ATLAS (`AML.T0024.000`), a risk of
+            OWASP's Machine Learning Security Top 10 (`ML04`).
+        help: Advice where the rule is broken, in one or two sentences.
+        severity: Severity for code-scanning tools, from 0 to 10.
     """
 
     text: str

@@ -71,10 +71,10 @@ class Shadow:
     """One shadow release.
 
     Attributes:
-        view: What the adversary sees of it, under the plan's threat model.
+        view: The adversary's view of it, under the plan's threat model.
         included: For every client with candidates, which of them it was computed from, shape (n,).
-        signals: What attacks have read from the view, by what they asked: controls ask the same again. A copy with
-            another view starts without any.
+        signals: Signals that attacks have read from the view, by request: controls repeat the same requests. A
+            copy with another view starts without any.
     """
 
     view: View
@@ -236,7 +236,7 @@ def make_game(
             person with a record at a client is no stranger.
         population: See `MembershipGame`.
         simulate: See `MembershipGame`.
-        seeds: Of the draw and of the shadows.
+        seeds: Random streams of the draw and of the shadows.
         classes: C.
         limit: Members of a client at most, and as many strangers; counted in persons, where records name them.
         candidates: The adversary's candidates, members and strangers together; None: `strangers` and all members.

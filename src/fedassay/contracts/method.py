@@ -110,10 +110,10 @@ class MethodInput:
 
     @cached_property
     def _apart(self) -> bool:
-        """Whether persons are known, and at one client each; what an audit simulates is its own choice, not asked.
+        """Whether persons are known, and at one client each; simulated runs of an audit are not checked.
 
         Raises:
-            DataError: They are not.
+            DataError: They are unknown, or at several clients.
         """
         if not self.simulated:
             require_persons([each.name for each in self.clients], [each.groups for each in self.clients])

@@ -46,8 +46,8 @@ class Load:
     """The cells of one seed, which an attack or an audit works on.
 
     Attributes:
-        cells: How many there are.
-        seconds: Of running the methods of all of them once, as far as that is estimated.
+        cells: Number of cells.
+        seconds: Estimated time of running the methods of all of them once, as far as it can be estimated.
         private: The same of those at a finite epsilon.
     """
 

@@ -64,10 +64,10 @@ class Estimator(Protocol):
         """The equations of a head that was sent, for candidates.
 
         Args:
-            head: As it was sent.
+            head: The head that was sent.
             features: Features of the candidates, shape (N, d).
-            labels: Theirs, shape (N,).
-            weights: What is known of who is in the head, shape (N,); None: nothing yet.
+            labels: Labels of the candidates, shape (N,).
+            weights: Estimated number of times that each candidate is in the head, shape (N,); None: unknown yet.
         """
         ...
 

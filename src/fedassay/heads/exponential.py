@@ -42,7 +42,7 @@ class MapHead:
     Attributes:
         eta: Shape (C, m), finite always.
         gradient: Norm of the gradient of F at `eta` over 1 + |g|.
-        tolerance: What was asked for.
+        tolerance: The requested tolerance.
         steps: Newton steps taken.
     """
 

@@ -68,7 +68,7 @@ def statistics(
         features: Shape (n, d); n may be 0.
         labels: Shape (n,), in 0..C-1.
         classes: C.
-        weights: Of the records, shape (n,); None: 1 each. See `fedassay.privacy.units`.
+        weights: Weights of the records, shape (n,); None: 1 each. See `fedassay.privacy.units`.
 
     Raises:
         ValueError: Shapes do not match or a label is out of range.

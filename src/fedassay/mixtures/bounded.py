@@ -37,7 +37,7 @@ def bounded_moments(
     Args:
         mean: Shape (..., d).
         second: Raw second moment by family: (..., d, d), its diagonal (..., d), or its trace (...,).
-        family: Which of these.
+        family: The covariance family.
 
     Returns:
         Both, projected, in the same shapes.

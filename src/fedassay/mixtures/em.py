@@ -88,7 +88,7 @@ def fit_mixtures(
         restarts: Initialisations; the likeliest fit is kept.
         precision: Type of the computation; by default float32 for `diag` and `spherical` (twice as
             fast; the log-likelihood is right to about 1e-5 relative) and float64 for `full`.
-        device: Where the computation runs.
+        device: Device of the computation.
 
     Returns:
         The mixtures, in the order of the groups, and a report.

@@ -66,7 +66,7 @@ def log_density(mixtures: Mixtures, group: int, records: Floats) -> NDArray[np.f
 
     Args:
         mixtures: The mixtures.
-        group: Which of them.
+        group: Index of the group.
         records: Shape (n, d).
 
     Returns:

@@ -70,10 +70,10 @@ def build_body(spec: BodySpec, image_shape: tuple[int, int, int], outputs: int, 
     """Make a body, initialised from `seed` alone.
 
     Args:
-        spec: Which one.
+        spec: The body to build.
         image_shape: Height, width and channels of the images.
         outputs: Number of features that come out, at least 1.
-        seed: Of the initialisation.
+        seed: Seed of the initialisation.
 
     Returns:
         A module from images (n, channels, height, width), 0 to 255, to features (n, outputs), any sign.

@@ -81,19 +81,19 @@ class Cells(nn.Sequential):
     """Images (n, channels, height, width) in [0, 1] to features (n, d) in cells.
 
     Attributes:
-        layout: Of the features.
+        layout: Layout of the features.
         components: Directions of the p coordinates, orthonormal, shape (p, pixels).
-        lowest: What is subtracted from each coordinate, shape (p,).
+        lowest: Offset that is subtracted from each coordinate, shape (p,).
     """
 
     def __init__(self, layout: Layout, width: int, ask: Matrix, thresholds: Matrix, components: Matrix) -> None:
         """Write the weights.
 
         Args:
-            layout: Of the features.
+            layout: Layout of the features.
             width: d.
             ask: h, scaled by the steepness, shape (pixels,).
-            thresholds: Of h, scaled likewise and rising, shape (K + 1,).
+            thresholds: Thresholds of h, scaled likewise and rising, shape (K + 1,).
             components: Shape (p, pixels).
         """
         steps, coordinates, pixels = len(thresholds), len(components), len(ask)
@@ -155,7 +155,7 @@ class Cells(nn.Sequential):
         """The images that single records' features (n, d) stand for: their coordinates, and a mean for the rest.
 
         Args:
-            features: Of one record each.
+            features: Features of one record each.
             middle: Mean of the server's own images in [0, 1], channel by channel, shape (pixels,).
             shape: Height, width and channels.
         """

@@ -26,7 +26,7 @@ class DeepImagePrior(nn.Module):
     Args:
         count: Images, n.
         image_shape: Height, width and channels.
-        channels: Of every level.
+        channels: Channels of every level.
         levels: Times that the resolution is halved; fewer where the image would get smaller than 4 pixels.
         depth: Channels of the noise that goes in.
         generator: Draws the noise, uniform in [0, 0.1]. Weights are drawn from torch's global generator.

@@ -105,8 +105,8 @@ def train_generator(
         classes: C.
         preset: One of `GENERATORS`, with or without changes.
         epochs: Passes over the records.
-        seed: Of initialisation, order and noise.
-        device: Where to compute.
+        seed: Seed of initialisation, order and noise.
+        device: Device of the computation.
         progress: Called with (steps done, steps in all).
         checkpoint: See `fedassay.nets.training.train`.
     """

@@ -110,7 +110,7 @@ def invert(
     Args:
         module: Float images in [0, 1], (n, C, H, W), to features (n, d); frozen.
         targets: Shape (n, d), none of them 0.
-        directions: True for targets of which only the direction counts, shape (n,).
+        directions: True where only the direction of a target counts, shape (n,).
         image_shape: Height, width and channels.
         family: The parametrization of the images.
         schedule: The settings of the descent.

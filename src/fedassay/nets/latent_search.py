@@ -43,7 +43,7 @@ def latent_losses(
         images: Shape (n, D), in [0, 1].
         conditions: One-hot, shape (n, C).
         latent: Width of latent vectors.
-        generator: Of the draws, on the CPU.
+        generator: Random generator of the draws, on the CPU.
         draws: From the prior, at least 1, shared by all records.
         steps: By gradient, from the best draw.
 

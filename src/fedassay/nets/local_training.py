@@ -59,7 +59,7 @@ def train(
         rate: Learning rate.
         generator: On the CPU.
         draw: See `Draw`; None: the inputs as they are.
-        optimizer: What takes the steps; None: Adam.
+        optimizer: The optimiser; None: Adam.
         pull: See `fedassay.support.optimisation.pulled`.
     """
     moved = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -49,9 +49,9 @@ def normals(seed: int, rows: range, draw: int, shape: tuple[int, ...], device: s
     Args:
         seed: Its lowest 64 bits count.
         rows: Numbers of the rows, under 2^32.
-        draw: Which of a row's draws, under 2^32.
-        shape: Of a row.
-        device: Where to draw.
+        draw: Number of the draw within a row, under 2^32.
+        shape: Shape of a row.
+        device: Device of the result.
 
     Returns:
         Shape (len(rows), *shape), float32.

@@ -40,9 +40,9 @@ def record_losses(
         images: Shape (n, height, width, channels).
         conditions: Shape (n, d), in the units of the training conditions.
         levels: Shares of the noise schedule, in (0, 1).
-        seeds: Of the noise.
+        seeds: Random streams of the noise.
         batch: Images computed at a time; does not change what noise they get.
-        device: Where to compute.
+        device: Device of the computation.
 
     Returns:
         Shape (n, len(levels)).

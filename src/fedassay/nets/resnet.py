@@ -30,7 +30,7 @@ class ResNet16Features(nn.Module):
     """From images (n, channels, height, width), in [-1, 1], to features (n, outputs).
 
     Args:
-        channels: Of the images.
+        channels: Channels of the images.
         outputs: 512 are the features themselves, which are not negative; another number comes from a linear layer.
         normalisation: See `Normalisation`.
     """

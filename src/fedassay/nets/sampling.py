@@ -54,7 +54,7 @@ def sample(
     Args:
         model: A trained denoiser.
         conditions: Shape (n, d), in the units of the training conditions.
-        seed: Of the starting noise, and of the noise of each `ddpm` step.
+        seed: Seed of the starting noise, and of the noise of each `ddpm` step.
         steps: Steps; None: the preset's, of `dpm` 10.
         guidance: Weight of classifier-free guidance; the preset's if None. 1 computes the
             conditional model alone.
@@ -65,7 +65,7 @@ def sample(
         counted: Draw every image's noise on the device by its number (`fedassay.nets.philox`), so that neither
             batch nor device changes it, instead of one image after the other from one stream of the host;
             None: on a GPU.
-        device: Where to compute.
+        device: Device of the computation.
         progress: Called with (images done, images in all).
 
     Returns:

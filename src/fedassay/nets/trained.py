@@ -96,7 +96,7 @@ def build_network(
         preset: Its architecture and sizes.
         image_shape: (height, width, channels).
         condition_dim: Columns of the condition.
-        seed: Of the initialisation.
+        seed: Seed of the initialisation.
 
     Returns:
         A module called as `network(noisy, timesteps, condition, keep)`; see `FilmDenoiser.forward`.

@@ -58,8 +58,8 @@ def train(
         images: Shape (n, height, width, channels), uint8.
         conditions: Shape (n, d): features, or one-hot classes.
         preset: Architecture and training settings.
-        seed: Of initialisation, order, noise and dropout.
-        device: Where to compute, as torch names it.
+        seed: Seed of initialisation, order, noise and dropout.
+        device: Device of the computation, as torch names it.
         progress: Called with (steps done, steps in all).
         checkpoint: A file for the state of the run, written now and then. If it holds the state of
             this very run (same data, settings and seed) training goes on from there and, on a CPU,

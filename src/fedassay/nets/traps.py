@@ -30,9 +30,9 @@ def set_trap(network: nn.Module, images: Tensor, seeds: Seeds) -> None:
 
     Args:
         network: From images to class scores; changed in place.
-        images: Of the server's own, in the layout that the network takes, shape (n, C, H, W): where the thresholds
-            are set.
-        seeds: Of the direction.
+        images: The server's own, in the layout of the network's input, shape (n, C, H, W): the source of the
+            thresholds.
+        seeds: Random streams of the direction.
 
     Raises:
         PlanError: No rectifier and second linear layer follow the network's first one.

@@ -44,9 +44,9 @@ class WarmStart:
     """A fitted regression.
 
     Attributes:
-        whitening: Of the condition.
+        whitening: Whitening of the condition.
         centres: Shape (m, d), whitened, float32.
-        bandwidth: Of the kernel, in whitened units; shape (1,).
+        bandwidth: Bandwidth of the kernel, in whitened units; shape (1,).
         coefficients: Shape (m + d + 1, pixels), float32: weights of the kernel at each
             centre and of each whitened column, and the constant.
     """
@@ -107,7 +107,7 @@ class _Basis:
 
     Attributes:
         centres: Shape (m, d), float32.
-        bandwidth: Of the kernel.
+        bandwidth: Bandwidth of the kernel.
         penalty: Shape (m + d, m + d): the squared norm of a function with weights w is w' P w.
     """
 

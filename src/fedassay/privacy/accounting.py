@@ -311,7 +311,7 @@ def _fewer_pure(epsilons: list[float]) -> list[float]:
 
 
 def _fewer_sampled(events: list[SubsampledGaussianEvent]) -> list[SubsampledGaussianEvent]:
-    """Return as many steps of DP-SGD, of few kinds, each of which leaks no less than the original.
+    """Return as many steps of DP-SGD, of few kinds; each leaks no less than the original step.
 
     More noise only lowers the leakage (post-processing). A larger sample raises it: its mixtures are those of the
     smaller one, mixed with one more distribution, and the hockey-stick divergence is jointly convex.

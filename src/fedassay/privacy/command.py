@@ -108,7 +108,7 @@ def within(name: str, value: float, low: float, high: float) -> None:
     """Refuse a number that is not strictly between two others.
 
     Raises:
-        PlanError: It is not.
+        PlanError: The number is outside.
     """
     if not low < value < high:
         bound = f"in ({low:g}, {high:g})" if math.isfinite(high) else f"above {low:g}"

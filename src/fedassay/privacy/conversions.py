@@ -81,7 +81,7 @@ def compose_for_group(events: Sequence[Event], records: int, delta: float, adjac
     """Return epsilon at `delta`, for a group of records, of a composition stated for one record.
 
     Args:
-        events: Of one record, under `adjacency`.
+        events: Events of one record, under `adjacency`.
         records: m, at least 1.
         delta: Strictly between 0 and 1.
         adjacency: The relation between neighbours for the unit.
@@ -101,7 +101,7 @@ def for_person(claim: Epsilon, records: int) -> Epsilon:
     """Convert a guarantee for one record to one for a person with this many, for any mechanism.
 
     Raises:
-        UnlikeKindsError: It is for no record.
+        UnlikeKindsError: The guarantee is not for one record.
     """
     if claim.unit != "record":
         raise UnlikeKindsError(f"given {claim!r}; a guarantee for one record is converted")

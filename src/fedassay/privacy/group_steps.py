@@ -110,7 +110,7 @@ def group_step(noise: float, rate: float, members: int, interval: float, *, repl
         noise: s, standard deviation over the clipping norm, above 0.
         rate: q, in (0, 1).
         members: m, at least 1.
-        interval: Of the grid of losses.
+        interval: Interval of the grid of losses.
         replaced: Whether the members are replaced by as many others; else they come or go.
 
     Returns:

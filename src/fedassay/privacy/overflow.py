@@ -19,7 +19,7 @@ class Overflow:
     """Keeps read-only arrays.
 
     Args:
-        folder: Where the file is made, which has no name and is gone with this object and its arrays, even if the
+        folder: Folder of the file, which has no name and vanishes with this object and its arrays, even if the
             process is killed; None: all stay in memory.
         limit: Bytes that stay in memory.
     """

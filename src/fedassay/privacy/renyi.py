@@ -44,7 +44,7 @@ def epsilon_by_renyi(
     """Epsilon at `delta` of Gaussians, pure events and steps of DP-SGD.
 
     Args:
-        mu: Of all Gaussians together.
+        mu: Parameter mu of all Gaussians together.
         pure: Epsilons of the pure events; each is epsilon^2 / 2-zCDP (Bun and Steinke 2016, proposition 3.3).
         sampled: Steps of DP-SGD, of one member each.
         delta: Strictly between 0 and 1.

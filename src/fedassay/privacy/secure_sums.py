@@ -42,7 +42,7 @@ class SecureSum:
         scale: Standard deviation on the sum.
         clients: I.
         grid: g, a power of two.
-        sensitivity: Of the rounded statistic, an upper bound.
+        sensitivity: Sensitivity of the rounded statistic, an upper bound.
     """
 
     scale: float

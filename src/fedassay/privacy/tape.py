@@ -56,7 +56,7 @@ class Key:
         field: Group of the release, or the name of the message's field where it has none.
         cell: The records it speaks of, as in `Release.cells`: `all` or `class/c`. Absent classes make draws too,
             unless the adjacency makes their absence public.
-        part: Which statistic of a joint release.
+        part: Name of a statistic in a joint release.
         step: Iteration of a mechanism that releases several times.
     """
 
@@ -84,12 +84,12 @@ class Draw:
     """One draw of Gaussian noise: `out` is `exact` plus `scale` times standard normals of the key's stream.
 
     Attributes:
-        key: Its name.
-        exact: What went in, float64.
+        key: Name of the draw.
+        exact: The input, float64.
         scale: Standard deviation; see `Layout` for the off-diagonal entries of matrices. 0: nothing was drawn.
         layout: See `Layout`.
-        grid: What `exact` and the noise were each rounded to multiples of before they were added; 0: nothing.
-        out: What came out.
+        grid: Step of the grid that `exact` and the noise were each rounded to before their sum; 0: no rounding.
+        out: The output.
     """
 
     key: Key
@@ -218,7 +218,7 @@ class Tape:
             raise Enough
 
     def gives(self, key: Key, shape: tuple[int, ...]) -> bool:
-        """Whether this is a replay that gives out the first run's output under a key, whatever noise is drawn."""
+        """Whether this is a replay that repeats the first run's output under a key, for any noise drawn."""
         first = None if self.answers is None else self.answers.draws.get(key)
         return first is not None and first.shape == shape
 
@@ -360,7 +360,7 @@ class NoiseMechanism:
     Attributes:
         root: Root of the noise streams of a run, with a digest of data and parameters in it:
             `MethodInput.noise`.
-        key: Of the release; parts are added to it.
+        key: Key of the release; parts are added to it.
     """
 
     root: Seeds
@@ -388,7 +388,7 @@ class NoiseMechanism:
         key = replace(self.key, part=part)
         value = on_grid(np.array(exact, dtype=np.float64), grid)
         out, tape = value, _TAPE.get()
-        # What a replay gives out was drawn by the first run: noise of its own would be drawn for nothing.
+        # The outputs of a replay were drawn by the first run: new noise would be drawn in vain.
         if scale and not (tape is not None and tape.gives(key, value.shape)):
             rng = self.root.numpy(*key.path)
             out = np.asarray(value + on_grid(scaled_noise(value.shape, layout, scale, rng), grid))

@@ -30,9 +30,9 @@ def keep_draws(path: Path, run: str, root: Seeds, chosen: Callable[[Key], bool])
 
     Args:
         path: The file.
-        run: What the draws follow from, besides the root.
-        root: Of the noise: `MethodInput.noise`.
-        chosen: Which draws belong there.
+        run: Fingerprint of the run that the draws belong to, besides the root.
+        root: Root of the noise streams: `MethodInput.noise`.
+        chosen: Selects the draws to keep.
     """
     tape = running_tape()
     if tape is None:

@@ -82,7 +82,7 @@ def require_persons(names: Sequence[str], groups: Sequence[Ints | None]) -> None
     The messages of two clients about the same person would add up.
 
     Args:
-        names: Of the clients.
+        names: Names of the clients.
         groups: Of each client, shape (n,), or None.
 
     Raises:

@@ -23,7 +23,7 @@ def with_mu(experiment: Experiment, mu: float) -> Experiment:
     Where a field that differs has no noise at all, every field gets the same noise instead.
 
     Args:
-        experiment: What is scaled; its neighbours must differ in it.
+        experiment: The experiment to scale; its neighbours must differ in its statistic.
         mu: Greater than 0, finite.
     """
     return replace(experiment, mu=mu, sigmas=_sigmas(experiment, mu))

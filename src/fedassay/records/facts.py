@@ -97,7 +97,7 @@ class TestFact(Frozen):
 
     Attributes:
         statistic: Declared metric that it uses.
-        value: What it came to.
+        value: Its value.
         p: Its p-value; None where nothing is left to chance, or a bound is used.
         level: Level corrected for the tests of the run.
         rejects: Whether it rejects at that level.
@@ -124,12 +124,12 @@ class ControlFact(Frozen):
     """One control that was run.
 
     Attributes:
-        role: What it is for.
-        release: What was released, in words.
+        role: Role of the control.
+        release: The release, in words.
         detected: Whether the audit's own test found a leak in it; of a confounder, whether it explains the result.
         value: The figure that is recorded.
         n: Observations behind it.
-        detail: What the figure is.
+        detail: Meaning of the figure.
     """
 
     role: ControlRole

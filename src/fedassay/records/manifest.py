@@ -26,7 +26,7 @@ from fedassay.support.reading import read_json
 CELLS = ".cells"
 """The folder inside a run folder that holds what only fedassay reads."""
 LOCK = ".lock"
-"""The empty file whose lock keeps other processes out of a run folder; it stays."""
+"""The empty file that a run locks to keep other processes out of its folder; it stays."""
 PLAN = "plan.sha256"
 REDACTED = "redacted"
 """Shows the folder of a run with `--redact`, which cannot be resumed."""

@@ -35,7 +35,7 @@ def write_archive(folder: Path, names: Iterable[str], target: Path) -> None:
     """Write files of a folder into an archive.
 
     Args:
-        folder: That holds them.
+        folder: Folder of the files.
         names: Their paths relative to it, with `/`.
         target: The archive; one that is there is replaced.
     """

@@ -25,7 +25,7 @@ def write_sheet(folder: Path, facts: dict[str, Any], tiles: NDArray[np.uint8]) -
 
     Args:
         folder: The run folder.
-        facts: What the sheet says.
+        facts: The facts that the sheet shows.
         tiles: Its thumbnails, shape (rows, columns, side, side, 3).
 
     Returns:
@@ -64,7 +64,7 @@ def write_grid(
     Args:
         folder: The run folder.
         name: The cell's key, then a name that is unique within the cell: any text.
-        title: What the grid shows.
+        title: Title of the grid.
         rows: Images of each row, shape (columns, H, W, C), uint8, C 1 or 3, all of one size.
         columns: Caption and numbers under each column.
 

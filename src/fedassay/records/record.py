@@ -102,7 +102,7 @@ class Picture(Frozen):
 
     Attributes:
         file: Path of the PNG, relative to the run folder.
-        title: What the grid shows.
+        title: Title of the grid.
         tile: Height and width of a tile in the file, in pixels.
         rows: Name of each row of tiles, top to bottom.
         columns: One entry a column, left to right.
@@ -410,11 +410,11 @@ class RunRecord(Frozen):
         schema_: Version of this document.
         plan: The resolved plan, every default filled in.
         environment: Versions, machine facts, git revision, times: not part of the result.
-        data: What the roles and clients held (counts), and what was dropped and why.
+        data: Numbers of records of the roles and clients, and the records dropped, with reasons.
         cells: One entry per method entry, epsilon, delta and seed.
-        errors: What failed; other cells are unaffected.
+        errors: Failures; other cells are unaffected.
         redacted: Whether pictures, class names and transcripts were left out (`--redact`).
-        unfinished: What is missing of a run that was stopped; None: nothing.
+        unfinished: The missing parts of a stopped run; None: it is complete.
     """
 
     schema_: int = Field(default=SCHEMA, alias="schema")

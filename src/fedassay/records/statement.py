@@ -53,7 +53,7 @@ class Statement(Frozen):
         type_: Version of the statement.
         subject: The files, with their SHA-256.
         predicate_type: Whether they are a run's, or a folder of evidence.
-        predicate: Which fedassay made them, the name of the run, and what else is to be known of it.
+        predicate: Version of fedassay, name of the run, and further facts about it.
     """
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field("https://in-toto.io/Statement/v1", alias="_type")

@@ -17,7 +17,7 @@ def group_agreement(groups: Images, *, device: str | torch.device = "cpu") -> tu
 
     Args:
         groups: Shape (n, k, H, W, C), k at least 2.
-        device: Where to compute.
+        device: Device of the computation.
 
     Returns:
         Agreement, shape (n,), and the index in 0..k-1 of the image most like the others, shape (n,).

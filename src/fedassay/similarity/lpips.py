@@ -54,8 +54,8 @@ class Lpips:
 
     Attributes:
         network: Maps two (n, 3, H, W) batches on [-1, 1] to (n, 1, 1, 1) distances.
-        description: Which network, which trunk, official or not, and the enlarging rule.
-        device: Where it is.
+        description: The network, its trunk, official or not, and the enlarging rule.
+        device: Device of the network.
     """
 
     network: nn.Module
@@ -128,7 +128,7 @@ def load_lpips(
             is taken to be trained in Caffe, as for the backbone `squeezenet1_1`: its input is blue,
             green, red on 0 to 255 less the ImageNet means.
         base: Folder that a relative `trunk` is looked for in first.
-        device: Where to compute.
+        device: Device of the computation.
 
     Returns:
         The network; `Unavailable` where no trunk is named and the official one is neither in torch's

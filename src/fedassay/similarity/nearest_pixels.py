@@ -129,7 +129,7 @@ def search(
 
     Args:
         queries: (N, D).
-        gallery: Of the same D.
+        gallery: Gallery of the same D.
         k: At most the images of the gallery.
 
     Returns:

@@ -80,7 +80,7 @@ class CacheInfo:
     """Location of the cache, its content and its limit (sizes in bytes).
 
     Attributes:
-        folder: Of the cache.
+        folder: Folder of the cache.
         entries: Number of entries, private ones among them.
         bytes: Their bytes.
         private_entries: Number of those that are not proved to be computed from public records alone.
@@ -102,11 +102,11 @@ class CacheInfo:
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of the cache, for a result that is kept only where something speaks for it.
+    """One place of the cache, for a result that is kept only where its inputs allow that.
 
     Attributes:
-        path: Where it is or goes; None where nothing of its kind is kept.
-        about: What the file has to state.
+        path: Path of the entry; None where its kind is not kept.
+        about: Facts that the file must state.
     """
 
     path: Path | None

@@ -130,9 +130,9 @@ def batch_for(usual: int, bytes_each: float, device: str | torch.device) -> int:
     """Rows computed at a time: `usual` on a CPU; on a GPU what fits a quarter of its memory, up to 8 times that.
 
     Args:
-        usual: On a CPU.
-        bytes_each: That a row takes on the device at most.
-        device: Where they are computed. The card's whole memory decides, not what is free of it, so that the same
+        usual: Number of rows on a CPU.
+        bytes_each: Largest memory of a row on the device, in bytes.
+        device: Device of the computation. The card's whole memory decides, not its free memory, so that the same
             card always takes the same batches.
     """
     if not is_gpu(device):
@@ -173,7 +173,7 @@ def quickened(network: Call, device: str | torch.device) -> Call:
 
     Args:
         network: Called with tensors of the device; gives one tensor.
-        device: Of its parameters.
+        device: Device of its parameters.
     """
     if not is_gpu(device):
         return network

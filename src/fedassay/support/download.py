@@ -48,8 +48,8 @@ def download(path: Path, urls: Sequence[str], digest: str) -> None:
     """Download a file that is not there yet.
 
     Args:
-        path: Where to; its folder is made if need be.
-        urls: Where it is published; tried in turn.
+        path: Path of the file; its folder is made if need be.
+        urls: Addresses of the file, tried in turn.
         digest: The file's SHA-256 in hexadecimal, or its first digits where no more was published; `md5:` and the
             MD5 of a file that is published with no other, and that runs nothing when it is read.
 

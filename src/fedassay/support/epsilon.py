@@ -47,7 +47,7 @@ class Epsilon:
         bare: The number alone; infinite where nothing is guaranteed.
         delta: In [0, 1].
         adjacency: The relation between neighbours.
-        unit: What neighbours differ in.
+        unit: The unit of privacy.
         how: From what it was converted, and how; empty where it was not.
     """
 

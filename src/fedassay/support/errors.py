@@ -43,8 +43,8 @@ class Why(str):
 
     Attributes:
         role: Owner of the missing records: a data role, or `clients`; empty where no records are missing.
-        held: How many of them there are.
-        needed: How many would do.
+        held: Number of records that there are.
+        needed: Number of records that would suffice.
         kind: Another kind of obstacle (`fedassay.records.facts.ObstacleKind`), where that is why; else empty.
         key: The attack parameter that is too small, where that is the reason: `held` and `needed` are its values.
     """
@@ -89,8 +89,8 @@ class NotRunError(FedassayError):
 
     Attributes:
         role: Owner of the missing records, where that is the reason: a data role, or `clients`; else empty.
-        held: How many of them there are.
-        needed: How many would do.
+        held: Number of records that there are.
+        needed: Number of records that would suffice.
         key: The attack parameter that is too small, where that is the reason; see `Why`.
     """
 

@@ -14,7 +14,7 @@ def optional(module: str, extra: str, what: str) -> Any:
     Args:
         module: The module, such as `pandas`.
         extra: The extra of fedassay that brings it.
-        what: What needs it, in a few words.
+        what: The feature that needs it, in a few words.
 
     Raises:
         MissingExtraError: It is not installed.

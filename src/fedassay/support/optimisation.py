@@ -60,7 +60,7 @@ class Optimizer(Frozen):
         """A fresh optimiser.
 
         Args:
-            parameters: What it moves.
+            parameters: The parameters to update.
             beside: The learning rate that stands beside.
             pull: See `pulled`.
         """

@@ -97,7 +97,7 @@ def check_json(content: bytes, path: Path, *, texts: bool = True) -> None:
 
     Args:
         content: The JSON.
-        path: Where it stands, for the error.
+        path: Path of the text, for the error.
         texts: Whether long texts are refused as well.
 
     Raises:

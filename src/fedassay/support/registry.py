@@ -51,9 +51,9 @@ class RegistryEntry:
     """A registered name.
 
     Attributes:
-        kind: What it is.
+        kind: Kind of the component.
         name: The name.
-        module: Where it is defined.
+        module: Module that defines it.
         summary: First line of its docstring; of a component of another package, where it comes from.
         package: The package that brings it, for one of another package.
         facts: `module:NAME` of what the class declares, where that stands in a module of its own.

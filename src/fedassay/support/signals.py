@@ -17,7 +17,7 @@ class Stopped(BaseException):
     """A signal asked the process to end. Like KeyboardInterrupt, no handler of errors catches it.
 
     Attributes:
-        number: Of the signal.
+        number: Number of the signal.
         name: Such as SIGTERM.
     """
 

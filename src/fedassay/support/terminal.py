@@ -100,7 +100,7 @@ class Output(click.Path):
         """The path.
 
         Raises:
-            PlanError: It is empty.
+            PlanError: The path is empty.
         """
         if isinstance(value, str) and not value.strip():
             name = "output" if param is None else max(param.opts, key=len)

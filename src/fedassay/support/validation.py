@@ -75,8 +75,8 @@ def explain(error: ValidationError, model: type[BaseModel] | None, where: str, w
     """One message for a validation error: where, what was given, what is allowed.
 
     Args:
-        error: Of the library.
-        model: What the keys are of, to name those that there are; None: they are not named.
+        error: The error of the validation library.
+        model: The model of the keys, to name the existing ones; None: they are not named.
         where: Names the file.
         whole: Stands for the key where the whole file is no such document.
     """

@@ -104,8 +104,8 @@ def assign(
     Args:
         module: Filled in place.
         state: Names to tensors.
-        where: What the state dict is, for the error.
-        names: What errors call the module's names, where the file has others; None: as they are.
+        where: Description of the state dict, for the error.
+        names: Names of the module's tensors in errors, where the file has others; None: unchanged.
 
     Raises:
         DataError: Missing keys, unexpected keys or other shapes; the message names them.
@@ -139,7 +139,7 @@ def _misfits(
 
 
 def hub_file(url: str) -> Path:
-    """The file of a published weight URL in torch's hub folder, downloaded if it is not there.
+    """Return the file of a published weight URL in torch's hub folder, downloaded if it is not there.
 
     Published names end in the first digits of the file's SHA-256 (`resnet50-11ad3fa6.pth`). The digits are
     compared: the right name alone does not suffice.
@@ -187,7 +187,7 @@ def _check_header(path: Path) -> None:
     """Refuse a safetensors file with a header too large to be parsed.
 
     Raises:
-        DataError: It is.
+        DataError: The header is too large.
     """
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
@@ -201,7 +201,7 @@ def _check_pickle(path: Path) -> None:
     """Refuse a file of torch's if the pickled part, which describes its tensors, is too large to be run.
 
     Raises:
-        DataError: It is, or the file unpacks to more than it has.
+        DataError: The pickled part is too large, or the file unpacks to more than it has.
     """
     if not zipfile.is_zipfile(path):
         return

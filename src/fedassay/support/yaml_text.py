@@ -90,7 +90,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
     Args:
         text: One document.
-        where: What it is, for the error.
+        where: Description of the text, for the error.
 
     Raises:
         PlanError: It is not YAML; it nests, or holds, more than is read; or a value in it is not plain.

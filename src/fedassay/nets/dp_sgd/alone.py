@@ -24,8 +24,8 @@ class Alone:
     """Sums over the records of a batch, by parameter name, float64.
 
     Attributes:
-        clipped: Of each record's gradient scaled down to the norm.
-        plain: Of the gradients themselves.
+        clipped: Sum of the clipped gradients.
+        plain: Sum of the unclipped gradients.
         longest: Sum of the clipped gradients' norms.
     """
 

@@ -54,7 +54,7 @@ def train_on_canaries(
     """Train a linear head privately on canaries alone.
 
     Args:
-        signs: Of each canary, (m,): 1 or -1, its gradient along its direction or against it; 0: it stays out.
+        signs: Signs of canaries, (m,): 1 or -1, the gradient along its direction or against it; 0: left out.
         private: The steps.
         updates: The optimiser.
         mechanism: Streams of the coins and of the noise.

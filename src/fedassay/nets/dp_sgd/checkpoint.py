@@ -35,8 +35,8 @@ def keep_trainings(path: Path, run: str, chosen: Callable[[Key], bool]) -> None:
 
     Args:
         path: The file.
-        run: What the trainings follow from.
-        chosen: Which trainings belong there.
+        run: Fingerprint of the run that the trainings belong to.
+        chosen: Selects the trainings to keep.
     """
     tape = running_tape()
     if tape is None:

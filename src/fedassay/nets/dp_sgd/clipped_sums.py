@@ -31,7 +31,7 @@ class RecordStreams:
     """A random stream for each of n records in one step, which no other record moves.
 
     Attributes:
-        key: Of the step.
+        key: Key of the step.
         positions: The records' places in their set, (n,): the streams are named by them.
         within: Where a place holds several records, the number of each in it, (n,); None: all 0.
     """
@@ -88,7 +88,7 @@ class ClippedSums:
     """Sums of clipped gradients of one network, batch after batch.
 
     Args:
-        network: Its parameters with `requires_grad` are the ones that gradients are taken of.
+        network: Gradients are taken with respect to its parameters with `requires_grad`.
         objective: The loss.
         norm: L2 norm over all parameters that each record's gradient is scaled down to.
         known: Whether every layer must be one that `RecordGradients` knows.
@@ -127,9 +127,9 @@ class ClippedSums:
         """The sums, by parameter name.
 
         Args:
-            inputs: Of the records of the batch, (n, ...).
+            inputs: Inputs of the records of the batch, (n, ...).
             labels: Shape (n,).
-            streams: Theirs.
+            streams: Random streams of these records.
             check: Hold the gradients of the first records against autograd's.
 
         Raises:

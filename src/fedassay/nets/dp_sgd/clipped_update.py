@@ -27,7 +27,7 @@ class ClippedUpdate:
 
     Attributes:
         norm: L2 norm that the update is clipped to.
-        sensitivity: How far the clipped update of one client moves under the adjacency asked for.
+        sensitivity: Largest change of one client's clipped update under the adjacency.
         scale: Noise standard deviation on each parameter.
     """
 
@@ -51,7 +51,7 @@ def release_update(
         module: Changed in place.
         start: From `parameters_of`, before the training.
         private: Norm and noise.
-        noise: Where the noise comes from.
+        noise: Source of the noise.
     """
     released = start + _noised(parameters_of(module) - start, private, noise)
     place = 0

@@ -13,9 +13,9 @@ class TrainingFacts:
     """Facts about one training, gathered by `fedassay.nets.dp_sgd.watch`.
 
     Attributes:
-        failures: What contradicts the declaration, one sentence for each kind of it; empty: nothing.
-        shown: What was tried, in words.
-        p_values: Of noise and sampling, by what they are about; for streams that cannot be computed again.
+        failures: Contradictions of the declaration, one sentence for each kind; empty: none.
+        shown: The tests that were made, in words.
+        p_values: P-values of noise and sampling, by test; for streams that cannot be computed again.
         records: Number of records.
         steps: Steps that were seen.
         noise: Root mean square of what was added over the declared deviation, over all steps.

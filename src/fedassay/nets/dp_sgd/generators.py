@@ -128,8 +128,9 @@ def denoising_objective(preset: Preset, classes: int, training: PrivateTraining,
         preset: Noise schedule, prediction and share of rows without condition.
         classes: C.
         training: Rows of a record, and records that go through the network at once.
-        device: Of the network; images and labels wait on the host, or on a GPU with room for them. A GPU takes
-            up to 8 times as many records at once, by its memory, which changes sums by no more than rounding.
+        device: Device of the network; images and labels wait on the host, or on a GPU with room for them. A GPU
+            takes up to 8 times as many records at once, by its memory, which changes sums by no more than
+            rounding.
     """
     scheduler, draws = build_scheduler(preset), training.draws
 

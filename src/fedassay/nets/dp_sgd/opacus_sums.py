@@ -25,7 +25,7 @@ class OpacusSums:
     """Sums of clipped gradients of one network, batch after batch.
 
     Args:
-        network: Its parameters with `requires_grad` are the ones that gradients are taken of.
+        network: Gradients are taken with respect to its parameters with `requires_grad`.
         norm: L2 norm over all parameters that each record's gradient is scaled down to.
 
     Raises:
@@ -59,7 +59,7 @@ class OpacusSums:
 
         Args:
             total: From a network and rows to the sum over records of their losses.
-            rows: Of the records, `draws` consecutive ones each.
+            rows: Rows of the records, `draws` consecutive ones each.
             draws: Rows of a record.
             check: Hold the records' gradients against autograd's of their batch.
 

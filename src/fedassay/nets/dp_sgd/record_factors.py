@@ -71,7 +71,7 @@ class Outer:
     """Factors of the gradients of n records of one weight, in groups g that share nothing.
 
     Attributes:
-        gradients: Of the outputs, (g, n, T, outputs of a group).
+        gradients: Gradients of the outputs, (g, n, T, outputs of a group).
         inputs: (g, n, T, inputs of a group); of a convolution its windows, each in channels-last order.
     """
 

@@ -39,7 +39,7 @@ class RecordGradients:
     normalisation over the batch does not).
 
     Args:
-        network: Its parameters with `requires_grad` are the ones that gradients are taken of.
+        network: Gradients are taken with respect to its parameters with `requires_grad`.
 
     Raises:
         TypeError: A layer of an unknown kind has parameters with `requires_grad`, or normalises over the batch.

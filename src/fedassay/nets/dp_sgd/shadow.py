@@ -21,7 +21,7 @@ class ShadowUpdates:
     """Follows one training.
 
     Args:
-        network: As it starts.
+        network: The network at the start of the training.
         updates: The declared optimiser.
         batch: The declared divisor of noised sums.
     """

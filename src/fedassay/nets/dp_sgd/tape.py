@@ -96,14 +96,14 @@ class TrainingEntry:
     """One private training on the tape.
 
     Attributes:
-        key: Its name.
-        declared: Its steps.
-        updates: Its optimiser.
+        key: Name of the training.
+        declared: Its declared steps.
+        updates: Its declared optimiser.
         start: Digest of the network before the first step.
-        weights: What it gave out, as follows from the noised sums alone, by parameter name.
-        facts: What its steps did.
+        weights: The released weights, as they follow from the noised sums alone, by parameter name.
+        facts: Findings about its steps.
         noise: Root of its noise streams.
-        replay: In a replay: what was asked for; None in a first run.
+        replay: In a replay: the requested training; None in a first run.
     """
 
     key: Key

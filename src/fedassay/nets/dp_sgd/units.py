@@ -24,7 +24,7 @@ def side_by_side(inputs: Tensor, labels: Tensor, places: NDArray[np.int64]) -> t
     """Records as rows of persons.
 
     Args:
-        inputs: Of the records, (n, ...).
+        inputs: Inputs of the records, (n, ...).
         labels: Shape (n,).
         places: Of each person's records, (U, m), -1 where it has fewer than m and at least one.
 

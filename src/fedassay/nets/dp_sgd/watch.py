@@ -125,10 +125,10 @@ class TrainingWatch:
         """A step has been taken.
 
         Args:
-            step: Its number.
+            step: Number of the step.
             chosen: Places of the records in it.
-            sums: Of their clipped gradients.
-            noised: What the noise mechanism gave out for these.
+            sums: Sums of their clipped gradients.
+            noised: The noise mechanism's outputs for these sums.
         """
         self._sizes.append(len(chosen))
         self._counts[chosen] += 1
