@@ -1,4 +1,4 @@
-"""Centralized training: the oracle that every federated method over the same backbone is held against."""
+"""Centralized training: the oracle for every federated method over the same backbone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Centralized(Parameters):
         """Pool the records and train the head.
 
         Raises:
-            DataError: There are no records at all.
+            DataError: There are no records.
         """
         labels = np.concatenate([client.labels for client in task.clients])
         if not len(labels):

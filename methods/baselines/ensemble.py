@@ -1,4 +1,4 @@
-"""Ensembles of what clients train alone: heads over the backbone, or whole classifiers.
+"""Ensembles of models that clients train alone: heads over the backbone, or whole classifiers.
 
 Sources: Beitollahi et al. 2024, section 5.1 (heads); Mendieta et al. 2025, section 3.1 (classifiers).
 """

@@ -1,4 +1,4 @@
-"""Federated averaging (McMahan et al. 2017), one-shot by default, and what others have made of it.
+"""Federated averaging (McMahan et al. 2017), one-shot by default, and its variants by others.
 
 FedProx (Li et al., MLSys 2020), FedYogi (Reddi et al., ICLR 2021), LG-FedAvg (Liang et al. 2020), FedPer
 (Arivazhagan et al. 2019), FedRep (Collins et al., ICML 2021), FedBABU (Oh, Kim and Yun, ICLR 2022), and
@@ -144,7 +144,7 @@ class FedAvg(Parameters):
 
         Args:
             task: The work.
-            other: Gaussian-DP parameter mu of what else is released about a record from the same budget.
+            other: Gaussian-DP parameter mu of other releases about a record from the same budget.
 
         Raises:
             PlanError: Parameters that contradict each other.
@@ -225,7 +225,7 @@ class FedAvg(Parameters):
         steps: NoisedTraining | None,
         task: MethodInput,
     ) -> Arrays:
-        """Train every client from the current parameters; what they send."""
+        """Train every client from the current parameters; returns the arrays that they send."""
         training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
         training = replace(training, optimizer=self.optimizer, pull=self.proximal)
         sent: Arrays = {}

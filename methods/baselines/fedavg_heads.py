@@ -138,7 +138,7 @@ class FedAvgHeads(Parameters):
         steps: NoisedTraining | None,
         task: MethodInput,
     ) -> Arrays:
-        """Train every client's head from the current one; what they send."""
+        """Train every client's head from the current one; returns the arrays that they send."""
         training = LocalTraining(
             self.local_epochs, self.batch, self.learning_rate, steps, _GROUP, self.optimizer, self.proximal
         )

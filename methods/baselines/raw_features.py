@@ -41,7 +41,7 @@ class RawFeatures(Parameters):
         """Send everything, pool it, train the head, send it back.
 
         Raises:
-            DataError: There are no records at all.
+            DataError: There are no records.
         """
         messages = task.spool.keep_all(
             Message(

@@ -1,4 +1,4 @@
-"""Class means and counts on the wire: what FedNCM and FedCOF send, plain or noised jointly."""
+"""Class means and counts, plain or noised jointly: the messages of FedNCM and FedCOF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gram and label matrices on the wire: what one-shot ridge and Fed3R send, plain or noised jointly."""
+"""Gram and label matrices, plain or noised jointly: the messages of one-shot ridge and Fed3R."""
 
 from __future__ import annotations
 

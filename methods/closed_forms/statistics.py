@@ -130,14 +130,14 @@ def outcome_of(
     task: MethodInput,
     estimator: Estimator | None = None,
 ) -> Outcome:
-    """Solve for the head, send it down beside the public map of features, and say what was done.
+    """Solve for the head, send it down beside the public map of features, and note the steps taken.
 
-    What has left the clients has left them, and is what an audit is about: where noise has drowned it, there is no
-    head, and a note says so.
+    The messages are an audit's subject even without a head: where noise has made the statistics useless, there is
+    none, and a note says so.
 
     Args:
         sent: The clients' messages.
-        solve: Gives the head, and what must be said of it.
+        solve: Returns the head, and notes on it.
         features: Map from features to the head's inputs.
         task: The run.
         estimator: Equations that the head solves where nothing is noised; None: none are known.

@@ -1,8 +1,8 @@
 """Feature expansion: one random projection with a nonlinearity, shared by all clients.
 
-The FedCGS statistics are linear in their features' products; wider random features make the classes more nearly
-separable by a plane, at the price of messages that grow with the square of the width (Guan et al. 2025, section
-3.3). The projection depends on a public seed only, so it reveals nothing.
+The FedCGS head is linear in its features; wider random features make the classes more nearly separable by a plane,
+at the price of messages that grow with the square of the width (Guan et al. 2025, section 3.3). The projection
+depends on a public seed only, so it reveals nothing.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class FedCGS(Parameters):
             return GaussianHead(drawn, projected=False)
         if noise is None:
             return gaussian_head(found, self.ridge)
-        # Eigenvalues of the noise reach about sqrt(2 d) of its scale: what lies below is not covariance.
+        # Eigenvalues of the noise reach about sqrt(2 d) of its scale: lower ones are not covariance.
         size = max(1.0, float(received.counts.sum()))
         shift = self._total_noise(noise, task) * math.sqrt(received.sums.shape[1]) / size
         return gaussian_head(found, self.ridge, shift=shift)

@@ -1,4 +1,4 @@
-"""Fourier magnitude filtering: the clients' mean magnitudes, and what is dropped by them.
+"""Fourier magnitude filtering: the clients' mean magnitudes, and the images that they rule out.
 
 Source: Mendieta et al. 2025, section 5.3.
 

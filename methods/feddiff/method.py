@@ -1,4 +1,4 @@
-"""FedDiff: a diffusion model from every client, and a classifier trained on what the models draw.
+"""FedDiff: a diffusion model from every client, and a classifier trained on samples of these models.
 
 Source: Mendieta, Sun and Chen, "Navigating Heterogeneity and Privacy in One-Shot Federated Learning with Diffusion
 Models", WACV 2025.
@@ -115,7 +115,7 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
         else:
             parameters = film(preset, sizes)
             operations, speed = 2.0 * parameters, rate.DENSE_FLOPS
-        # A record's further draws cost what a plain step does: its gradients are clipped once, as one.
+        # A record's further draws cost as much as a plain step: its gradients are clipped once, as one.
         repeats = rate.PRIVATE_RECORD + given["dp_sgd"]["draws"] - 1 if private else 1
         trained = 3 * operations * sizes.private * epochs * repeats
         steps = Sampling(sampler=given["sampler"], steps=given["steps"]).count()
@@ -387,7 +387,7 @@ class FedDiff(Parameters):
         run: str,
         task: MethodInput,
     ) -> tuple[Records, tuple[str, ...]]:
-        """The generated images that the server trains on, and what must be said about them."""
+        """Return the generated images that the server trains on, and notes on them."""
         known = [message for message in messages if message.sender in generators]
         parts = [drawn(generators[message.sender], message.sender, run, task) for message in known]
         sampled = joined(parts, "server", task)

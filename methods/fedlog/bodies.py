@@ -1,4 +1,4 @@
-"""FedLog's clients: the bodies, the loss they are trained with under a frozen head, and what they predict."""
+"""FedLog's clients: the bodies, their loss under a frozen head, and their predictions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def body_loss(
 
     Args:
         shared: The head, and the class means where there are any.
-        clip: Features are clipped to [-clip, clip]; None: not at all.
+        clip: Features are clipped to [-clip, clip]; None: no clipping.
         through: Whether gradients pass through the clip (straight-through, Bengio et al. 2013) or vanish where
             it bites.
         alpha: Weight of the squared distance to the own class's mean; 0 with beta 0: FedLog.

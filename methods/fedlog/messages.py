@@ -1,4 +1,4 @@
-"""FedLog's messages: T and what goes with it up, the head or the summed T down."""
+"""FedLog's messages: T and the fields beside it up, the head or the summed T down."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Statistic:
     counts: bool = False
 
     def worst(self, adjacency: Adjacency, classes: int) -> WorstCase:
-        """The neighbours that move T most, among so many classes."""
+        """Return the neighbours that move T most, for this number of classes."""
         return fedlog_sums(self.width, self.clip, adjacency=adjacency, classes=classes)
 
 

@@ -4,7 +4,7 @@ Source: Park, Foulds, Choudhary and Welling 2017, "DP-EM: Differentially Private
 Maximization": every M-step sees the data through noised moments only. Here one joint Gaussian
 mechanism a step, on (sum r, sum r x, sum r x x^T) of the clipped records over all components, r the
 responsibilities; the steps compose as Gaussian mechanisms do, and the E-step of the next step is a
-function of what has been released.
+function of the releases.
 
 The first step releases the moments of a single component, and the components start around its mean,
 spread over part of its covariance: initialisation on the records themselves would have to be paid for too.
@@ -125,7 +125,7 @@ def dp_em(
     whole = _release(rows, share[None], family, first, noise.at(step=0))
     _, means, covariances = _parameters(whole, family, floor, sigma)
     weights = np.full(components, 1.0 / components)
-    # Part of the spread goes between the components, the rest stays within: together what was released.
+    # Part of the spread goes between the components, the rest stays within: together they are the released spread.
     between = (1 - 1 / components) / 2
     means = _draws(means[0], between * covariances[0], components, family, start)
     covariances = np.repeat((1 - between) * covariances, components, axis=0)

@@ -26,7 +26,7 @@ MixtureTransport = Literal["float16", "float32"]
 
 @dataclass(frozen=True, eq=False)
 class United:
-    """A client's own records and what it has sampled from the mixtures it was sent.
+    """A client's own records and its samples from the mixtures that it received.
 
     Attributes:
         own: The client's records.

@@ -88,7 +88,7 @@ class MixtureParameters(Parameters):
     head: HeadTraining = HeadTraining()
 
     def components_of(self, clients: int) -> tuple[int, ...]:
-        """K of each of so many clients.
+        """Return K of each client.
 
         Raises:
             PlanError: There is one K for each client, but of another number of them.
@@ -223,7 +223,7 @@ def least_protected(fitted: Iterable[ClientMixtures], known: Experiment | None =
 
 
 def mechanisms(worst: Experiment | None, messages: Sequence[Message]) -> dict[str, Experiment]:
-    """The least protected client's statistic under the name that says what it is."""
+    """Return the least protected client's statistic, under a name that describes it."""
     several = any(_components(message).max(initial=1) > 1 for message in messages)
     name = "mixtures (first step of DP-EM)" if several else "mixtures"
     return {name: worst} if worst else {}

@@ -197,7 +197,7 @@ class PrivateFit:
         )
         if exact_counts.mu > 0:
             return exact_counts
-        # Theorem 4.1's worst pair leaves the non-negative orthant; what is the worst there is not known.
+        # Theorem 4.1's worst pair leaves the non-negative orthant; the worst pair inside is not known.
         if not scales or (self.mechanism == "paper" and self.nonnegative):
             return None
         least = int(np.argmax(np.array(moved) / np.array(scales)))
@@ -304,7 +304,7 @@ class PrivateFit:
             counts if noised or weights is not None else counts.astype(np.int64),
             mixtures,
             _releases(joint, joint if noised else exact("labels"), known, joint),
-            # The first of the steps; the later ones can only add to what it gives away.
+            # The first of the steps; the later ones can only add to its leakage.
             self._class_sums(scale, noised, task),
         )
 

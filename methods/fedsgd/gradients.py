@@ -39,7 +39,7 @@ def clipped_sum(network: LocalNetwork, clip: float) -> NDArray[np.float64]:
     """The same over all records, each record's gradient scaled down to L2 norm `clip` where it is longer.
 
     Raises:
-        RuntimeError: The records' gradients are not what they are alone.
+        RuntimeError: The records' gradients differ from those of the records alone.
     """
     parameters = dict(network.module.named_parameters())
     total = {name: np.zeros(tuple(each.shape)) for name, each in parameters.items()}

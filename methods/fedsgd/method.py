@@ -55,8 +55,8 @@ class FedSGD(Parameters):
     """Clients send the gradient of one classifier on a batch of their records (FedSGD), for one round.
 
     The classifier is a linear head over the frozen backbone, from weights of 0, or a whole network with a `body`,
-    from random ones that the server sends. One step on it makes no classifier that is worth measuring, so there is
-    no accuracy: the method is there for what its messages give away.
+    from random ones that the server sends. One step makes no useful classifier, so no accuracy is measured: the
+    method serves to show the leakage of its messages.
 
     A malicious server (`threat.server`) sends weights that are a trap; see `fedassay.nets.traps`.
 

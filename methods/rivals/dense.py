@@ -20,7 +20,7 @@ from fedassay.methods.shared.local_heads import Ensemble
 
 @register("method", "dense")
 class Dense(DataFree):
-    """The server trains a generator against the clients' classifiers, and a student on what it generates.
+    """The server trains a generator against the clients' classifiers, and a student on the generated images.
 
     A round draws latent vectors and labels, which the generator is given besides (in the paper it must guess
     them), and adapts it to both by (equations 2 to 5)

@@ -34,7 +34,7 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
 
 @register("method", "fedbe")
 class FedBE(LocalHeads):
-    """The server samples heads around those of the clients, and distills what all of them say into one.
+    """The server samples heads around those of the clients, and distills their joint predictions into one.
 
     Each client trains a head on its own features. The server fits a distribution over heads (section 4.2): a
     Gaussian of their weighted mean and, for each weight by itself, their weighted variance; or mixtures of them

@@ -159,7 +159,7 @@ class FedCVAE(Parameters):
         )
 
     def _served(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> Ensemble:
-        """The server's classifier, of what the decoders draw."""
+        """Return the server's classifier, trained on samples of the decoders."""
         sampled = self._sampled(generators, task)
         classifier = self.classifier.network(0, sampled, task)
         generator = torch.Generator().manual_seed(task.seeds.integer("classifier"))
@@ -287,7 +287,7 @@ class FedCVAE(Parameters):
         return Records("server", np.concatenate(images), np.concatenate(labels), task.backbone.extract)
 
     def _distilled(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> DecoderGenerator:
-        """FedCVAE-KD: one decoder that gives what the clients' decoders give for the same latent vectors."""
+        """FedCVAE-KD: one decoder with the outputs of the clients' decoders for the same latent vectors."""
         first = next(iter(generators.values()))
         student = self._fresh(task.clients[0], task)
         counts = np.sum([each.counts for each in generators.values()], axis=0)

@@ -201,7 +201,7 @@ class FedProto(Parameters):
         protected: Protection | None,
         task: MethodInput,
     ) -> Arrays:
-        """Train every client towards the global prototypes; what it sends, as it travels."""
+        """Train every client towards the global prototypes; returns its message arrays."""
         steps = None if protected is None else protected.steps
         training = LocalTraining(
             self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence", self.optimizer

@@ -190,7 +190,7 @@ def sent_classifiers(members: Sequence[LocalNetwork]) -> dict[tuple[str, int], S
 
 @dataclass(frozen=True, eq=False)
 class MadeWhenAsked:
-    """A global model that a server makes of what was sent, which reruns by attacks and audits hardly ever look at.
+    """A server's global model from the received messages, which reruns by attacks and audits rarely use.
 
     Attributes:
         make: Makes the model: a function of the messages and of named streams, so that when changes nothing.

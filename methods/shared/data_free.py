@@ -1,6 +1,6 @@
 """Distilling an ensemble of clients' classifiers without data: a generator against them, and a student.
 
-What DENSE (Zhang et al., NeurIPS 2022) and Co-Boosting (Dai et al., ICLR 2024) share.
+Common parts of DENSE (Zhang et al., NeurIPS 2022) and Co-Boosting (Dai et al., ICLR 2024).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def training_mechanism(task: MethodInput, sender: str, number: int, name: str) -
 def training_release(
     steps: NoisedTraining, target: PrivacyTarget, note: str = "", group: str | None = None
 ) -> Release:
-    """The release of what a round has trained; fields of one `group` were trained together."""
+    """Return the release of a round's training; fields of one `group` were trained together."""
     if isinstance(steps, ClippedUpdate):
         return Release(
             mechanism="gaussian",

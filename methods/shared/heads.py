@@ -19,7 +19,7 @@ from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Floats, Frozen, Ints
 
 OVERFITTED = 300
-"""Passes after which a network, or a head, holds a few dozen records by heart."""
+"""Passes after which a network, or a head, memorizes a few dozen records."""
 OVERFITTING_RATE = 3e-3
 """Learning rate of Adam at which it does so."""
 

@@ -1,4 +1,4 @@
-"""Heads that clients train alone on their own features: what ensembles and averages are made of."""
+"""Heads that clients train alone on their own features: the parts of ensembles and averages."""
 
 from __future__ import annotations
 

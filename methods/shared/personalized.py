@@ -1,4 +1,4 @@
-"""Accuracy on every client's own distribution of labels: what personalized methods are measured by."""
+"""Accuracy on every client's own distribution of labels: the measure of personalized methods."""
 
 from __future__ import annotations
 

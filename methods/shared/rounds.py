@@ -124,7 +124,7 @@ class Rounds:
         return self._task.progress.each("rounds", range(count))
 
     def sent(self, number: int, train: Callable[[], Arrays]) -> Arrays:
-        """The arrays that are sent in a round: those that were kept, or what training gives."""
+        """Return the arrays that are sent in a round: the kept ones, or those of the training."""
         return self._kept[number] if number < len(self._kept) else train()
 
     def end(
@@ -164,7 +164,7 @@ class Measured:
 
 
 def summary(history: Sequence[Measured], target: float | None) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Utility figures of a run, and what must be said about them.
+    """Return utility figures of a run, and notes on them.
 
     Rounds and bytes to the target are counted up to the first round that reaches it. A target that is
     not reached has none; the note gives the best round, where Yu et al. 2026 (table 1) stop counting then.

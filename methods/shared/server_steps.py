@@ -36,7 +36,7 @@ ServerKey = Annotated[Server | None, Field(exclude_if=lambda given: given is Non
 
 
 class ServerSteps:
-    """The global parameters over the rounds of a run: a function of what was sent.
+    """The global parameters over the rounds of a run: a function of the messages.
 
     Args:
         server: None: the clients' mean as it is.

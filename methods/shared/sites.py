@@ -39,7 +39,7 @@ class Site:
         return read_tensors(self.shared)
 
     def write(self, values: NDArray[np.float32]) -> None:
-        """Replace what is averaged."""
+        """Replace the averaged part."""
         write_tensors(self.shared, values)
 
     def train_only(self, part: Literal["all", "head", "body"]) -> None:

@@ -35,7 +35,7 @@ _COLOURS = {"yes": "green", "not yet": "yellow", "no": "red"}
 
 
 def listing(what: str) -> list[tuple[str, str]]:
-    """Names and one-line summaries of what a plan can name."""
+    """Names and one-line summaries of everything that a plan can name."""
     if what == "configs":
         return _configs()
     rows = [(entry.name, summary(entry)) for entry in usable(_KINDS[what])]
@@ -45,7 +45,7 @@ def listing(what: str) -> list[tuple[str, str]]:
 
 
 def print_problems() -> None:
-    """Say on standard error what is wrong with components of other packages; the rest goes on without them."""
+    """Print problems of components of other packages on standard error; everything else works without them."""
     for problem in problems():
         say(f"fedassay: {problem}", err=True)
 
@@ -105,7 +105,7 @@ def print_keys(keys: list[Key], name: str, quiet: bool, as_json: bool) -> None:
 
 
 def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequence[str] = ()) -> None:
-    """The cells that a plan would run, what they would take, and what the run would fetch."""
+    """Print the cells that a plan would run, their time, and the files that the run would download."""
     from fedassay.plan.estimate import estimate
     from fedassay.plan.own_images import outline_of, persons_in_words
     from fedassay.plan.rates import in_words
@@ -170,7 +170,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
 
 
 def _mission_json(scenario: Scenario) -> list[dict[str, str]]:
-    """The same for programs: what each entry will be, by method and epsilon."""
+    """Return the same for programs: the planned entries, by method and epsilon."""
     from fedassay.reports.document.mission.beforehand import beforehand, columns
 
     heads = ("method", "epsilon", *map(str.lower, columns()))
@@ -205,7 +205,7 @@ def time_of(plan: Path) -> str:
 
 
 def print_summary(record: RunRecord, folder: Path) -> None:
-    """The answer of a run, what failed, and where the report is."""
+    """Print the answer of a run, its failures, and the path of the report."""
     from fedassay.reports.answer.answer import answer
     from fedassay.reports.decision.words import account_of
     from fedassay.reports.words.groups import part_in_words
@@ -221,7 +221,7 @@ def print_summary(record: RunRecord, folder: Path) -> None:
 
 
 def print_answer(found: Answer, folder: Path, policy: Path | None = None, err: bool = False) -> None:
-    """An answer, its first line in the colour of the answer, and what comes next as it can be typed."""
+    """Print an answer, its first line in the colour of the answer, and the next step ready to be typed."""
     from fedassay.reports.answer.text import lines
 
     for number, line in enumerate(lines(found, str(folder), str(policy or "POLICY"))):

@@ -1,1 +1,1 @@
-"""The public face in Python: what `import fedassay` offers to notebooks and other programs."""
+"""The public interface in Python: the names of `import fedassay` for notebooks and other programs."""

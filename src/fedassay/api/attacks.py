@@ -33,7 +33,7 @@ def cell_of(record: RunRecord, method: str | None, epsilon: float | None) -> Cel
     """The cell of one release, at its first seed.
 
     Raises:
-        PlanError: There is none, or several.
+        PlanError: There is no such release, or several.
     """
     from fedassay.reports.decision.decision import asked_for
     from fedassay.reports.words.groups import groups
@@ -85,7 +85,7 @@ def ends_of(finding: Finding, name: str, scale: Scale) -> tuple[float, float] | 
 
 
 def _figure(finding: Finding) -> Row:
-    """The figure that stands for a finding, as it is and on the common scale; missing where there is none."""
+    """Return the main figure of a finding, as it is and on the common scale; missing where there is none."""
     nan = math.nan
     for name, scale in scales():
         metric, ends = finding.metrics.get(name), ends_of(finding, name, scale)

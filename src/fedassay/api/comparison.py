@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs: what `fedassay.compare` gives.
+    """Several runs: the result of `fedassay.compare`.
 
     Attributes:
         runs: In the order given.

@@ -56,7 +56,7 @@ def frame(rows: Iterator[Row], columns: Sequence[str], what: str) -> pandas.Data
     Args:
         rows: Every row has all of `columns`, and may have more.
         columns: Those that are there even without a row, in their order.
-        what: Named where pandas is missing.
+        what: Caller, named where pandas is missing.
 
     Raises:
         MissingExtraError: pandas is not installed.
@@ -172,7 +172,7 @@ def ledger_rows(record: RunRecord) -> Iterator[Row]:
 
 
 def coverage_rows(record: RunRecord) -> Iterator[Row]:
-    """A row an attack that applies to what a cell sends."""
+    """Return a row for each attack that applies to a cell's messages."""
     for number, cell in enumerate(record.cells):
         for entry in cell.coverage:
             yield {**_keys(number, cell), **entry.model_dump()}

@@ -200,7 +200,7 @@ class _Box:
         return f"Runs: in this process and in new ones, in which the function had never run; {which}."
 
     def first(self, records: Array) -> Mapping[str, Array]:
-        """The first message of all, made in this process; what cannot be run apart is found out here."""
+        """Return the first message of all, made in this process; shows whether the function can be forked."""
         message, seconds = timed(self._fn, records)
         self._width = len(_row(message))
         if self._fresh is not None:
@@ -288,7 +288,7 @@ _REMEMBERS = "Memory: the same records gave another message after other records 
 
 
 def _memory(box: _Box, records: Array, others: Sequence[Array]) -> Iterator[str]:
-    """Whether what was seen before changes a message: with the same coins, or by how runs are distributed.
+    """Yield signs that earlier inputs change a message: with the same coins, or in the distribution of runs.
 
     Of records of another number other coins may be drawn, so that only distributions are compared.
     """
@@ -326,7 +326,7 @@ def _check(records: Array, neighbours: int, reruns: int, draws: int, epsilon: fl
 
 
 def _row(sent: object) -> NDArray[np.float64]:
-    """All numbers of what a function gave, by the order of names."""
+    """Return all numbers of a function's output, by the order of names."""
     message = message_of(sent)
     return np.concatenate([message[name].astype(np.float64).ravel() for name in sorted(message)])
 

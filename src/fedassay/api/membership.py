@@ -109,11 +109,11 @@ def membership_report(
 
     Args:
         members: Scores (n1,) of members, higher where a record looks like a member; infinities are allowed.
-        others: Scores (n0,) of records that are none.
+        others: Scores (n0,) of non-members.
         trials: Origin of the scores, as above; None: epsilon is not bounded.
         false_alarms: False-positive rates, each in (0, 1).
         delta: Delta of the bound, in [0, 1).
-        seed: Seed of the order in which equal scores are guessed.
+        seed: Seed of the order of guesses among equal scores.
 
     Raises:
         PlanError: Scores are not two axes of at least two numbers without NaN, or a level is out of range.
@@ -141,7 +141,7 @@ def membership_report(
 
 
 def _bounded(one: Floats, zero: Floats, trials: Trials | None, delta: float, seed: int) -> EpsilonBound:
-    """The lower bound on epsilon, or the reason why there is none."""
+    """Return the lower bound on epsilon, or the reason that there is none."""
     total = len(one) + len(zero)
     reason = None
     if trials is None:

@@ -217,7 +217,7 @@ def _exchanged(
     rng: np.random.Generator,
     device: str,
 ) -> Test:
-    """Whether the closest rebuilt image is closer to a private image than to a look-alike."""
+    """Test whether the closest reconstructed image is closer to a private image than to a look-alike."""
     others = most_similar(lookalikes.images, rebuilt.images, device=device).values
     found = gap(matrix.max(axis=1), others, rng, draws=_DRAWS)
     about = "Is the closest reconstructed image closer to a private image than to a look-alike?"

@@ -28,7 +28,7 @@ def draw(record: RunRecord, folder: Path, audit: str | None, label: str | None) 
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        DataError: A picture is missing, or is not what the record says.
+        DataError: A picture is missing, or differs from the record.
     """
     pyplot = optional("matplotlib.pyplot", "notebook", "Run.pictures")
     deltas, seeds = several_deltas(record), several_seeds(record)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedassay.reports.document.figures.svg import Figure
 
 _EDGE = 3.0
-"""Unbounded epsilons stand at so many times the largest finite one."""
+"""Factor on the largest finite epsilon at which unbounded ones are drawn."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _asked(row: dict[str, Any]) -> str:
 
 
 def _whiskers(rows: list[dict[str, Any]], name: str) -> list[list[float]]:
-    """Distances of the interval's ends from the values; 0 where there is none."""
+    """Return distances of the interval's ends from the values; 0 where there is none."""
     ends = [(row[name], row[f"{name}_low"], row[f"{name}_high"]) for row in rows]
     return [
         [0.0 if low is None else max(0.0, value - low) for value, low, _ in ends],

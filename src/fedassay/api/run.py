@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run: what `run`, `audit` and `load` give.
+    """A run: the result of `run`, `audit` and `load`.
 
     In a notebook it shows the decision. Its tables need pandas, its figures matplotlib; both come with
     `pip install 'fedassay[notebook]'`.
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def findings(self) -> pandas.DataFrame:
-        """One row a finding: its verdict and reason, and what became of its controls.
+        """One row a finding: its verdict and reason, and the outcome of its controls.
 
         `cell` and `finding` together number the findings; `metrics` has their figures.
         """
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def coverage(self) -> pandas.DataFrame:
-        """One row an attack that applies to a cell: whether it was conclusive, or what would decide."""
+        """One row an attack that applies to a cell: whether it was conclusive, or what would make it so."""
         return frames.frame(frames.coverage_rows(self.record), frames.COVERAGE, "Run.coverage")
 
     @property
@@ -87,7 +87,7 @@ class Run:
         return frames.frame(mission_rows(self.record), mission_keys(self.record), "Run.mission")
 
     def attacks(self, method: str | None = None, epsilon: float | None = None) -> pandas.DataFrame:
-        """All attacks on one release side by side: one row an attack and what it read.
+        """All attacks on one release side by side: one row an attack and the source that it read.
 
         `value` is the figure of the attack's own audit, with its interval; `taken` is the same between 0 (no more
         than without the attack) and 1 (everything), so that attacks can be compared. `fedassay.latex` makes a
@@ -118,7 +118,7 @@ class Run:
         return latex(self.record)
 
     def pictures(self, audit: str | None = None, label: str | None = None) -> list[Axes]:
-        """Draw the run's picture grids: private images, and what was recovered of them.
+        """Draw the run's picture grids: private images, and their reconstructions.
 
         Args:
             audit: Only those of one audit.
@@ -129,7 +129,7 @@ class Run:
 
         Raises:
             MissingExtraError: matplotlib is not installed.
-            DataError: A picture is missing, or is not what the record says.
+            DataError: A picture is missing, or differs from the record.
         """
         from fedassay.api.pictures import draw
 
@@ -181,7 +181,7 @@ class Run:
 
         Raises:
             PlanError: The policy is wrong, or the key cannot be read.
-            DataError: The run was read from files, and they are not what was written.
+            DataError: The run was read from files, and they were changed.
         """
         from fedassay.reports.gate.check import check_record, check_run
 
@@ -210,7 +210,7 @@ class Run:
             epsilon: The epsilon of that release.
 
         Returns:
-            What was written.
+            The files written.
 
         Raises:
             PlanError: The policy is wrong, the output cannot be written, or evidence is asked of no one release.

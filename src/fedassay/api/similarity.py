@@ -1,4 +1,4 @@
-"""Reconstructions of any tool held against the private images: tables, a page, CSV and LaTeX."""
+"""Reconstructions of any tool compared with the private images: tables, a page, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class SimilarityReport:
         return similarity_page(self.sentences, (summary, each), self._pictures())
 
     def save(self, output: str | os.PathLike[str] = "similarity.html") -> Path:
-        """Write the page; its CSV and LaTeX go beside it, under the same name.
+        """Write the page; its CSV and LaTeX are written beside it, under the same name.
 
         Raises:
             PlanError: A file cannot be written.
@@ -143,7 +143,7 @@ class SimilarityReport:
         return path
 
     def lines(self) -> list[str]:
-        """The means and what the tests say, for a terminal."""
+        """Return the means and the results of the tests, for a terminal."""
         rows = [
             f"{title:<16}"
             + "  ".join(

@@ -31,7 +31,7 @@ _TRANSFORMERS = (
     (_LAYER + r"self_attn\.out_proj\.(\w+)", _BLOCK + r"attn.out_proj.\2"),
     (_LAYER + r"self_attn\.([qkv])_proj\.(\w+)", _BLOCK + r"attn.\2.\3"),
 )
-"""Names in files of the package transformers, and what they are in OpenAI's."""
+"""Names in files of the package transformers, and their equivalents in OpenAI's."""
 
 
 @register("backbone", "clip_vit_b_32", size=_SIZE)

@@ -146,7 +146,7 @@ class Preprocess(nn.Module):
 def preprocess(
     name: str, asked: Preprocessing, input_size: int | None, images: tuple[int, int, int], own: Input
 ) -> Preprocess:
-    """The preprocessing of a backbone: what the plan says, and the network's own where it says nothing.
+    """Return the preprocessing of a backbone: the plan's settings, with the network's own as defaults.
 
     Args:
         name: The backbone, for errors.

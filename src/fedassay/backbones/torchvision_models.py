@@ -91,7 +91,7 @@ def versions(published: Any) -> dict[str, str]:
 
 
 def chosen(published: Any, weights: str) -> Any | None:
-    """The published weights that a word stands for; None where it stands for none of this network.
+    """Return the published weights of a name; None where the network has none of this name.
 
     Args:
         published: Torchvision's enumeration of a network's weights.

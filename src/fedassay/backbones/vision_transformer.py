@@ -71,7 +71,7 @@ class Perceptron(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each added to what it was given."""
+    """Attention and a perceptron, each added to its own input."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

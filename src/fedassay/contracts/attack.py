@@ -59,7 +59,7 @@ class Knowledge:
 
 
 class Note(str):
-    """A fallback or limit that an attack met, in words, with what it is about as data beside them.
+    """A fallback or limit that an attack met, in words, with its source and facts as data.
 
     Attributes:
         about: A source of the attack's scores or vectors; empty: all of it.
@@ -68,13 +68,13 @@ class Note(str):
     about: str
 
     def __new__(cls, words: str, about: str = "") -> Note:
-        """The words, and what they are about."""
+        """The words, and the source and facts."""
         made = super().__new__(cls, words)
         made.about = about
         return made
 
     def __reduce__(self) -> tuple[type[Note], tuple[str, str]]:
-        """Copies and pickles keep what the words are about."""
+        """Copy and pickle the data with the words."""
         return Note, (str(self), self.about)
 
 
@@ -135,9 +135,9 @@ class Attack(Configured, Protocol):
     facts: ClassVar[AttackFacts]
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
-        """Attack what is visible.
+        """Attack a view.
 
         Raises:
-            NotRunError: The view lacks what the attack requires; the message says what.
+            NotRunError: The view lacks an input of the attack; the message names it.
         """
         ...

@@ -241,7 +241,7 @@ class AttackedContext(AuditContext):
 
 
 class AttackAudit(Configured, Protocol):
-    """An audit of attacks, which declares what kinds of results it judges; its fields are its plan parameters."""
+    """An audit of attacks; it declares the kinds of results that it judges. Its fields are its plan keys."""
 
     facts: ClassVar[AuditFacts]
 

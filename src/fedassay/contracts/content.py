@@ -24,7 +24,7 @@ def content_digest(value: object) -> str:
     """SHA-256 over the arrays, numbers, words and names of classes that an object refers to, however deep.
 
     Args:
-        value: A model: of arrays, networks, functions with what they close over, and objects of all these.
+        value: A model: of arrays, networks, functions with their closures, and objects of all these.
 
     Returns:
         64 hexadecimal digits.
@@ -35,7 +35,7 @@ def content_digest(value: object) -> str:
 
 
 def _add(value: object, digest: Any, seen: dict[int, object]) -> None:
-    """Add one object; what was added before is named by its number, so that circles end."""
+    """Add one object; an object that was added before is named by its number, so that cycles end."""
     digest.update(f"<{type(value).__module__}.{type(value).__qualname__}>".encode())
     if isinstance(value, _PLAIN):
         digest.update(repr(value).encode())

@@ -223,7 +223,7 @@ class AuditFacts:
     foresee: Callable[[Given, Planned], str] = _nothing
 
     def judge(self, attack: AttackFacts) -> bool:
-        """Whether it judges what the attack gives."""
+        """Whether it judges a kind of result that the attack gives."""
         return bool(set(self.judges) & set(attack.gives))
 
 

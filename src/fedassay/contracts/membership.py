@@ -184,7 +184,7 @@ class _Stock:
         self.left = dict(self.whole)
 
     def draw(self, counts: Ints) -> list[Records]:
-        """So many records of each class for one client, none of them twice; fewer where there are no more."""
+        """Draw this many records of each class for a client without replacement; fewer if there are too few."""
         rows = np.concatenate([*(self._take(label, int(wanted)) for label, wanted in enumerate(counts)), _NONE])
         return [self.population.take(rows)] if self.population is not None and len(rows) else []
 

@@ -304,7 +304,7 @@ class HasNoiselessForm(Protocol):
     """
 
     def noiseless_form(self) -> Method:
-        """The method of a run without privacy that sends what its private run does, without noise."""
+        """Return the method without privacy that sends the messages of its private run, without noise."""
         ...
 
 

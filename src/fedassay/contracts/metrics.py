@@ -70,7 +70,7 @@ IDENTIFIED = (
         worse="higher",
     ),
 )
-"""Metrics of recovered vectors and images held against galleries."""
+"""Metrics of recovered vectors and images compared with galleries."""
 
 FEATURE_COSINE = MetricFacts(
     "feature_cosine",

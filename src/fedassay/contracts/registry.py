@@ -1,4 +1,4 @@
-"""Methods, attacks and audits by name, with what they declare.
+"""Methods, attacks and audits by name, with the facts that they declare.
 
     @register("attack", "my_attack")
     class MyAttack(Parameters):
@@ -64,7 +64,7 @@ def register(kind: ComponentKind, name: str) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class Declared:
-    """A component found: its class, and what it declares."""
+    """A component that was found: its class, and the facts that it declares."""
 
     entry: RegistryEntry
     component: type[Parameters]
@@ -75,7 +75,7 @@ def declared(kind: ComponentKind, name: str) -> Declared:
     """Import a component, and hold it against its contract.
 
     Raises:
-        PlanError: There is no such name, it cannot be imported, or it declares not what it owes.
+        PlanError: There is no such name, it cannot be imported, or its declaration is incomplete.
     """
     component = registry.lookup(kind, name)
     entry = entries(kind)[name]

@@ -79,7 +79,7 @@ def map_head(
         records: n; may be a noised count.
         nu: Weight of the prior, in records: 1 in the paper, 0 in the authors' released code.
         tolerance: Bound on the gradient's norm, relative to 1 + |g|.
-        steps: At most so many Newton steps.
+        steps: Largest number of Newton steps.
 
     Returns:
         A finite head. Whether it meets the tolerance is for the caller to look at (`converged`):

@@ -169,7 +169,7 @@ def moments(given: Statistics, covariance: Covariance = "total", *, least: float
 
 @dataclass(frozen=True)
 class GaussianHead:
-    """A head and what it took to compute it.
+    """A head and the facts of its computation.
 
     Attributes:
         head: The classifier over the classes present.

@@ -1,4 +1,4 @@
-"""Linear classifier heads over frozen features: what they are, and training by cross-entropy.
+"""Linear classifier heads over frozen features, and their training by cross-entropy.
 
 FedPFT's server trains one on synthetic features (Beitollahi et al. 2024, equation 4); raw features and the
 centralized oracle train the same one on real features.
@@ -207,7 +207,7 @@ def _lbfgs(
 
 
 class _Start:
-    """A head of zeros, and what will move it."""
+    """A head of zeros, and its optimiser."""
 
     def __init__(self, classes: int, inputs: torch.Tensor, optimizer: Optimizer, rate: float) -> None:
         self.matrix = torch.zeros(classes, inputs.shape[1], device=inputs.device, requires_grad=True)

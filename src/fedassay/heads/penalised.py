@@ -165,7 +165,7 @@ def coefficients(head: LinearHead) -> tuple[Matrix, Matrix]:
 
 
 def _softmax_fit(features: Matrix, labels: Ints, penalty: float) -> tuple[Matrix, Matrix]:
-    """By scikit-learn with its defaults: what has not converged there is to be repeated, too."""
+    """Fit by scikit-learn with its defaults: a fit without convergence there must be repeated as well."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 

@@ -81,7 +81,7 @@ def fit_mixtures(
             than that uses as many components as it has records (the report holds both numbers); one
             with fewer distinct records can end with fewer still.
         family: The covariance family.
-        generators: One per group; what a group draws depends on its sizes only.
+        generators: One per group; the draws of a group depend on its sizes only.
         floor: Covariance floor, relative to the group's scale (see the module).
         tolerance: Stop when the mean log-likelihood rises by less, in nats per record.
         steps: Expectation-maximisation steps at most; 0 returns the clusters of the initialisation.

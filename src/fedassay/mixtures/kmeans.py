@@ -41,7 +41,7 @@ def subset_size(records: int, components: int) -> int:
 
 
 def draw(generator: np.random.Generator, records: int, components: int) -> Draws:
-    """Draw what one initialisation needs; depends on sizes only, never on the records."""
+    """Draw the random numbers of one initialisation; depends on sizes only, never on the records."""
     size = subset_size(records, components)
     subset = np.arange(records, dtype=np.int64)
     if size < records:

@@ -179,7 +179,7 @@ def to_transport(
         what: Name of the array, for the message of an error.
         positive: Indices along the last axis that must stay positive (variances); they are raised to
             the smallest positive value of the type.
-        clip: Clip magnitudes to the range instead of refusing them: for what has been noised.
+        clip: Clip magnitudes to the range instead of refusing them: for noised arrays.
 
     Raises:
         DataError: A magnitude is beyond the type's range, or there is a NaN.

@@ -29,7 +29,7 @@ BodyName = Literal[
     "resnet16",
     "resnet16_group",
 ]
-"""The bodies there are; `BodySpec` says what each is."""
+"""The available bodies; `BodySpec` describes each."""
 
 _HIDDEN: dict[BodyName, int] = {"mlp": 128, "mlp_deep": 128, "cnn": 64}
 

@@ -109,7 +109,7 @@ class Cells(nn.Sequential):
         for cell in range(layout.cells):
             for number in range(layout.numbers):
                 row = cell * layout.numbers + number
-                # The first number of a record is 1, which is what is left of `above` where nothing is added to it.
+                # The first number of a record is 1: the value of `above` without an added coordinate.
                 last[row, cell], last[row, cell + 1] = above, -above
                 shift[row] = 1 - above if number == 0 else -above
                 if 0 < number <= coordinates:

@@ -1,4 +1,4 @@
-"""Conditional variational autoencoders of small images: what FedCVAE's clients train.
+"""Conditional variational autoencoders of small images: the networks of FedCVAE's clients.
 
 A record enters as one row: its pixels in [0, 1], its class as one-hot, and the standard normal noise
 of the reparametrisation (Kingma & Welling 2014), which the caller draws anew in every step. So the
@@ -18,7 +18,7 @@ from fedassay.nets.residual_cvae import ResidualDecoder, ResidualEncoder
 from fedassay.support.types import Images
 
 CVAEKind = Literal["dense", "convolutions", "residual"]
-"""The networks there are; `CVAE` says what each is."""
+"""The available networks; `CVAE` describes each."""
 
 _MAPS = 32
 

@@ -30,7 +30,7 @@ def build_scheduler(preset: Preset, sampler: Sampler = "ddim") -> Any:
         "timestep_spacing": "trailing",
     }
     if sampler == "dpm":
-        # It is given the clean image (`solver_step`), since it would not clip what it makes of a prediction.
+        # It is given the clean image (`solver_step`), since it would not clip its own result of a prediction.
         solver: Any = DPMSolverMultistepScheduler
         return solver(prediction_type="sample", **schedule)
     kind: Any = DDIMScheduler if sampler == "ddim" else DDPMScheduler
@@ -108,7 +108,7 @@ def predict(
     keep: Tensor,
     guess: Tensor | None = None,
 ) -> Tensor:
-    """The network's prediction; with a first guess, that guess plus what the network adds to it.
+    """Return the network's prediction; with a first guess, that guess plus the network's output.
 
     Args:
         network: The network.

@@ -36,7 +36,7 @@ def latent_losses(
     draws: int = 1024,
     steps: int = 25,
 ) -> Tensor:
-    """Deviance of a pixel of each record at its best latent vector, and what that vector costs.
+    """Return the deviance of a pixel of each record at its best latent vector, and the cost of that vector.
 
     Args:
         decoder: From latent vectors beside conditions, (n, latent + C), to logits of pixels, (n, D).

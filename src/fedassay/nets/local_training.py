@@ -97,7 +97,7 @@ def train_privately(
     the streams of `mechanism`.
 
     Raises:
-        RuntimeError: The records' gradients are not what they are alone.
+        RuntimeError: The records' gradients differ from those of the records alone.
     """
     objective = record_objective(loss, draw)
     if persons is not None:

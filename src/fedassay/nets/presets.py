@@ -1,4 +1,4 @@
-"""Sizes of the denoising model: what is trained, for how long, and how it is sampled.
+"""Sizes of the denoising model: its network, its training and its sampling.
 
 Each number that is not the papers' was chosen by measuring, on two CPU cores, the mean SSIM of
 private images reconstructed from raw features.

@@ -41,7 +41,7 @@ def record_losses(
         conditions: Shape (n, d), in the units of the training conditions.
         levels: Shares of the noise schedule, in (0, 1).
         seeds: Random streams of the noise.
-        batch: Images computed at a time; does not change what noise they get.
+        batch: Images computed at a time; does not change their noise.
         device: Device of the computation.
 
     Returns:
@@ -61,7 +61,7 @@ def record_losses(
         generator = torch.Generator().manual_seed(seeds.integer("level", column))
         noise = torch.randn(inputs.shape, generator=generator)
         kept = float(scheduler.alphas_cumprod[step])
-        # From the error of what the network predicts to that of the noise, both exact given the noisy image.
+        # From the error of the network's prediction to that of the noise, both exact given the noisy image.
         unit = {"epsilon": 1.0, "v_prediction": kept, "sample": kept / (1 - kept)}[preset.prediction]
         for first in range(0, len(images), batch):
             part = slice(first, first + batch)

@@ -20,7 +20,7 @@ _GROUPS = 8
 
 
 class UNetDenoiser(nn.Module):
-    """U-Net on images of any size: they are padded to what the levels can halve, and cropped back.
+    """U-Net on images of any size: they are padded to a size that the levels can halve, and cropped back.
 
     Args:
         shape: (channels, height, width).

@@ -74,7 +74,7 @@ def fit_warm_start(
     Args:
         images: Shape (n, height, width, channels), uint8.
         conditions: Shape (n, d).
-        centres: At most so many Nystroem centres.
+        centres: Largest number of Nystroem centres.
         rng: Draws the records of the search and the centres.
 
     Returns:

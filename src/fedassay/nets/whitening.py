@@ -21,7 +21,7 @@ class Whitening:
 
     Attributes:
         mean: Shape (d,), float32.
-        matrix: Shape (d, d), float32; `(condition - mean) @ matrix` is what the network sees.
+        matrix: Shape (d, d), float32; `(condition - mean) @ matrix` is the network's input.
     """
 
     mean: NDArray[np.float32]

@@ -116,7 +116,7 @@ def within(name: str, value: float, low: float, high: float) -> None:
 
 
 def _show(epsilon: Epsilon, facts: dict[str, Any], as_json: bool) -> None:
-    """An epsilon with what it is of, and what stands beside it."""
+    """Print an epsilon with its kind, and the values beside it."""
     if as_json:
         facts = {"epsilon": epsilon.bare, **asdict(epsilon.kind), **facts}
         say_json(json.dumps({k: ("inf" if v == math.inf else v) for k, v in facts.items()}))

@@ -129,7 +129,7 @@ def under_replacement(claim: Epsilon, adjacency: Adjacency) -> Epsilon:
 
 
 def _chained(claim: Epsilon, steps: int, how: str) -> Epsilon:
-    """The guarantee over a chain of so many neighbours; infinite where no probability is left of its delta."""
+    """Return the guarantee over a chain of neighbours; infinite where its delta reaches 1."""
     pair = group_pair(claim.bare, claim.delta, steps)
     nothing = pair.delta >= 1
     bare, delta = (math.inf, claim.delta) if nothing else (pair.epsilon, pair.delta)

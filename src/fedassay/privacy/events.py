@@ -1,4 +1,4 @@
-"""Privacy events: what one release gives away about a record, as plain numbers that an accountant composes."""
+"""Privacy events: the leakage of one release about a record, as plain numbers that an accountant composes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SubsampledGaussianEvent:
 
 @dataclass(frozen=True)
 class Unbounded:
-    """Something that leaves with no guarantee; `reason` says what, and makes no difference between two of them."""
+    """A release without a guarantee; `reason` describes it, and does not distinguish two of them."""
 
     reason: str = field(compare=False)
 

@@ -72,7 +72,7 @@ def log_delta_of(mu: float, epsilon: float) -> float:
         return _log_of(low, difference)
     if low > -5:
         return _log_of(low, float(_mills(low) - _mills(high)))
-    # Far inside mu >> sqrt(2 epsilon): delta is close to 1 and 1 - delta is what must be precise.
+    # Far inside mu >> sqrt(2 epsilon): delta is close to 1, and 1 - delta must be precise.
     lost = float(ndtr(low)) + math.exp(epsilon + float(log_ndtr(-high)))
     return math.log1p(-min(lost, 1.0 - 1e-16))
 
@@ -157,7 +157,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     low = (epsilon / ((quantile + root) / 2) if quantile > 0 else root - quantile) * (1 - 1e-9)
     if low > _HUGE_MU:
         return low
-    # Nor is the mu of epsilon 0, which is larger where epsilon is all but 0.
+    # The mu of epsilon 0 is not too large either; it is the larger one where epsilon is nearly 0.
     low = max(low, 2 * math.sqrt(2) * float(erfinv(delta)) * (1 - 1e-9))
     if not log_delta_of(low, epsilon) < target:
         return low  # the last bits of the smallest numbers

@@ -56,7 +56,7 @@ MOST_STEPS = 1_000_000
 """More steps of DP-SGD take minutes: they are for callers to keep out."""
 _CONVERGED = 1e-3
 GRIDS = 5
-"""At most so many, each finer than the one before."""
+"""Largest number of grids, each finer than the one before."""
 
 
 def epsilon_by_pld(
@@ -158,7 +158,7 @@ def _pure_pld(epsilon: float, count: int, interval: float) -> Any:
     log_likely = -np.log1p(np.exp(-epsilon))
     upper = binom.logpmf(outcomes, count, np.exp(log_likely))
     lower = upper - (2 * outcomes - count) * epsilon
-    keep = upper > -700  # what is left out is far below every delta that is asked for
+    keep = upper > -700  # the omitted part is far below every delta of interest
     return pld.from_two_probability_mass_functions(
         dict(zip(outcomes[keep].tolist(), lower[keep].tolist(), strict=True)),
         dict(zip(outcomes[keep].tolist(), upper[keep].tolist(), strict=True)),

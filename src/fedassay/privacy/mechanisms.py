@@ -134,13 +134,13 @@ def release_mean_second_moment(
         features: (n, d), n >= 1, any norm.
         sigmas: noise on the mean, and on the second moment.
         noise: where the noise comes from.
-        family: what is kept of the second moment.
+        family: the part of the second moment that is kept.
         nonnegative: clip to the non-negative orthant first.
         isometric: False puts the same noise on every entry of a full matrix, as Remark B.3 does.
         size: leading axes of independent reruns.
 
     Raises:
-        DataError: if features are not finite, or there are none.
+        DataError: if features are not finite, or empty.
     """
     exact = moments(clip_features(features, nonnegative=nonnegative), family)
     return _noised_moments(exact, sigmas, noise, family, "symmetric" if isometric else "mirrored", size)
@@ -160,7 +160,7 @@ def release_mean_covariance(
     the PSD cone is post-processing: `postprocess.covariance_from_release`.
 
     Raises:
-        DataError: if features are not finite, or there are none.
+        DataError: if features are not finite, or empty.
     """
     exact = centred_moments(clip_features(features), family)
     return _noised_moments(exact, (sigma, sigma), noise, family, "mirrored", size)
@@ -186,7 +186,7 @@ def release_class_sums(
         classes: C, public.
         sigmas: noise on counts, sums and second-moment sums.
         noise: where the noise comes from.
-        family: what is kept of the second moments.
+        family: the part of the second moments that is kept.
         nonnegative: clip to the non-negative orthant first.
         weights: of the records, (n,).
         size: leading axes of independent reruns.
@@ -382,7 +382,7 @@ def _second_sum(features: Floats, family: Family) -> Floats:
 
 
 def _rooted(features: Floats, weights: Floats | None) -> Floats:
-    """Features times the roots of their weights: what second moments are products of."""
+    """Return features times the roots of their weights: the factors of second moments."""
     return features if weights is None else np.asarray(np.sqrt(weights)[:, None] * features)
 
 

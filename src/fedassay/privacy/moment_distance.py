@@ -29,7 +29,7 @@ def farthest_moments(
 
     Args:
         dim: length of the records, at least 1.
-        family: what is kept of the second moment.
+        family: the part of the second moment that is kept.
         nonnegative: whether records lie in the non-negative orthant.
         w1: weight of the first moment, at least 0.
         w2: weight of the second, at least 0.

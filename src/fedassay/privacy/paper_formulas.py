@@ -1,7 +1,7 @@
-"""Noise scales as published, by name: what the papers and their code use, right or wrong.
+"""Noise scales as published, by name: the formulas of the papers and their code, right or wrong.
 
 None of these is used to claim anything here; they reproduce a paper's mechanism so that its
-claim can be held against the exact accounting of `fedassay.privacy.gaussian`.
+claim can be compared with the exact accounting of `fedassay.privacy.gaussian`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def moments_from_sums(
         counts: (...,).
         sums: (..., d).
         second: (..., d, d), (..., d) or (...,) by family.
-        family: what `second` holds.
+        family: the part of the second moment in `second`.
         least: smallest count that is divided by, greater than 0.
     """
     if not least > 0:

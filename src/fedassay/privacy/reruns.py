@@ -71,7 +71,7 @@ def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator)
     """Log-likelihood ratios (data set 1 over 0) of `reruns` releases of each of the two data sets.
 
     Args:
-        experiment: what to rerun.
+        experiment: the experiment to rerun.
         reruns: releases a side, at least 1.
         rng: all the noise.
 
@@ -407,7 +407,7 @@ def flat_rows(field: Floats) -> Floats:
 
 
 def _second(family: Family, isometric: bool) -> Flatten:
-    """Independent coordinates of a noised second moment: what carries noise of one scale each."""
+    """Return the independent coordinates of a noised second moment, each with noise of one scale."""
     if family != "full":
         return flat_rows
     if isometric:

@@ -81,7 +81,7 @@ class _Shares:
         grid: float = 0.0,
         size: tuple[int, ...] = (),
     ) -> Floats:
-        """See `NoiseSource`; what carries no noise (scale 0) is left as it is."""
+        """See `NoiseSource`; a statistic without noise (scale 0) is returned as it is."""
         if not scale:
             return self.mechanism.add(part, exact, scale, layout=layout, grid=grid, size=size)
         limit = 2.0**52 * self.of.grid / self.of.clients

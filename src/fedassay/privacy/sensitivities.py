@@ -41,7 +41,7 @@ class WorstCase:
         label0: its label.
         record1: the record in data set 1, shape (d,).
         label1: its label.
-        background: what every other record must be, shape (d,); their label is `label1`.
+        background: the value of every other record, shape (d,); their label is `label1`.
     """
 
     sensitivity: float

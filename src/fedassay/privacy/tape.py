@@ -101,7 +101,7 @@ class Draw:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what went in and came out."""
+        """Shape of the input and the output."""
         return self.out.shape
 
 
@@ -113,6 +113,7 @@ class ExternalMechanism:
     kept in memory: it treats every column by itself, with an equal share of epsilon.
 
     Attributes:
+        key: Name of the output.
         library: The library of the mechanism.
         pure_epsilon: The claimed pure epsilon of `out` as a whole.
         bounds: Lower and upper bound on the input values.
@@ -180,11 +181,11 @@ class Tape:
     sent: list[object] = field(default_factory=list)
 
     def fault(self, key: Key, words: str) -> None:
-        """Keep what is wrong with the draw or the training of a key."""
+        """Note a fault of the draw or the training of a key."""
         self.faults.append(TapeFault(key.field, f"{key}: {words}"))
 
     def write(self, entry: TapeEntry, root: Seeds | None = None) -> Floats:
-        """Keep an entry; returns what the mechanism gives out: its output, or the first run's in a replay."""
+        """Keep an entry; returns the mechanism's output: its own, or the first run's in a replay."""
         if entry.key in self.draws:
             self.fault(entry.key, "noise was drawn twice under one key: name its cell, its part or its step")
         if root is not None:

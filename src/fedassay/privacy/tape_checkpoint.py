@@ -1,4 +1,4 @@
-"""The tape of an interrupted run: draws in safetensors beside what was made from them.
+"""The tape of an interrupted run: draws in safetensors beside the arrays made from them.
 
 A resumed run puts them back, so that its tape is whole. The root of the noise is never written, only a name that
 follows from it: a resumed run that has another root (without a seed each run draws its own) knows that it cannot
@@ -56,7 +56,7 @@ def keep_draws(path: Path, run: str, root: Seeds, chosen: Callable[[Key], bool])
 
 
 def restore_draws(path: Path, run: str, root: Seeds) -> None:
-    """Put the draws of a file back on the running tape, or say there what it lacks; see `keep_draws`."""
+    """Put the draws of a file back on the running tape, or note there what is missing; see `keep_draws`."""
     tape = running_tape()
     if tape is None:
         return

@@ -45,7 +45,7 @@ def contribution_weights(groups: Ints, largest: int | None, seeds: Seeds) -> NDA
 
     Args:
         groups: Unit of each record, shape (n,).
-        largest: At most so many records of a unit count; None: all.
+        largest: Largest number of a unit's records that count; None: all.
         seeds: Root of the draws.
 
     Returns:

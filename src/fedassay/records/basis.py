@@ -82,7 +82,7 @@ class SentFields(Frozen):
 
 
 class SentMessage(Frozen):
-    """A message that one sender sent so many times: its fields, without their values."""
+    """A message that one sender sent this many times: its fields, without their values."""
 
     count: int = Field(ge=1, le=limits.RECORDS)
     fields: tuple[SentFields, ...]
@@ -146,7 +146,7 @@ def entry_digest(
     unit: str,
     seed: int | None,
 ) -> str:
-    """SHA-256 of what a cell says it is; arguments as in `fedassay.records.record.CellRecord`."""
+    """Return the SHA-256 of a cell's description; arguments as in `fedassay.records.record.CellRecord`."""
     return text_digest([method, label, params, epsilon, delta, adjacency, unit, seed])
 
 

@@ -46,7 +46,7 @@ MEANS: frozenset[HarmKind] = frozenset({"pictures", "exact"})
 """Harms with a figure that is a mean over the counted records; that of the others is a mean over runs or pairs."""
 
 NEAREST = "identified"
-"""The metric for the nearest candidate to a record of its sender; it identifies no record, as that is unknown."""
+"""The metric of images that are nearest to a record of their sender; which record is unknown to the attacker."""
 
 
 class Harm(Frozen):

@@ -24,7 +24,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json
 
 CELLS = ".cells"
-"""The folder inside a run folder that holds what only fedassay reads."""
+"""The folder inside a run folder for files that only fedassay reads."""
 LOCK = ".lock"
 """The empty file that a run locks to keep other processes out of its folder; it stays."""
 PLAN = "plan.sha256"
@@ -118,7 +118,7 @@ def holds(folder: Path, name: str) -> bool:
 
 
 def remove(folder: Path, tables: Tables) -> None:
-    """Remove what a run wrote into its folder, and the folders that this leaves empty; all else there stays.
+    """Remove the files of a run from its folder, and the folders left empty; all other files stay.
 
     Args:
         folder: A folder that `is_run`.
@@ -145,7 +145,7 @@ def remove(folder: Path, tables: Tables) -> None:
         _remove_file(folder, f"{CELLS}/{key}.json")
     for owner in owners:
         _remove_file(folder, f"{CELLS}/{owner}.files")
-    # And last what shows the folder to be a run.
+    # Last, the files that mark the folder as a run.
     _remove_file(folder, f"{CELLS}/{PLAN}")
     for name in ("tables", "transcripts", "artifacts", CELLS):
         _remove_empty(folder / name)
@@ -195,7 +195,7 @@ def _inside(folder: Path, pattern: str) -> list[Path]:
 
 
 def _remove_file(folder: Path, name: str) -> None:
-    """Remove a regular file and what a killed writer left of it; through no link, nothing outside the folder."""
+    """Remove a regular file and a killed writer's remains of it; never through a link or outside the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         return

@@ -1,4 +1,4 @@
-"""A run, or evidence, in one file: what `fedassay pack` writes, and what `check` and `verify` read as it is.
+"""A run, or evidence, in one file: written by `fedassay pack`, and read directly by `check` and `verify`.
 
 The archive is a plain zip, the same to the byte for the same files. One from elsewhere is unpacked into a
 temporary folder of the user's alone: regular files inside it, of bounded size, each once.
@@ -96,7 +96,7 @@ def _unpack(path: Path, folder: Path) -> None:
 
 
 def _check(path: Path, members: list[zipfile.ZipInfo], size: int) -> None:
-    """Hold what an archive says it holds to limits, before any of it is unpacked.
+    """Check an archive's own listing against limits, before any of it is unpacked.
 
     Raises:
         DataError: It holds too much, a name twice, a link, or something outside of its folder.

@@ -38,7 +38,7 @@ def write_sheet(folder: Path, facts: dict[str, Any], tiles: NDArray[np.uint8]) -
 
 
 def sheet_facts(data: Any) -> tuple[dict[str, Any], Any] | None:
-    """The contact sheet that facts about data hold, and the account beside it; None without any."""
+    """Return the contact sheet in facts about data, and the account beside it; None without any."""
     for facts in data.values() if isinstance(data, dict) else ():
         if isinstance(facts, dict) and isinstance(facts.get(SHEET), dict):
             return facts[SHEET], facts.get("account")

@@ -1,4 +1,4 @@
-"""The names of the user's own that a record holds, and texts without them: what `--redact` looks for."""
+"""The user's own names in a record, and texts without them: the search behind `--redact`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class PrivateNames:
         return value
 
     def unless_quoted(self, words: str) -> str:
-        """The text, unless it quotes one of the names or holds what may be another path."""
+        """Return the text, unless it quotes one of the names or may hold another path."""
         if not (self._quoted.search(words) or _LIKE_A_PATH.search(words)):
             return words
         kind = _KIND.match(words)
@@ -146,7 +146,7 @@ def _any_of(words: Iterable[str]) -> str:
     ends = bool(tails.pop("", []))
     parts = []
     for head, each in tails.items():
-        # They are sorted, so that what the first and the last share all of them share.
+        # They are sorted, so a prefix that the first and the last share is shared by all.
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(each[0], each[-1], strict=False))
         shared = "".join(letter for letter, _ in alike)
         parts.append(re.escape(head + shared) + _any_of([tail[len(shared) :] for tail in each]))

@@ -275,7 +275,7 @@ class LedgerRow(Frozen):
 
 
 class CellPrivacy(Frozen):
-    """The three numbers of a claim, and what leaves exactly."""
+    """The three numbers of a claim, and the fields that leave exactly."""
 
     claimed: Extended | None
     accounted: Extended | None
@@ -344,7 +344,7 @@ class CellRecord(Frozen):
         return self._of_claim(self.privacy.observed)
 
     def _of_claim(self, bare: float | None) -> Epsilon | None:
-        """A number of the claim's kind, as the record says what that is; else of the cell's."""
+        """Return a number with the claim's kind, where the record states that; else with the cell's."""
         said = (self.released.claim if self.released is not None else None) or {}
         delta, adjacency, unit = said.get("delta"), said.get("adjacency"), said.get("unit")
         if bare is None or not isinstance(delta, float) or adjacency not in [*ADJACENCIES] or unit not in [*UNITS]:
@@ -394,7 +394,7 @@ _NESTED: dict[str, tuple[str, ...]] = {
 
 
 def _counted(facts: Any) -> Iterator[tuple[str, Any]]:
-    """The numbers among the facts about the data of one seed, by what they are called there."""
+    """Return the numbers in the facts about the data of one seed, by their names there."""
     persons = facts.get("persons") if isinstance(facts, dict) else None
     for held, key in ((facts, "records"), (persons, "persons")):
         roles = held.get(key) if isinstance(held, dict) else None

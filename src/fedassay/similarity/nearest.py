@@ -35,7 +35,7 @@ BOUNDS = 2**23  # bounds in memory at a time: queries of a block times the galle
 MEASURED = 2**19  # numbers in the differences measured at a time; more would leave the cache
 RANK = 512  # principal directions kept of vectors more than twice as long
 SAMPLE = 1024  # gallery vectors that the principal directions are estimated from
-GROUP = 32  # bounds whose minimum stands for them in the first selection
+GROUP = 32  # bounds represented by their minimum in the first selection
 ROUNDOFF = 2.0**-24
 
 

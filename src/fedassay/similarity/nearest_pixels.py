@@ -39,13 +39,13 @@ from fedassay.similarity.precision import full_float32
 from fedassay.support.processor import instruction_sets
 
 RANK = 250  # directions; with the six further columns a product of 256
-SAMPLE = 512  # gallery images whose principal directions are the start
+SAMPLE = 512  # gallery images that give the first principal directions
 REFINED = 4096  # gallery images that improve them by one step of subspace iteration
 BOUNDS = 2**23  # bounds that a thread holds at a time
 ROWS = 512  # queries that a thread answers at a time
-GROUP = 32  # bounds whose maximum stands for them in the first selection
+GROUP = 32  # bounds represented by their maximum in the first selection
 LONGEST = 2**15  # values of a vector: squared distances stay under 2^31
-EXACT = 1024  # products of two bytes, of at most 2^14, whose sums float32 holds: up to 2^24
+EXACT = 1024  # products of two bytes, of at most 2^14, with a sum that float32 holds: up to 2^24
 TOGETHER = 512  # gallery images gathered at a time
 _WIDTH = 64
 _INDEX_BITS = 31

@@ -72,7 +72,7 @@ def _in_a_row(images: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _pairs(truth: NDArray[Any], images: NDArray[Any]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """The pairs one by one, on [0, 1] in float64: a uint8 image may be held against a float one."""
+    """Yield the pairs one by one, on [0, 1] in float64: a uint8 image may be compared with a float one."""
     for start in range(0, len(truth), _TOGETHER):
         part = slice(start, start + _TOGETHER)
         yield from zip(to_unit(truth[part]), to_unit(images[part]), strict=True)

@@ -28,7 +28,7 @@ QUERY_BLOCK = 1024
 GALLERY_BLOCK = 2048
 EXACT_BATCH = 64  # pairs that one thread evaluates in float64 at a time; a GPU more, by its memory
 PRUNING_DEGREE = 5  # DCT frequencies kept in the bound: 20 of 48 coordinates for a 7x7 window
-MOST_SURVIVORS = 0.1  # share of pairs left after pruning from which the exact product is cheaper
+MOST_SURVIVORS = 0.1  # share of pairs left after pruning above which the exact product is cheaper
 
 
 class Matches(NamedTuple):

@@ -1,4 +1,4 @@
 """The foundations of the package: files, cache, hashing, paths, progress, seeds, types, errors, the registry.
 
-Nothing here knows what a message, a plan or an attack is, and nothing here imports another folder of the package.
+This folder knows nothing of messages, plans or attacks, and imports no other folder of the package.
 """

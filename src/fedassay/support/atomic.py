@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from fedassay.support.errors import OF_THE_DISK, PlanError
 
 SHARED = "FEDASSAY_SHARED"
-"""Environment variable: 1 where others may read what is written."""
+"""Environment variable: 1 where others may read the files written."""
 
 KINDS = {
     stat.S_IFLNK: "a link",
@@ -41,7 +41,7 @@ def open_atomic(path: Path, *, wait: bool = True, private: bool = True, alone: b
     """Open a binary file that replaces `path` when the block ends well, and vanishes otherwise.
 
     Args:
-        path: The target; its folder is made if need be.
+        path: The target; its folder is made if necessary.
         wait: Whether to wait until the disk has the file, so that it also survives a loss of power.
         private: False for a file without personal data, such as a plan to start from.
         alone: Whether to keep the file for its owner alone even if `FEDASSAY_SHARED` is set.
@@ -91,7 +91,7 @@ def make_folder(path: Path, *, private: bool = True, alone: bool = False) -> Non
 
 
 def is_shared() -> bool:
-    """Whether others may read what is written, as far as the umask lets them."""
+    """Whether others may read the files written, as far as the umask lets them."""
     return os.environ.get(SHARED, "") not in {"", "0"}
 
 

@@ -161,7 +161,7 @@ def cached_arrays(
 
 
 def entry_of(key: Key, inputs: Mapping[str, Input] | None = None) -> Entry:
-    """The place of the result that hangs on `key`.
+    """Return the place of the result that depends on `key`.
 
     Args:
         key: Everything the result depends on, versions of the code that makes it included; threads, kernels and
@@ -303,7 +303,7 @@ def _remove_all(homes: list[Path]) -> None:
 
 
 def trim(limit: int) -> CacheInfo:
-    """Remove the entries that have been unused for longest until the rest fits; return what is left.
+    """Remove the least recently used entries until the rest fits; return the rest.
 
     Args:
         limit: Bytes; 0 or more. It holds for this call only; `FEDASSAY_CACHE_LIMIT` is the lasting one.
@@ -324,7 +324,7 @@ def _evict(limit: int, spared: Path | None) -> None:
 
 
 def _read(path: Path, about: Mapping[str, str]) -> dict[str, NDArray[Any]] | None:
-    """The arrays of an entry that states what `about` does and is what was written; None: there is none."""
+    """Return the arrays of an unaltered entry that states the facts `about`; None: there is none."""
     if not os.path.lexists(path):
         return None
     try:

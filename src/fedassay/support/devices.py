@@ -32,7 +32,7 @@ _UNIT = 4 * 2**30
 """Bytes of a card's memory for each CPU-sized working set that a search may take there."""
 _MOST = 32
 _SHARE = 4
-"""One part in so many of a card's memory: what a batch may take, and what training data may."""
+"""Divisor of a card's memory: the share for a batch, and for training data."""
 
 Device = Literal["auto", "cpu", "cuda"]
 """The values that a caller may ask for."""
@@ -98,7 +98,7 @@ def gpu_name(device: str) -> str | None:
 
 @contextmanager
 def random_state_kept(device: str | torch.device) -> Iterator[None]:
-    """The global generators of torch, of the CPU and of this device, are after the block what they were before."""
+    """Restore torch's global generators, of the CPU and of this device, after the block."""
     import torch
 
     with torch.random.fork_rng(devices=[device] if is_gpu(device) else []):

@@ -1,6 +1,6 @@
 """Downloads: over https, announced, with a bar, resumed where they broke off, kept only with the digest expected.
 
-What has come so far waits beside the target as `.NAME.part`. With `FEDASSAY_OFFLINE=1` nothing is downloaded.
+Partial content waits beside the target as `.NAME.part`. With `FEDASSAY_OFFLINE=1` nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def download(path: Path, urls: Sequence[str], digest: str) -> None:
     """Download a file that is not there yet.
 
     Args:
-        path: Path of the file; its folder is made if need be.
+        path: Path of the file; its folder is made if necessary.
         urls: Addresses of the file, tried in turn.
         digest: The file's SHA-256 in hexadecimal, or its first digits where no more was published; `md5:` and the
             MD5 of a file that is published with no other, and that runs nothing when it is read.
@@ -136,7 +136,7 @@ def _copy(response: Any, stream: IO[bytes], path: Path, tell: Callable[[int], No
 
 
 def _why(error: Exception) -> str:
-    """An error of the network in words; that there is none, where no name can be resolved."""
+    """Describe a network error in words; a failed resolution of names means that there is no network."""
     if isinstance(getattr(error, "reason", error), socket.gaierror):
         return "there is no network, or it does not know the address"
     return str(error)

@@ -1,4 +1,4 @@
-"""Epsilon with what it is of: a number, a delta, a relation between neighbours and a unit of privacy.
+"""Epsilon with its kind: a number, a delta, a relation between neighbours and a unit of privacy.
 
 Two epsilons of unlike kinds cannot be added, compared, sorted or drawn on one axis, for the type has no such
 operation. Like is held against like by the functions below, which refuse anything else. The bare number leaves by
@@ -15,7 +15,7 @@ from fedassay.support.adjacency import Adjacency, Unit
 
 
 class UnlikeKindsError(TypeError):
-    """Epsilons of unlike kinds were held against each other."""
+    """Epsilons of different kinds were compared."""
 
 
 _DIFFER: dict[Adjacency, str] = {
@@ -94,7 +94,7 @@ class Epsilon:
 
 
 def of_kind(epsilons: Iterable[Epsilon]) -> dict[Kind, tuple[Epsilon, ...]]:
-    """Epsilons by kind, in their order: what may be held against each other."""
+    """Return the epsilons by kind, in their order: those of one kind may be compared."""
     found: dict[Kind, list[Epsilon]] = {}
     for each in epsilons:
         found.setdefault(each.kind, []).append(each)
@@ -115,7 +115,7 @@ def numbers(epsilons: Iterable[Epsilon]) -> list[float]:
 
 
 def largest(epsilons: Iterable[Epsilon | None]) -> Epsilon | None:
-    """The largest of one kind; None of none.
+    """Return the largest of one kind; None for an empty input.
 
     Raises:
         UnlikeKindsError: There are several kinds.
@@ -126,7 +126,7 @@ def largest(epsilons: Iterable[Epsilon | None]) -> Epsilon | None:
 
 
 def smallest(epsilons: Iterable[Epsilon]) -> Epsilon | None:
-    """The smallest of one kind; None of none.
+    """Return the smallest of one kind; None for an empty input.
 
     Raises:
         UnlikeKindsError: There are several kinds.
@@ -157,6 +157,6 @@ def exceeds(one: Epsilon, other: Epsilon, slack: float = 1.0) -> bool:
 
 
 def at_one_delta(epsilons: Sequence[Epsilon]) -> list[Epsilon]:
-    """Guarantees at the largest of their deltas, which each of them implies: what one order is made of."""
+    """Return guarantees at the largest of their deltas, which each of them implies, as members of one order."""
     delta = max((each.delta for each in epsilons), default=0.0)
     return [each.at_delta(delta) for each in epsilons]

@@ -31,7 +31,7 @@ class DataError(FedassayError):
 
 
 class UnrelatedTableError(DataError):
-    """A table has no column of files, labels or persons: it does not speak of the images."""
+    """A table has no column of files, labels or persons: it does not describe the images."""
 
 
 class MissingExtraError(FedassayError, ImportError):
@@ -65,13 +65,13 @@ class Why(str):
         kind: str = "",
         key: str = "",
     ) -> Why:
-        """The words, and what they are about."""
+        """The words, and the facts of the reason."""
         made = super().__new__(cls, words)
         made.role, made.held, made.needed, made.kind, made.key = role, held, needed, kind, key
         return made
 
     def __reduce__(self) -> tuple[Callable[[], Why], tuple[()]]:
-        """Copies and pickles keep what the words are about."""
+        """Copy and pickle the facts with the words."""
         return partial(Why, str(self), self.role, self.held, self.needed, kind=self.kind, key=self.key), ()
 
     def said(self, words: str) -> Why:
@@ -85,7 +85,7 @@ def above_limit(words: str, key: str, held: int, needed: int) -> Why:
 
 
 class NotRunError(FedassayError):
-    """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason.
+    """A part of a cell cannot be run on its input; the message becomes the `not_run` reason.
 
     Attributes:
         role: Owner of the missing records, where that is the reason: a data role, or `clients`; else empty.
@@ -107,13 +107,13 @@ class NotRunError(FedassayError):
 
     @property
     def why(self) -> Why:
-        """The message, and what is missing beside it."""
+        """The message, and the facts on what is missing."""
         kind = "too_large" if self.key else ""
         return Why(str(self), self.role, self.held, self.needed, kind=kind, key=self.key)
 
 
 class NothingToReadError(NotRunError):
-    """An attack or an audit found nothing of what it reads: it does not apply, which leaves nothing untested."""
+    """An attack or an audit found none of its inputs: it does not apply, which leaves nothing untested."""
 
     @property
     def why(self) -> Why:
@@ -158,7 +158,7 @@ def unexpected(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory, of the machine or of a GPU, is what an error is about."""
+    """Whether an error is about memory, of the machine or of a GPU."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError):
@@ -177,7 +177,7 @@ _OF_PROCESSES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE})
 
 
 def is_of_the_machine(error: BaseException) -> bool:
-    """Whether a machine that has no more of something is what an error is about, and not the code that met it."""
+    """Whether an error is about a resource that the machine has exhausted, and not about the code that met it."""
     if isinstance(error, OSError) and error.errno in OF_THE_DISK | _OF_PROCESSES:
         return True
     return is_out_of_memory(error)

@@ -55,7 +55,7 @@ UNLIKE = 20_000
 """Declarations of fields that differ in a transcript: every sender of others has an entry in the record."""
 
 COMPOSITIONS = 200
-"""Totals searched for the worst of all compositions; one of DP-SGD takes a fifth of a second."""
+"""Totals computed in a search for the worst of all compositions; one of DP-SGD takes a fifth of a second."""
 
 TOTALS = 10_000_000
 """Numbers of the compositions that are compared: 80 MB."""
@@ -100,7 +100,7 @@ PACKED = 2 * MESSAGES
 """Files in an archive of a run."""
 
 ARCHIVE_BYTES = 64 * GIB
-"""Bytes of an archive of a run, and of what is unpacked of it."""
+"""Bytes of an archive of a run, and of its unpacked content."""
 
 SIDES = 16
 """Axes of an array."""
@@ -109,7 +109,7 @@ WEIGHTS_BYTES = 8 * GIB
 """Bytes of a file of weights. The largest that torchvision publishes has 2.6 GB."""
 
 PICKLE_BYTES = 32 * MIB
-"""Bytes of the part of a file of weights that says what its tensors are; 200 bytes a tensor."""
+"""Bytes of the part of a file of weights that describes its tensors; 200 bytes a tensor."""
 
 ARRAY_BYTES = 8 * GIB
 """Bytes of all images of a data set in memory. ImageNet's 1.3 million at 32 pixels a side take 4 GiB."""

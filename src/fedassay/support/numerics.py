@@ -81,7 +81,7 @@ _SEVERAL = {"used": False, "lost": False}
 
 
 def leave_threads() -> None:
-    """For a process that was just forked: what waits for threads that did not come along would wait for ever."""
+    """Note in a forked process that the parent's threads are lost: waiting for them would never end."""
     _SEVERAL["lost"] = _SEVERAL["used"] or _SEVERAL["lost"]
 
 
@@ -110,7 +110,7 @@ def at_threads(threads: int | None) -> Iterator[None]:
 
 @cache
 def installed_version(name: str) -> str | None:
-    """Version of an installed package; None where there is none."""
+    """Return the version of an installed package; None where it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -81,7 +81,7 @@ def root_in_words(root: str | Path | None, base: Path) -> str:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something is there; nothing is where the name is none that a file can have."""
+    """Whether a path exists; False for a name that no file can have."""
     try:
         return path.exists()
     except (OSError, ValueError):

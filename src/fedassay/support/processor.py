@@ -1,4 +1,4 @@
-"""The instruction sets that searches count on: those of the processor, less what FEDASSAY_WITHOUT names.
+"""The instruction sets that searches use: those of the processor, less those that FEDASSAY_WITHOUT names.
 
 The variable is for tests and measurements: with `vnni`, `bf16`, or both with a comma between them, the package
 computes as on a processor without these. No result changes by them, only the time that it takes. What other

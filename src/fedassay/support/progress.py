@@ -17,7 +17,7 @@ from fedassay.support.text import plain
 _T = TypeVar("_T")
 
 Advance = Callable[[int, int], None]
-"""Called with (done, total) as a step goes on."""
+"""A function called with (done, total) as a step proceeds."""
 
 
 def no_progress(done: int, total: int) -> None:
@@ -49,7 +49,7 @@ class Progress:
             self.bars.remove_task(task)
 
     def tell(self, line: str) -> None:
-        """Say something at once, above the steps that go on."""
+        """Print a line at once, above the steps under way."""
         if self.bars is not None:
             self.bars.print(plain(line))
         elif self.tells is not None:
@@ -72,7 +72,7 @@ _TELLING = 0.1
 
 
 def time_left(gone: float, done: int, total: int) -> float | None:
-    """Seconds that a step still takes if it goes on as it did; None before a tenth of it is done."""
+    """Estimated seconds that a step still takes at its present rate; None before a tenth of it is done."""
     if done <= 0 or done < _TELLING * total:
         return None
     return gone * (total - done) / done
@@ -185,7 +185,7 @@ def _shown(quiet: bool) -> Iterator[Progress]:
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook, which can show and change what it showed."""
+    """Whether this is the kernel of a notebook, which can replace its earlier output."""
     module = sys.modules.get("IPython")
     shell = None if module is None else module.get_ipython()
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"

@@ -93,7 +93,7 @@ def read_json(path: Path, *, follow: bool = True) -> bytes:
 
 
 def check_json(content: bytes, path: Path, *, texts: bool = True) -> None:
-    """Refuse JSON that is dear to parse.
+    """Refuse JSON that is expensive to parse.
 
     Args:
         content: The JSON.

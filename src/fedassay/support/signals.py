@@ -28,7 +28,7 @@ class Stopped(BaseException):
 
 
 def stop_in_order() -> None:
-    """Let SIGTERM and SIGHUP raise `Stopped` in the main thread; what was ignored (`nohup`) stays ignored."""
+    """Let SIGTERM and SIGHUP raise `Stopped` in the main thread; an ignored signal (`nohup`) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in _ASKED:
@@ -37,7 +37,7 @@ def stop_in_order() -> None:
 
 
 def leave_to_parent() -> None:
-    """In a worker: ignore what reaches every process of a terminal; the process that started it ends it."""
+    """In a worker: ignore signals that reach every process of a terminal; the parent process ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 

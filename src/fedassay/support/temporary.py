@@ -24,7 +24,7 @@ def temporary_folder() -> Iterator[Path]:
     """A folder below the system's temporary one (`TMPDIR`), with permissions 0700.
 
     Raises:
-        OSError: It cannot be made, or what was put there cannot be removed; the message names it.
+        OSError: The folder cannot be made, or its content cannot be removed; the message names it.
     """
     _remove_left_behind()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))

@@ -1,4 +1,4 @@
-"""The one door to the terminal: nothing else prints; what reaches it was made plain by `fedassay.support.text`."""
+"""The only code that writes to the terminal; its text was made plain by `fedassay.support.text`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedassay.support.errors import PlanError
 from fedassay.support.text import cut, plain, plain_json, plain_lines
 
 LONGEST_MESSAGE = 2_000
-"""Characters of an error; what it quotes may be of any length."""
+"""Characters of an error; its quotations may have any length."""
 
 _STREAMS = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 
 
 @dataclass(frozen=True)
 class Styled:
-    """A piece of a line that is set off; what it holds is made plain like everything else."""
+    """A piece of a line with a style; its text is made plain like all other text."""
 
     text: str
     colour: str | None = None
@@ -60,7 +60,7 @@ def say_json(document: str) -> None:
 
 
 def say_problem(error: click.ClickException) -> None:
-    """Print what is wrong with a command line: one line, or the help where nothing was asked for."""
+    """Print the error of a command line: one line, or the help where no command was given."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None or isinstance(error, click.exceptions.NoArgsIsHelpError):
         buffer = io.StringIO()
@@ -118,7 +118,7 @@ class Amount(click.FloatRange):
         super().__init__(min=0, max=most)
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; NaN, which lies in every range, is none."""
+        """Return the number; NaN, which passes every range, is refused."""
         number = float(super().convert(value, param, ctx))  # type: ignore[arg-type]
         return self.fail(f"{number} is not a number", param, ctx) if math.isnan(number) else number
 

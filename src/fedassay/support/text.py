@@ -125,7 +125,7 @@ def file_name(*parts: str, most: int = 80) -> str:
         'reconstruction-raw'
     """
     readable = "-".join(slug(part) for part in parts)
-    # A name of plain parts has none of the digest's dots, so the two kinds cannot meet.
+    # A name of plain parts has no dots of a digest, so the two kinds cannot collide.
     if len(readable) <= most and all(re.fullmatch("[a-z0-9_]+", part) for part in parts):
         return readable
     return f"{readable[:most]}.{digest(*parts)}"
@@ -152,6 +152,6 @@ def _escape(char: str) -> str:
 
 
 def _json_escape(char: str) -> str:
-    # JSON escapes units of UTF-16: two for what lies beyond the first plane.
+    # JSON escapes units of UTF-16: two for characters beyond the first plane.
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

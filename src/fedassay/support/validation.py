@@ -72,7 +72,7 @@ _ALLOWED: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
 
 
 def explain(error: ValidationError, model: type[BaseModel] | None, where: str, whole: str = "top level") -> str:
-    """One message for a validation error: where, what was given, what is allowed.
+    """Return one message for a validation error: where, what was given, what is allowed.
 
     Args:
         error: The error of the validation library.

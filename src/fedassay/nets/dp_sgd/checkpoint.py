@@ -1,4 +1,4 @@
-"""Private trainings of an interrupted run: entries in safetensors beside what was made from them.
+"""Private trainings of an interrupted run: entries in safetensors beside the arrays made from them.
 
 The root of the noise is never written. Findings about the steps were made while these were taken, so they hold for
 any root of a resumed run.

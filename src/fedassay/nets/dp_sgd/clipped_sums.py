@@ -1,4 +1,4 @@
-"""Sums over records of their clipped gradients: what a step of DP-SGD gives to the noise.
+"""Sums over records of their clipped gradients: the input of the noise in a step of DP-SGD.
 
 The sums come from `fedassay.nets.dp_sgd.record_gradients` where it knows every layer, in a fraction of the time of
 per-record gradients that are written out. Networks with other layers (a backbone with normalisation by kept

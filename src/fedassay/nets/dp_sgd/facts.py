@@ -18,7 +18,7 @@ class TrainingFacts:
         p_values: P-values of noise and sampling, by test; for streams that cannot be computed again.
         records: Number of records.
         steps: Steps that were seen.
-        noise: Root mean square of what was added over the declared deviation, over all steps.
+        noise: Root mean square of the added noise over the declared deviation, over all steps.
         coordinates: Numbers that noise was added to, over all steps.
         partial: Why not all steps were seen; empty: all were.
         kept: The weights before tested steps, by step and parameter name, as many as there was room for.

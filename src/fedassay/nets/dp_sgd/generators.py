@@ -43,7 +43,7 @@ class PrivateTraining:
         draws: Time steps and noises that each record's loss is averaged over.
         together: Records that go through the network at once: the size of a virtual step.
         average: Decay of the moving average of the weights that is released in their place; 0: the last weights.
-            It is computed from what the steps have released, so it costs no privacy.
+            It is computed from the released steps, so it costs no privacy.
         optimizer: The rule that follows the noised gradients; None: AdamW without decay.
     """
 

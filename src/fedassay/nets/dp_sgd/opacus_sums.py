@@ -70,7 +70,7 @@ class OpacusSums:
         if not records:
             return {}
         for parameter in self._parameters.values():
-            parameter.grad = None  # what the step before has left there
+            parameter.grad = None  # left there by the step before
         module = self._hooked()
         hooks = [
             each.register_forward_pre_hook(_contiguous)
@@ -80,7 +80,7 @@ class OpacusSums:
         overwriting: list[Any] = [each for each in self._network.modules() if getattr(each, "inplace", False)]
         try:
             for each in overwriting:
-                each.inplace = False  # what a hooked layer has returned may not be overwritten
+                each.inplace = False  # the output of a hooked layer must not be overwritten
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Full backward hook is firing")
                 total(module, rows).backward()  # type: ignore[no-untyped-call]

@@ -205,7 +205,7 @@ def _embedding(layer: nn.Embedding, given: Tensor, gradient: Tensor) -> dict[str
 
 
 def _with_positions(tensor: Tensor, last: int) -> Tensor:
-    """Make what is between the first dimension and the last ones a single one, also where there is nothing."""
+    """Merge the dimensions between the first and the last ones into one, also where there are none."""
     return tensor.unsqueeze(1).flatten(1, tensor.ndim - last)
 
 

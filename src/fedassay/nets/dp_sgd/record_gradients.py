@@ -118,7 +118,7 @@ class RecordGradients:
         return self._restored(name, part.each())
 
     def check(self, loss: Callable[[slice], Tensor]) -> None:
-        """Hold what was recorded against autograd's gradients, parameter by parameter.
+        """Compare the recorded factors with autograd's gradients, parameter by parameter.
 
         The first and the last record are computed again alone: sums over records do not show a layer that mixes
         them.

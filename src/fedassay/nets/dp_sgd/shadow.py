@@ -42,7 +42,7 @@ class ShadowUpdates:
             self._updates.follow(list(self._average.values()), list(self._weights.values()), step)
 
     def difference(self, network: nn.Module) -> str:
-        """In words, how the trained network differs from what follows from the noised sums; empty: in no bit."""
+        """Describe the difference of the trained network from the weights implied by noised sums; empty: none."""
         for name, parameter in trained(network).items():
             if torch.equal(parameter, self._weights[name]):
                 continue
@@ -62,7 +62,7 @@ class ShadowUpdates:
 
     @torch.no_grad()
     def restore(self, state: TrainingState) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         for name, parameter in state.parameters.items():
             self._weights[name].copy_(parameter)
             own = state.optimizer.state[parameter].items()

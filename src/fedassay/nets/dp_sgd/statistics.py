@@ -78,7 +78,7 @@ class NoiseBlocks:
         return {"scalars": scalars, "windows": self.windows.copy(), "sums": self.sums.copy()}
 
     def restore(self, state: dict[str, NDArray[np.float64]]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from a result of `state`."""
         self.steps, self.total, self.smallest = (
             int(state["scalars"][0]),
             float(state["scalars"][1]),
@@ -88,7 +88,7 @@ class NoiseBlocks:
 
 
 def _least(p: float, count: int) -> float:
-    """p-value of the smallest of so many independent p-values."""
+    """Return the p-value of the smallest of several independent p-values."""
     return float(-np.expm1(count * np.log1p(-p))) if p < 1 else 1.0
 
 
@@ -102,7 +102,7 @@ def sampling_p_values(counts: NDArray[np.int64], sizes: NDArray[np.int64], rate:
         rate: The declared probability.
 
     Returns:
-        By what is tested; empty where the rate leaves nothing to chance, or there are no records or steps.
+        By test; empty where the rate leaves nothing to chance, or there are no records or steps.
     """
     if not len(counts) or not len(sizes) or not 0 < rate < 1:
         return {}

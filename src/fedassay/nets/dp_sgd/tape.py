@@ -1,4 +1,4 @@
-"""Private trainings on the tape of a run: what was declared, what came out, and the facts about the steps.
+"""Private trainings on the tape of a run: the declarations, the results, and the facts about the steps.
 
 In a replay a training is not run again: it gives out the weights of the first run. What its records would have put
 into the noise can be asked of it at tested steps, for the sensitivity of the sums to neighbouring records.

@@ -1,4 +1,4 @@
-"""DP-SGD of persons: what is sampled and clipped is a person, its gradient the mean over its records.
+"""DP-SGD of persons: the unit that is sampled and clipped is a person, its gradient the mean over its records.
 
 A person takes the place that a record has in the loop, in the watch and on the tape: a row of the training set
 that holds all of its records. Its loss is the mean of theirs, so its gradient is the mean of theirs, which is
@@ -17,7 +17,7 @@ from torch import Tensor
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
 
 _NOBODY = -1
-"""Label of what only fills a row up."""
+"""Label of padding in a row."""
 
 
 def side_by_side(inputs: Tensor, labels: Tensor, places: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

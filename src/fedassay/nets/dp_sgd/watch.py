@@ -1,9 +1,9 @@
-"""Is a private training what it declares: facts gathered while its steps are taken.
+"""Checks of a private training against its declaration, made while its steps are taken.
 
-Every step is looked at from outside of the code that takes it. Which records came into it, what was added to their
-sum and what the weights became are computed again from the declaration, the streams and the noised sums alone. At
-a few steps, chosen beforehand from public coins, every record of the batch is computed again by itself.
-Gradients are not stored.
+Every step is observed from outside of the code that takes it. The choice of its records, the noise added to their
+sum and the resulting weights are computed again from the declaration, the streams and the noised sums alone. At a
+few steps, chosen beforehand from public coins, every record of the batch is computed again by itself. Gradients
+are not stored.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class TrainingWatch:
 
 
 def _evenly(steps: tuple[int, ...], count: int) -> frozenset[int]:
-    """So many of the tested steps, the last one first: in the first one, layers that start at zero hide others."""
+    """Return this many tested steps, the last one first: in the first, layers that start at zero hide others."""
     if count >= len(steps):
         return frozenset(steps)
     chosen = np.linspace(len(steps) - 1, 0, max(count, 1)).round().astype(int)[:count]
