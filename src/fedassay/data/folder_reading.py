@@ -8,7 +8,7 @@ asked.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,12 +51,15 @@ class FolderReading(NamedTuple):
     by_name: bool
 
 
-def read_folders(paths: Sequence[str], where: str) -> FolderReading:
+def read_folders(
+    paths: Sequence[str], where: str, are_classes_too: Callable[[Sequence[str]], bool] = lambda words: False
+) -> FolderReading:
     """The one reading that folders can have.
 
     Args:
         paths: Of images below their folder, all of one depth, with `/`.
         where: The folder, for errors.
+        are_classes_too: Whether words in the names of the images are classes, though none is known.
 
     Raises:
         DataError: There is none, or several are left; the message has all with what they would give.
@@ -66,7 +69,7 @@ def read_folders(paths: Sequence[str], where: str) -> FolderReading:
     for level in [level for level in levels if level.kind == "split"][:-1]:
         # Of two levels of parts, as in train/train, the inner one tells.
         level.word = "*"
-    named = _find_words(levels, paths)
+    named = _find_words(levels, paths, are_classes_too)
     if all(level.kind == "skipped" for level in levels):
         held = f"one class folder, {folders_of(paths[0])[-1]}" if len(levels) > 1 else "no folders in it"
         raise DataError(f"{where}: has {held}; allowed: {named}two or more ({LAYOUTS})")
@@ -112,34 +115,31 @@ def _check_depth(paths: Sequence[str], where: str) -> None:
         )
 
 
-def _find_words(levels: list[_Level], paths: Sequence[str]) -> str:
+def _find_words(
+    levels: list[_Level], paths: Sequence[str], are_classes_too: Callable[[Sequence[str]], bool]
+) -> str:
     """Take words beside numbers in names of folders or files for classes; the names become the last level.
 
     Returns:
         The layout that takes the class from the names of files, as a choice of an error; empty: there is none.
     """
     for level in levels:
-        _take_words(level, level.values)
+        once = sorted(level.names)
+        pattern, words = words_in(once)
+        if are_classes(set(words)):
+            found = dict(zip(once, words, strict=True))
+            level.values, level.kind, level.as_class = [found[name] for name in level.values], "class", pattern
     files, folders = _Level([], "skipped", "image"), [level.word for level in levels]
     unknown = [level for level in levels if level.kind == "unknown"]
     in_names = all(level.kind not in {"class", "nothing"} for level in levels)
     levels.append(files)
-    names = [stem_of(path) for path in paths] if in_names else []
-    pattern, words = words_in(names)
+    pattern, words = words_in([stem_of(path) for path in paths] if in_names else [])
     # Folders whose images have one word each, as breeds of dogs, are the classes themselves.
     if not words or (unknown and not _cross(unknown[-1].values, words)):
         return ""
-    _take_words(files, names)
+    if are_classes(set(words)) or are_classes_too(words):
+        files.values, files.kind, files.as_class = words, "class", pattern
     return f"data.layout: {Layout('/'.join([*folders, pattern])).counted(paths)}; or "
-
-
-def _take_words(level: _Level, names: Sequence[str]) -> None:
-    """Make a level the class whose names hold words that are known of classes."""
-    once = sorted(set(names))
-    pattern, words = words_in(once)
-    if are_classes(set(words)):
-        found = dict(zip(once, words, strict=True))
-        level.values, level.kind, level.as_class = [found[name] for name in names], "class", pattern
 
 
 def _cross(folders: Sequence[str], words: Sequence[str]) -> bool:

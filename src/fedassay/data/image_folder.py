@@ -21,6 +21,7 @@ from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.presence import Presence
 from fedassay.data.scanned import Scanned, scanned, states_of, tables_beside
 from fedassay.data.spellings import as_one, listed, one_form
+from fedassay.data.text_lists import are_listed, as_filed, columns_of_lists
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
@@ -119,15 +120,24 @@ def _read_folder(scan: Scanned, request: DataRequest, outside: object) -> Listed
         paths, more = layout.fitting(paths, root.name, leave_out=request.incomplete == "leave_out")
         left += more
     table = _table(scan, paths, request, layout)
+    filed = {path: path for path in paths}
     if layout is None and (table is None or not table.labels):
-        paths, more = with_classes(paths)
+        columns = columns_of_lists(scan, paths)
+        filed = as_filed(paths, columns)
+        shown, more = with_classes([*filed])
         left += more
-        layout = read_folders(paths, root.name).layout
+        paths = [filed[path] for path in shown]
+        layout = read_folders(shown, root.name, lambda words: are_listed(paths, words, columns)).layout
     if layout is None and table is not None and not (request.labels or request.label_column or request.label):
         _check_agree(root.name, paths, table)
     rows = table.rows if table is not None and table.asked else dict.fromkeys(paths, Place())
     paths = [path for path in paths if path in rows]
-    places = layout.places(paths) if layout else folder_places(paths, {row.label for row in rows.values()})
+    lies = {path: shown for shown, path in filed.items()}
+    places = (
+        layout.places(lies[path] for path in paths)
+        if layout
+        else folder_places(paths, {row.label for row in rows.values()})
+    )
     told = [_both(place, rows[path]) for path, place in zip(paths, places, strict=True)]
     pictures, notes, proposals = _pictures(root, paths, told, (table, layout), request)
     parts = Counter(place.part for place in told)
@@ -152,6 +162,8 @@ def _read_folder(scan: Scanned, request: DataRequest, outside: object) -> Listed
     if held is not None:
         words = ", ".join(f"{parts[part]:,} {part}" for part in ("train", "validation", "test") if parts[part])
         read.append(f"official parts: {words}; {held} is the test set")
+    if moved := sum(lies[path] != path for path in paths):
+        notes.append(f"{moved:,} images are of the classes that a list gives them, the names of other folders")
     if many := scan.copies(paths):
         notes.append(f"{many:,} images are equal to another to the byte")
     tables = [LeftOut("table", 1, f"{path}, which is not used", (path,)) for path in scan.tables]

@@ -86,3 +86,9 @@ def are_dates(values: Iterable[str]) -> bool:
 def are_numbers(values: Iterable[str]) -> bool:
     """Whether all values are numbers, with a decimal point or comma."""
     return all(_NUMBER.fullmatch(value.strip()) for value in values)
+
+
+def partition(texts: Iterable[str]) -> tuple[int, ...]:
+    """Which rows have equal values, by numbers that do not depend on the values."""
+    numbers: dict[str, int] = {}
+    return tuple(numbers.setdefault(one_form(text), len(numbers)) for text in texts)

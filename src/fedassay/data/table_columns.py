@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from fedassay.data.account import LeftOut
-from fedassay.data.spellings import are_dates, are_numbers, is_missing, listed, one_form
+from fedassay.data.spellings import are_dates, are_numbers, is_missing, listed, one_form, partition
 from fedassay.data.table_words import (
     PARTS_COLUMNS,
     PERSONS_ELSE,
@@ -138,8 +138,8 @@ class OtherColumns:
 
     def say(self, classes: Sequence[str]) -> bool:
         """Whether one of several columns that may hold labels parts the rows as these classes do."""
-        wanted = _partition(classes)
-        return not self._named and any(_partition(each.texts) == wanted for each in self._likely)
+        wanted = partition(classes)
+        return not self._named and any(partition(each.texts) == wanted for each in self._likely)
 
     def labels(self, where: str) -> str | tuple[str, ...]:
         """The column of labels, or those of one label each of which every row has one.
@@ -148,7 +148,7 @@ class OtherColumns:
             DataError: Several could be it, or none.
         """
         named = self._named
-        if named and (len(named) == 1 or len({_partition(each.texts) for each in named}) == 1):
+        if named and (len(named) == 1 or len({partition(each.texts) for each in named}) == 1):
             return self._classes(named[0], where)
         if not named and self._marks:
             return self._marks
@@ -192,9 +192,3 @@ class OtherColumns:
         ]
         found = {"sites": sites, "groups": persons}
         return {key: names[0] for key, names in found.items() if names}
-
-
-def _partition(texts: Iterable[str]) -> tuple[int, ...]:
-    """Which rows have equal values, by numbers that do not depend on the values."""
-    numbers: dict[str, int] = {}
-    return tuple(numbers.setdefault(one_form(text), len(numbers)) for text in texts)

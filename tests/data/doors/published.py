@@ -25,12 +25,24 @@ archive(
     "names_of_classes", lambda: named(("benign", "malignant", "normal")), lambda r: f"{r.label}_{r.number:03d}.png"
 )
 archive("names_in_brackets", lambda: named(("benign", "malignant")), lambda r: f"data/{r.label} ({r.number}).png")
+
+
+def _pets(w: World) -> None:
+    """A list of all images, with numbers of breed and species, and one of half of them."""
+    breeds = sorted({r.label for r in w.records})
+    rows = [f"{r.label}_{r.number} {breeds.index(r.label) + 1} {1 + r.label[0].islower()} 1" for r in w.records]
+    (w.root / "annotations").mkdir(parents=True)
+    head = "#Image CLASS-ID SPECIES BREED ID"
+    (w.root / "annotations/list.txt").write_text("\n".join([head, *rows]) + "\n")
+    (w.root / "annotations/trainval.txt").write_text("\n".join(rows[::2]) + "\n")
+
+
 archive(
     "oxford_pets",
     lambda: named(("Abyssinian", "american_bulldog", "yorkshire_terrier")),
     lambda r: f"images/{r.label}_{r.number}.png",
     beside=lambda w: (
-        texts("annotations/list.txt", "annotations/trainval.txt")(w),
+        _pets(w),
         images(w, *(f"annotations/trimaps/{r.label}_{r.number}.png" for r in w.records)),
     ),
     layout="{class}_#",
@@ -148,14 +160,27 @@ archive(
     lambda: named(("AnnualCrop", "Forest", "SeaLake")),
     lambda r: f"2750/{r.label}/{r.label}_{r.number}.png",
 )
+
+
+def _tiny(w: World) -> None:
+    """Classes of the validation images in a list, with boxes; names of all classes; test images without any."""
+    held = [r for r in w.records if r.part == "test"]
+    rows = [f"{r.path.rpartition('/')[2]}\t{r.label}\t0\t{r.number}\t44\t62" for r in held]
+    (w.root / "val/val_annotations.txt").write_text("\n".join(rows) + "\n")
+    texts("wnids.txt", "words.txt")(w)
+    images(w, *(f"test/images/test_{n}.png" for n in range(9)))
+
+
 archive(
     "tiny_imagenet",
-    lambda: named(("n01443537", "n01629819", "n02124075")),
-    lambda r: f"train/{r.label}/images/{r.label}_{r.number}.png",
-    beside=lambda w: (
-        texts("wnids.txt", "words.txt", "val/val_annotations.txt")(w),
-        images(w, *(f"{part}/images/{part}_{n}.png" for part in ("val", "test") for n in range(9))),
+    lambda: named(("n01443537", "n01629819", "n02124075"), True),
+    lambda r: (
+        f"train/{r.label}/images/{r.label}_{r.number}.png"
+        if r.part == "train"
+        else f"val/images/val_{r.number}.png"
     ),
+    "part",
+    beside=_tiny,
     layout="split/class/*/image",
     incomplete="leave_out",
 )

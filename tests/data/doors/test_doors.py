@@ -27,12 +27,6 @@ _AMBIGUOUS = {
     "crc100k": "two collections, of which one is called VAL and the other after an institute",
 }
 """Layouts that a person could not read from the files alone either, with the reason."""
-_ASKS = {
-    *_AMBIGUOUS,
-    # Words in names of files that the house does not know, and labels of a part in a list of .txt.
-    *("oxford_pets", "tiny_imagenet"),
-}
-"""Layouts that are not read without an option."""
 
 
 def _outcome(layout: str, faults: tuple[str, ...], seed: int, base: Path) -> Outcome | None:
@@ -87,9 +81,8 @@ def test_archives_are_read_as_they_are_published(layout: str, tmp_path: Path) ->
 def test_sound_layouts_are_read_without_a_question(tmp_path: Path) -> None:
     found = {layout: _outcome(layout, (), 3, tmp_path / layout) for layout in LAYOUTS}
     kinds = {layout: "none" if each is None else each.kind for layout, each in found.items()}
-    assert {kinds[layout] for layout in _ASKS} == {"asked"}
-    assert len(LAYOUTS) - len(_ASKS) >= 0.95 * (len(LAYOUTS) - len(_AMBIGUOUS))
-    assert {layout: found[layout] for layout in kinds.keys() - _ASKS if kinds[layout] != "read"} == {}
+    assert {kinds[layout] for layout in _AMBIGUOUS} == {"asked"}
+    assert {layout: found[layout] for layout in kinds.keys() - _AMBIGUOUS if kinds[layout] != "read"} == {}
 
 
 @pytest.mark.long
