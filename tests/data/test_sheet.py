@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedassay.data.account import Account, LeftOut
-from fedassay.data.pictures_seen import Kind, Seen, seen
+from fedassay.data.image_header import Header
+from fedassay.data.pictures_seen import Seen, seen
 from fedassay.data.sheet import THUMBNAILS, TILE, Listed, contact, tile
 from fedassay.data.shortcuts import odd_masks, shortcuts
 from fedassay.data.twins import twins
@@ -32,7 +33,7 @@ def _listed(images: NDArray[np.uint8], labels: NDArray[np.int64], **more: object
         source="a set",
         labels=labels,
         class_names=tuple(f"class {number}" for number in range(int(labels.max()) + 1)),
-        kinds=[Kind((_SIDE, _SIDE), False)] * len(images),
+        kinds=[Header("", "", True, (_SIDE, _SIDE))] * len(images),
         picture=lambda row: images[row],
         name=lambda row: f"record {row}",
     )
@@ -72,13 +73,13 @@ def test_few_pictures_have_no_twins() -> None:
     assert twins(_seen(_blobs(2, np.random.default_rng(0)))) == []
 
 
-def _told(images: NDArray[np.uint8], labels: NDArray[np.int64], kinds: list[Kind], **given: object) -> list[str]:
+def _told(images: NDArray[np.uint8], labels: NDArray[np.int64], kinds: list[Header], **given: object) -> list[str]:
     persons = given.get("persons")
     found = shortcuts(labels, ("a", "b", "c"), persons, kinds, _seen(images))  # type: ignore[arg-type]
     return [f"{each.of}: {each.what}" for each in found]
 
 
-_PLAIN = Kind((_SIDE, _SIDE), False)
+_PLAIN = Header("", "", True, (_SIDE, _SIDE))
 
 
 def test_classes_alike_are_not_told_by_a_number() -> None:
@@ -91,13 +92,13 @@ def test_classes_alike_are_not_told_by_a_number() -> None:
 @pytest.mark.parametrize(
     ("kind", "what"),
     [
-        (Kind((_SIDE, 2 * _SIDE), False), "shape (width by height)"),
-        (Kind((_SIDE, _SIDE), True), "share of colour"),
-        (Kind((_SIDE, _SIDE), False, 16), "depth (bits a channel)"),
-        (Kind((_SIDE, _SIDE), False, 8, "PNG"), "share of PNG files"),
+        (Header("", "", True, (_SIDE, 2 * _SIDE)), "shape (width by height)"),
+        (Header("", "", False, (_SIDE, _SIDE)), "share of colour"),
+        (Header("", "", True, (_SIDE, _SIDE), 16), "depth (bits a channel)"),
+        (Header("PNG", "", True, (_SIDE, _SIDE), 8), "share of PNG files"),
     ],
 )
-def test_what_a_file_is_tells_a_class(kind: Kind, what: str) -> None:
+def test_what_a_file_is_tells_a_class(kind: Header, what: str) -> None:
     labels = np.arange(60) % 2
     kinds = [kind if label else replace(_PLAIN, format="JPEG" if kind.format else "") for label in labels]
     found = _told(_blobs(60, np.random.default_rng(2)), labels, kinds)

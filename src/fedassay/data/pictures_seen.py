@@ -20,23 +20,6 @@ _SAMPLED = 64
 """Side of the copy that grey values are counted in."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a file is, before its pixels are looked at.
-
-    Attributes:
-        size: Width and height in pixels.
-        colour: Whether there are three channels.
-        bits: Bits of a channel.
-        format: Of the file; empty where the picture comes from an array.
-    """
-
-    size: tuple[int, int]
-    colour: bool
-    bits: int = 8
-    format: str = ""
-
-
 @dataclass(frozen=True, eq=False)
 class Seen:
     """What was seen of some pictures.

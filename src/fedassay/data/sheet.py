@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedassay.data.account import Account
-from fedassay.data.pictures_seen import Kind, Seen, seen
+from fedassay.data.image_header import Header
+from fedassay.data.pictures_seen import Seen, seen
 from fedassay.data.shortcuts import TEST, odd_masks, shortcuts
 from fedassay.data.twins import Twin, twins
 from fedassay.support.types import Finite, Frozen, Images, Ints
@@ -111,7 +112,7 @@ class Listed:
         source: The data set.
         labels: Class of each, shape (n,).
         class_names: Of the classes.
-        kinds: What each is.
+        kinds: Headers of all; of pictures in arrays, without a format.
         picture: Gives one, shape (H, W, C), uint8.
         name: Says where one is from, in a few words.
         parts: Numbers in `part_names` of each, or None.
@@ -127,7 +128,7 @@ class Listed:
     source: str
     labels: Ints
     class_names: tuple[str, ...]
-    kinds: Sequence[Kind]
+    kinds: Sequence[Header]
     picture: Callable[[int], Images]
     name: Callable[[int], str]
     parts: Ints | None = None
@@ -169,12 +170,18 @@ def contact(listed: Listed, seed: int = 0) -> Contact:
         drawn = members[np.sort(rng.permutation(len(members))[:THUMBNAILS])]
         groups.append(_group(kind, name, members, len(drawn), listed, looked))
         rows.append(_row([listed.picture(row) for row in drawn.tolist()]))
-    found = twins(looked)
-    shown = [_told(twin, listed, looked) for twin in _worst(found, listed, looked)]
-    rows += [
-        _row([listed.picture(int(looked.rows[twin.first])), listed.picture(int(looked.rows[twin.second]))])
-        for twin in _worst(found, listed, looked)
-    ]
+    found = [(twin, _parted(twin, listed, looked)) for twin in twins(looked)]
+    # Those that most things part come first, then equal ones.
+    found.sort(key=lambda each: (-len(each[1]), not each[0].same, each[0]))
+    pairs = []
+    for twin, ways in found[:_PAIRS]:
+        both = [int(looked.rows[place]) for place in (twin.first, twin.second)]
+        pictures = [listed.picture(row) for row in both]
+        rows.append(_row(pictures))
+        same = twin.same and np.array_equal(pictures[0], pictures[1])
+        words = ("the same picture" if same else "nearly the same") + (f" in two {_and(ways)}" if ways else "")
+        pairs.append(Pair(words=words, first=listed.name(both[0]), second=listed.name(both[1]), same=same))
+    alike = {"all": len(found), **Counter(way for _, ways in found for way in ways)}
     left_out = []
     for each in listed.account.left_out:
         pictures = [picture for path in each.paths[:THUMBNAILS] if (picture := listed.unread(path)) is not None]
@@ -187,10 +194,10 @@ def contact(listed: Listed, seed: int = 0) -> Contact:
         looked_at=len(looked.rows),
         groups=tuple(groups),
         unshown=unshown,
-        warnings=tuple(_warnings(listed, looked, found)),
+        warnings=tuple(_warnings(listed, looked, alike)),
         test=TEST,
-        alike=_alike(found, listed, looked),
-        pairs=tuple(shown),
+        alike=alike,
+        pairs=tuple(pairs),
         left_out=tuple(left_out),
         files_left_out=sum(
             each.count for each in listed.account.left_out if each.kind in ("file", "image", "table")
@@ -219,7 +226,7 @@ def _row(pictures: Sequence[Images]) -> NDArray[np.uint8]:
     return row
 
 
-def _sample(kinds: Sequence[Kind], rng: np.random.Generator) -> list[int]:
+def _sample(kinds: Sequence[Header], rng: np.random.Generator) -> list[int]:
     """Which pictures are looked at: all, or as many at random as their pixels allow."""
     pixels = np.array([kind.size[0] * kind.size[1] for kind in kinds], np.int64)
     order = rng.permutation(len(kinds))[:_PICTURES]
@@ -263,7 +270,7 @@ def _group(kind: str, name: str, members: Ints, shown: int, listed: Listed, look
     )
 
 
-def _sizes(kinds: Sequence[Kind]) -> str:
+def _sizes(kinds: Sequence[Header]) -> str:
     """The most frequent sizes and modes."""
     sizes = Counter(kind.size for kind in kinds)
     modes = Counter(_mode(kind) for kind in kinds)
@@ -278,8 +285,8 @@ def _sizes(kinds: Sequence[Kind]) -> str:
     return f"{words}, {named}"
 
 
-def _mode(kind: Kind) -> str:
-    return f"{'colour' if kind.colour else 'grey'}{f' of {kind.bits} bits' if kind.bits > 8 else ''}"
+def _mode(kind: Header) -> str:
+    return f"{'grey' if kind.grey else 'colour'}{f' of {kind.bits} bits' if kind.bits > 8 else ''}"
 
 
 def _parted(twin: Twin, listed: Listed, looked: Seen) -> list[str]:
@@ -291,30 +298,11 @@ def _parted(twin: Twin, listed: Listed, looked: Seen) -> list[str]:
     return [*found, *(["clients"] if clients and min(clients) >= 0 and clients[0] != clients[1] else [])]
 
 
-def _alike(found: Sequence[Twin], listed: Listed, looked: Seen) -> dict[str, int]:
-    counts = Counter(way for twin in found for way in _parted(twin, listed, looked))
-    return {"all": len(found), **counts}
-
-
-def _worst(found: Sequence[Twin], listed: Listed, looked: Seen) -> list[Twin]:
-    """The pairs that are shown: those that most things part, then equal ones."""
-    order = sorted(found, key=lambda twin: (-len(_parted(twin, listed, looked)), not twin.same, twin))
-    return order[:_PAIRS]
-
-
-def _told(twin: Twin, listed: Listed, looked: Seen) -> Pair:
-    one, other = int(looked.rows[twin.first]), int(looked.rows[twin.second])
-    same = twin.same and np.array_equal(listed.picture(one), listed.picture(other))
-    ways = _parted(twin, listed, looked)
-    words = ("the same picture" if same else "nearly the same") + (f" in two {_and(ways)}" if ways else "")
-    return Pair(words=words, first=listed.name(one), second=listed.name(other), same=same)
-
-
 def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _warnings(listed: Listed, looked: Seen, found: Sequence[Twin]) -> Iterator[str]:
+def _warnings(listed: Listed, looked: Seen, alike: Mapping[str, int]) -> Iterator[str]:
     """What looks odd, in sentences without their full stop."""
     labels = listed.labels[looked.rows]
     persons = None if listed.persons is None else listed.persons[looked.rows]
@@ -330,12 +318,11 @@ def _warnings(listed: Listed, looked: Seen, found: Sequence[Twin]) -> Iterator[s
             f"{each.ordered:.0%} of pairs of {'pictures' if persons is None else 'persons'} are in that order"
         )
     yield from odd_masks(labels, listed.class_names, looked)
-    counts = _alike(found, listed, looked)
     for way, words, why in (
         ("parts", "in two parts", "what one part holds of a picture, the other knows"),
         ("persons", "of two persons", "persons who are counted as two may be one"),
         ("classes", "of two classes", "one picture has two labels"),
     ):
-        if number := counts.get(way):
+        if number := alike.get(way):
             pairs = f"{number:,} pairs of pictures {words} are" if number > 1 else f"1 pair of pictures {words} is"
             yield f"{pairs} alike: {why}"

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedassay.data.pictures_seen import FEW_VALUES, Kind, Seen
+from fedassay.data.image_header import Header
+from fedassay.data.pictures_seen import FEW_VALUES, Seen
 from fedassay.support.types import Bools, Floats, Ints
 
 LEVEL = 0.001
@@ -48,7 +49,7 @@ class Shortcut(NamedTuple):
 
 
 def shortcuts(
-    labels: Ints, names: Sequence[str], persons: Ints | None, kinds: Sequence[Kind], seen: Seen
+    labels: Ints, names: Sequence[str], persons: Ints | None, kinds: Sequence[Header], seen: Seen
 ) -> list[Shortcut]:
     """The classes that a number tells from the others; of two classes, the first.
 
@@ -56,7 +57,7 @@ def shortcuts(
         labels: Class of each picture that was seen, shape (m,).
         names: Of the classes.
         persons: Whose each is, shape (m,), or None.
-        kinds: What each is.
+        kinds: Headers of all.
         seen: What was seen of them.
     """
     from scipy.stats import mannwhitneyu
@@ -86,7 +87,7 @@ _SHARES = ("share of",)
 """How measures begin that are shares of pictures."""
 
 
-def _measures(kinds: Sequence[Kind], seen: Seen) -> Mapping[str, Floats]:
+def _measures(kinds: Sequence[Header], seen: Seen) -> Mapping[str, Floats]:
     sizes = np.array([kind.size for kind in kinds], np.float64).reshape(-1, 2)
     found = {
         "brightness": seen.brightness,
@@ -94,7 +95,7 @@ def _measures(kinds: Sequence[Kind], seen: Seen) -> Mapping[str, Floats]:
         "number of pixels": sizes.prod(axis=1),
         "shape (width by height)": sizes[:, 0] / sizes[:, 1],
         "depth (bits a channel)": np.array([kind.bits for kind in kinds], np.float64),
-        "share of colour": np.array([kind.colour for kind in kinds], np.float64),
+        "share of colour": np.array([not kind.grey for kind in kinds], np.float64),
         "share of masks (four grey values or fewer)": seen.masks.astype(np.float64),
     }
     formats = sorted({kind.format for kind in kinds} - {""})

@@ -12,11 +12,10 @@ import numpy as np
 from fedassay.data.account import Account
 from fedassay.data.image_files import Reading, headers_of, is_image, one_image
 from fedassay.data.image_folder import files_of_image_folder
-from fedassay.data.image_header import Place
+from fedassay.data.image_header import Header, Place
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.listed_files import without_images
 from fedassay.data.loading import DataRequest, load
-from fedassay.data.pictures_seen import Kind
 from fedassay.data.roles import Role
 from fedassay.data.sheet import Listed
 from fedassay.execution.deal import Dealt, deal
@@ -103,7 +102,7 @@ def _of_arrays(data: LoadedData, sets: Sequence[tuple[str, ImageSet]], clients: 
         source=data.source,
         labels=labels,
         class_names=first.class_names,
-        kinds=[Kind((width, height), channels == 3)] * len(labels),
+        kinds=[Header("", "", channels == 1, (width, height))] * len(labels),
         picture=picture,
         name=name,
         parts=parts if len(sets) > 1 else None,
@@ -135,7 +134,7 @@ def _of_folder(request: DataRequest) -> Listed:
         source=data.source,
         labels=labels,
         class_names=data.train.class_names,
-        kinds=[Kind(header.size, not header.grey, header.bits, header.format) for header in headers],
+        kinds=headers,
         picture=lambda row: one_image(places[row], root, reading),
         name=lambda row: _named(places[row], root),
         parts=None if data.test is None else np.repeat(np.arange(2), [len(data.train), len(data.test)]),
