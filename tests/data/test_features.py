@@ -111,7 +111,7 @@ _WRONG: dict[str, tuple[dict[str, Any], str]] = {
         r"features: row 0 holds a value that is no finite float32",
     ),
     "float labels": ({"labels": np.ones(60)}, r"labels holds float64 \(60,\); allowed: whole numbers"),
-    "float images": ({"images": np.zeros((60, 8, 9))}, r"images holds float64 \(60, 8, 9\); allowed: uint8"),
+    "float images": ({"images": np.zeros((60, 8, 9))}, r"images: holds float64; allowed: uint8"),
     "test of another width": ({"test_features": np.ones((9, 4))}, "test_features has 4 columns, features 5"),
     "half of a test set": ({"test_labels": None}, "has no array test_labels"),
     "no images": (

@@ -55,7 +55,9 @@ def test_files_by_path_by_name_and_without_ending(folder: Path, table: str) -> N
 def test_a_table_in_the_folder_and_columns_by_name(folder: Path) -> None:
     (folder / "meta.csv").write_text("a,b,c\nscan_1,x,1\nscan_2,y,1\nscan_3,x,2\nscan_4,y,2\n")
     request = DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("meta.csv"))
-    with pytest.raises(DataError, match=r"not to be told; data\.label_column allows b \(2 values\), c"):
+    with pytest.raises(
+        DataError, match=r"not clear which column holds the labels; data\.label_column allows b \(2 values\), c"
+    ):
         load(request)
     for column, expected in (("b", [1, 0, 0, 1]), ("c", [1, 1, 0, 0])):
         given = DataRequest(

@@ -47,7 +47,7 @@ def test_other_files_are_counted_by_ending_and_folder(folder: Path) -> None:
     for number in range(7):
         (folder / "b" / f"{number}.npy").write_bytes(b"x")
     (folder / "a" / "x.npy").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"8 \.npy in a, b hold pictures that are not read"):
+    with pytest.raises(DataError, match=r"8 \.npy in a, b hold pictures in a format that is not read"):
         load(_request(folder))
     (folder / "notes.TXT").write_text("x")
     (folder / "README").write_text("x")

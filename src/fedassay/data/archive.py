@@ -52,6 +52,11 @@ class Archive:
             array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
         return array
 
+    def images(self, name: str) -> NDArray[np.uint8]:
+        """One of the arrays in `headers`, whose images have channels last."""
+        array = self.read(name)
+        return np.ascontiguousarray(array if array.ndim == 4 else array[..., np.newaxis])
+
 
 @contextmanager
 def open_archive(path: Path, wanted: Collection[str] | None, allowed: str) -> Iterator[Archive]:
@@ -170,3 +175,16 @@ def _header(stream: IO[bytes]) -> Header:
     if len(shape) > limits.SIDES or any(type(side) is not int or side < 0 for side in shape):
         raise ValueError(f"shape {cut(str(shape), 100)}")
     return Header(shape, dtype)
+
+
+def image_shape(header: Header, where: str) -> tuple[int, int, int, int]:
+    """Records, height, width and channels of an array of images."""
+    shape = header.shape
+    if header.dtype != np.uint8:
+        raise DataError(f"{where}: holds {header.dtype}; allowed: uint8, grey levels from 0 to 255")
+    if len(shape) not in (3, 4):
+        raise DataError(f"{where}: has shape {shape}; allowed: (n, height, width) or (n, height, width, channels)")
+    if len(shape) == 4 and shape[3] not in (1, 3):
+        first = " (channels come last)" if shape[1] in (1, 3) else ""
+        raise DataError(f"{where}: has shape {shape}; allowed: 1 or 3 channels{first}")
+    return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1

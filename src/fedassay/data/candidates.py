@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedassay.data.archive import open_archive
+from fedassay.data.archive import image_shape, open_archive
 from fedassay.data.image_files import Reading, endings, is_image, read_images
 from fedassay.data.images import ImageSet
 from fedassay.data.records import Records
@@ -67,18 +67,16 @@ def _of_archive(path: Path) -> tuple[Images, list[str]]:
     with open_archive(path, _NAMES, ALLOWED) as archive:
         if missing := sorted(_NAMES - set(archive.headers)):
             raise DataError(f"{archive.where}: has no array {missing[0]}; allowed: {ALLOWED}")
-        shape, kind = archive.headers["x"].shape, archive.headers["x"].dtype
-        if kind != np.uint8 or len(shape) not in (3, 4) or not shape[0]:
-            raise DataError(f"{archive.where}: x has shape {shape} of {kind}; allowed: {ALLOWED}")
+        shape = image_shape(archive.headers["x"], f"{archive.where}: x")
+        if not shape[0]:
+            raise DataError(f"{archive.where}: x has shape {shape}; allowed: {ALLOWED}")
         labels = archive.headers["y"]
         if labels.dtype.kind not in "iu" or labels.shape != shape[:1]:
             raise DataError(
                 f"{archive.where}: y has shape {labels.shape} of {labels.dtype}; allowed: whole numbers, "
                 f"{shape[:1]}"
             )
-        images = np.ascontiguousarray(archive.read("x"))
-        numbers = archive.read("y")
-    return images if images.ndim == 4 else images[..., None], [str(number) for number in numbers]
+        return archive.images("x"), [str(number) for number in archive.read("y")]
 
 
 def _labels(names: Sequence[str], classes: Sequence[str], where: str) -> Ints:

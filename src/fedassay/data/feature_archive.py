@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.data.archive import Archive, Header, open_archive
+from fedassay.data.archive import Archive, Header, image_shape, open_archive
 from fedassay.data.groups import numbered
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.outline import without_pixels
@@ -150,16 +150,10 @@ def _features(archive: Archive, name: str) -> Header:
 
 def image_of(archive: Archive, name: str) -> tuple[int, int, int, int]:
     """Records, height, width and channels of an array of images."""
-    header = archive.headers[name]
-    shape = header.shape
-    if header.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3)):
-        raise DataError(
-            f"{archive.where}: {name} holds {header.dtype} {shape}; allowed: uint8 (n, height, width) or (n, "
-            "height, width, 1 or 3)"
-        )
+    shape = image_shape(archive.headers[name], f"{archive.where}: {name}")
     if shape[1] < 2:
         raise DataError(f"{archive.where}: {name} are one pixel high; allowed: images, or none")
-    return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1
+    return shape
 
 
 def _whole(archive: Archive, name: str) -> NDArray[np.int64]:
@@ -216,8 +210,8 @@ def read_part(archive: Archive, part: str, outline: ImageSet) -> ImageSet:
     name = f"{part}images"
     if name not in archive.headers:
         return replace(outline, images=stand_ins(rows), features=rows)
-    images = archive.read(name).reshape(image_of(archive, name))
-    return replace(outline, images=np.ascontiguousarray(images), features=rows)
+    image_of(archive, name)
+    return replace(outline, images=archive.images(name), features=rows)
 
 
 def _values(archive: Archive, name: str) -> NDArray[np.float32]:
@@ -243,7 +237,7 @@ def _joined(archive: Archive, part: str, records: ImageSet) -> ImageSet:
             )
     name = f"{part}images"
     if name in archive.headers:
-        images = archive.read(name).reshape(image_of(archive, name))
+        images = archive.images(name)
         if images.shape != records.images.shape or (images != records.images).any():
             raise DataError(f"{archive.where}: {name} are not the images of the data set; allowed: leave them out")
     return replace(records, features=_values(archive, f"{part}features"))

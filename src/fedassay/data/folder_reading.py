@@ -8,6 +8,7 @@ asked.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from fedassay.support.errors import DataError
 
 _NO_CLASSES = ("skipped", "split", "visit")
 """Kinds of levels that are never the class."""
+_SHOWN = 4
+"""Readings that an error shows."""
 
 
 @dataclass
@@ -83,7 +86,7 @@ def read_folders(
         shown = ", ".join(listed(sorted(level.names), 3) for level in levels[:-1])
         raise DataError(
             f"{where}: its folders ({shown}) are named like parts, sites, persons or visits, and none like "
-            f"classes; allowed: {named}data.labels, a table with a row for each image"
+            f"classes; allowed: {named}data.labels, a table of the images"
             f"{ways and '; or, where these are the classes, data.layout: '}{ways}"
         )
     classes = levels[readings[0].index("class")]
@@ -94,8 +97,9 @@ def read_folders(
     if len(layouts) == 1:
         layouts += _others(layouts[0])
     raise DataError(
-        f"{where}: its folders can be read in more than one way; data.layout says which is right: "
-        + "; or ".join(layout.counted(paths) for layout in layouts)
+        f"{where}: its folders can be read in {len(layouts)} ways; data.layout says which is right: "
+        + "; or ".join(layout.counted(paths) for layout in layouts[:_SHOWN])
+        + (f"; or {len(layouts) - _SHOWN} more" if len(layouts) > _SHOWN else "")
     )
 
 
@@ -149,7 +153,8 @@ def _cross(folders: Sequence[str], words: Sequence[str]) -> bool:
 
 def _layout(levels: Sequence[_Level], words: Sequence[str]) -> Layout:
     texts = [level.as_class if word == "class" else word for level, word in zip(levels, words, strict=True)]
-    return Layout("/".join(texts))
+    # A layout is laid on the last folders: the outermost ones need no word.
+    return Layout(re.sub(r"^(\*/)+", "", "/".join(texts)))
 
 
 def _readings(levels: Sequence[_Level]) -> Iterator[tuple[str, ...]]:

@@ -198,8 +198,8 @@ def _check_unread(scan: Scanned, request: DataRequest) -> None:
         words = listed(f"{count:,} {ending}" for ending, count in held.most_common())
         folders = listed(sorted({path.rpartition("/")[0] or "the folder itself" for path in scan.unread}), 3)
         raise DataError(
-            f"{scan.root.name}: {words} in {folders} hold pictures that are not read; allowed: {endings()}, or "
-            "data.incomplete: leave_out, which leaves them out"
+            f"{scan.root.name}: {words} in {folders} hold pictures in a format that is not read; allowed: convert "
+            "them to PNG, or data.incomplete: leave_out, which leaves them out"
         )
 
 
@@ -338,9 +338,9 @@ def recurring(persons: Iterable[Any], sites: Iterable[Any], name: str = _PERSON,
     if not several or len({site for _, site in pairs}) < 2:
         return None
     return (
-        f"data.groups: {min(several, whole):,} of {whole:,} names in {name} recur at several sites, which may be "
-        f"numbers of each site's own; allowed: [{site}, {name}] for {len(pairs):,} persons, each of one site, or "
-        f"{name} for {whole:,} persons, some of them at several sites"
+        f"data.groups: {min(several, whole):,} of {whole:,} names in {name} recur at several sites; allowed: "
+        f"[{site}, {name}] for {len(pairs):,} persons, each of one site, or {name} for {whole:,} persons, some of "
+        "them at several"
     )
 
 

@@ -277,12 +277,12 @@ class LabelTable:
         """One error for all rows and images that do not belong together, with the first of them."""
         first = lost[0]
         near = self.files.nearest(first.name) if first.what == "row" else ""
-        counts = Counter(f"{each.what} {each.why}" for each in lost)
-        kinds = listed(f"{count:,} {kind}" for kind, count in counts.items())
+        counts = Counter((each.what, each.why) for each in lost)
+        kinds = listed(f"{n:,} {what}{'' if n == 1 else 's'} {why}" for (what, why), n in counts.items())
         more = f" (in all: {kinds})" if len(lost) > 1 else ""
         return DataError(
             f"{first.said}{near}{more}; allowed: one row and one label an image, or data.incomplete: leave_out, "
-            "which leaves out what lacks one"
+            "which leaves out the rest"
         )
 
     def _left_out(

@@ -14,11 +14,7 @@ from fedassay.data.spellings import as_one, listed
 from fedassay.data.table_words import part_in
 from fedassay.support.errors import DataError, PlanError
 
-LAYOUTS = (
-    "class/image, class/person/image, site/class/image, or train and test above these; a table of labels "
-    "(data.labels); or data.layout, which says what each level of folders is, or where the class is in names "
-    "({class}_*)"
-)
+LAYOUTS = "folders as class/image, a table (data.labels), or data.layout, such as site/class/person/image"
 _NAMED = ("class", "person", "site", "split")
 _ENDING = r"(?:\.[^./]*)?"
 """The ending of a name, which a pattern may leave out."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.data.archive import Archive, Header, open_archive
+from fedassay.data.archive import Archive, image_shape, open_archive
 from fedassay.data.groups import numbered
 from fedassay.data.images import LoadedData
 from fedassay.data.loading import LABEL, DataRequest, allow_only
@@ -153,7 +153,7 @@ def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: D
     """The labels, and everything that headers can be wrong about."""
     where = archive.where
     shapes = {
-        pair.images: _image_shape(archive.headers[pair.images], f"{where}: {pair.images}")
+        pair.images: image_shape(archive.headers[pair.images], f"{where}: {pair.images}")
         for pair in (*train, *test)
     }
     first = train[0].images
@@ -234,23 +234,9 @@ def _names(archive: Archive, name: str, records: int, key: str) -> NDArray[Any]:
     return names
 
 
-def _image_shape(header: Header, where: str) -> tuple[int, int, int, int]:
-    """Records, height, width and channels of an array of images."""
-    shape = header.shape
-    if header.dtype != np.uint8:
-        raise DataError(f"{where}: holds {header.dtype}; allowed: uint8, grey levels from 0 to 255")
-    if len(shape) not in (3, 4):
-        raise DataError(f"{where}: has shape {shape}; allowed: (n, height, width) or (n, height, width, channels)")
-    if len(shape) == 4 and shape[3] not in (1, 3):
-        first = " (channels come last)" if shape[1] in (1, 3) else ""
-        raise DataError(f"{where}: has shape {shape}; allowed: 1 or 3 channels{first}")
-    return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1
-
-
 def _images(archive: Archive, pairs: list[_Pair]) -> NDArray[np.uint8]:
-    arrays = [archive.read(pair.images) for pair in pairs]
-    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    return np.ascontiguousarray(joined if joined.ndim == 4 else joined[..., np.newaxis])
+    arrays = [archive.images(pair.images) for pair in pairs]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _labels(archive: Archive, name: str, records: int, column: object) -> NDArray[np.int64]:

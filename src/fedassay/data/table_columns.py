@@ -157,7 +157,7 @@ class OtherColumns:
             return self._likely[0].name
         if not self.columns:
             raise DataError(f"{where}: has one column; allowed: two columns or more, of files and labels")
-        raise DataError(f"{where}: which column holds the labels is not to be told; {self._choices()}")
+        raise DataError(f"{where}: it is not clear which column holds the labels; {self._choices()}")
 
     def _classes(self, column: Column, where: str) -> str:
         if (why := column.no_class()) is not None:
