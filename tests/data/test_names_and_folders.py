@@ -122,3 +122,24 @@ def test_a_number_of_a_row_is_no_number_of_a_patient(tmp_path: Path) -> None:
     (base / "set" / "t.csv").write_text(f"row,label\n{rows}")
     with pytest.raises(DataError, match="no column names files of the folder"):
         load(_request(base))
+
+
+def test_a_list_names_the_folders_that_images_lack(tmp_path: Path) -> None:
+    base = _folder(tmp_path, *(f"{word}/{n}.png" for word in ("oak", "ash") for n in "ab"), "c.png", "d.png")
+    (base / "set" / "rest.txt").write_text("c.png ash\nd.png oak\n")
+    assert _labels(base) == ["oak", "oak", "ash", "ash", "ash", "oak"]
+    (base / "set" / "rest.txt").write_text("c.png ash\nd.png elm\n")
+    with pytest.raises(DataError, match=r"holds images, but .* holds folders of images"):
+        _labels(base)
+
+
+def test_a_list_with_a_head_of_classes_tells_that_words_in_names_are_such(tmp_path: Path) -> None:
+    base = _folder(tmp_path, *(f"{word}_{n}.png" for n in range(3) for word in ("Abyssinian", "Bombay")))
+    rows = [f"{word}_{n} {number} 1" for n in range(3) for number, word in enumerate(("Abyssinian", "Bombay"), 1)]
+    for head, swapped in (("", False), ("#Image SITE SPECIES", False), ("#Image CLASS-ID SPECIES", True)):
+        held = [*rows[:-1], rows[-1].replace(" 2 ", " 1 ")] if swapped else rows
+        (base / "set" / "list.txt").write_text("\n".join([head, *held]))
+        with pytest.raises(DataError, match=r"data\.layout: \{class\}_# \(2 classes: Abyssinian, Bombay\)"):
+            _labels(base)
+    (base / "set" / "list.txt").write_text("\n".join(["#Image CLASS-ID SPECIES", *rows]))
+    assert _labels(base) == ["Abyssinian", "Bombay"] * 3

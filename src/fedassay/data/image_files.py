@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,6 @@ from fedassay.support.errors import DataError, MissingExtraError
 from fedassay.support.text import cut
 
 Frames = Literal["first", "each"]
-
-_T = TypeVar("_T")
 
 _DARK = 0.25
 """Where no value of deep images reaches this share of what their depth allows, another depth is likelier."""
@@ -276,11 +275,9 @@ class _Peaks:
 
 
 def _header(place: Place, root: Path) -> Header:
-    def look() -> Header:
+    with _naming(place, root):
         known = place.path.stat()
         return _looked(place, known.st_mtime_ns, known.st_size)
-
-    return _saying(place, root, look)
 
 
 @lru_cache(maxsize=limits.LOOKED)
@@ -304,15 +301,14 @@ def _decoder(header: Header) -> Callable[[Place, Header, int | None], Picture]:
 
 
 def _decoded(place: Place, header: Header, root: Path, reading: Reading) -> Picture:
-    return _saying(place, root, lambda: _decoder(header)(place, header, reading.bits))
+    with _naming(place, root):
+        return _decoder(header)(place, header, reading.bits)
 
 
 def _tried(place: Place, header: Header, root: Path, reading: Reading) -> float | None:
-    def decode() -> float | None:
+    with _naming(place, root):
         known = place.path.stat()
         return _peak(place, header, reading.bits, known.st_mtime_ns, known.st_size)
-
-    return _saying(place, root, decode)
 
 
 def _fitted(image: Image.Image, mode: str, size: tuple[int, int]) -> NDArray[np.uint8]:
@@ -322,15 +318,16 @@ def _fitted(image: Image.Image, mode: str, size: tuple[int, int]) -> NDArray[np.
     return np.asarray(upright, dtype=np.uint8)
 
 
-def _saying(place: Place, root: Path, act: Callable[[], _T]) -> _T:
-    """What an act gives; where it fails, the file is named.
+@contextmanager
+def _naming(place: Place, root: Path) -> Iterator[None]:
+    """Errors in the block name the file.
 
     Raises:
-        DataError: It fails.
+        DataError: The block fails.
         MissingExtraError: It needs a package that is not installed.
     """
     try:
-        return act()
+        yield
     except MissingExtraError:
         raise
     except PictureError as error:

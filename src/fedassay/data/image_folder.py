@@ -21,7 +21,7 @@ from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.presence import Presence
 from fedassay.data.scanned import Scanned, scanned, states_of, tables_beside
 from fedassay.data.spellings import as_one, listed, one_form
-from fedassay.data.text_lists import are_listed, as_filed, columns_of_lists
+from fedassay.data.text_lists import are_listed, as_filed, columns_of_lists, lists_in
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
@@ -87,7 +87,7 @@ def files_of_image_folder(request: DataRequest) -> Listed:
     _check_unread(scan, request)
     groups = request.groups if request.groups is None or isinstance(request.groups, str) else tuple(request.groups)
     asked = replace(request, limit=None, seed=None, size=None, features=None, classes=None, groups=groups)
-    outside = [*tables_beside(root), *([] if request.labels is None else [_named(root, request)])]
+    outside = [*tables_beside(root), *lists_in(scan), *([] if request.labels is None else [_named(root, request)])]
     return _read_folder(scan, asked, states_of(outside))
 
 
@@ -110,7 +110,7 @@ def _read_folder(scan: Scanned, request: DataRequest, outside: object) -> Listed
     Args:
         scan: Of the folder.
         request: Of the plan, without what decides nothing here.
-        outside: States of tables that the scan has not.
+        outside: States of tables and lists that the scan has not.
     """
     del outside
     root = scan.root

@@ -7,6 +7,7 @@ that words in names of files are classes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from fedassay.data.layout import folders_of
@@ -31,14 +32,20 @@ class Column(NamedTuple):
     is_class: bool
 
 
+def lists_in(scan: Scanned) -> list[Path]:
+    """The lists of a folder that are looked at, those in the fewest folders first."""
+    names = scan.others.get("of ending .txt", ())
+    return [scan.root / name for name in sorted(names, key=lambda name: (name.count("/"), name))[:_MOST]]
+
+
 def columns_of_lists(scan: Scanned, paths: Sequence[str]) -> list[Column]:
     """What all columns of all lists in a folder say of its images."""
-    lists = sorted(scan.others.get("of ending .txt", ()), key=lambda name: (name.count("/"), name))[:_MOST]
+    lists = lists_in(scan)
     files = NamedFiles(paths if lists else ())
     found: list[Column] = []
-    for name in lists:
+    for path in lists:
         try:
-            text = read_regular(scan.root / name, limits.TABLE_BYTES).decode("utf-8", "replace")
+            text = read_regular(path, limits.TABLE_BYTES).decode("utf-8", "replace")
         except DataError:
             continue
         lines = [line.split() for line in text.splitlines() if line.strip()]
