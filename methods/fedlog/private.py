@@ -235,8 +235,8 @@ def experiments(protected: Protection | None, name: str) -> dict[str, Experiment
     that composition gives is attained. Two classes suffice, since no more than two rows of T differ.
 
     Returns:
-        Nothing without noise; nor for `body: private`, where T by itself is not what a record can be seen in: the
-        whole method must be run again.
+        Empty without noise, and for `body: private`, where a record cannot be seen in T by itself: the whole
+        method must be run again.
     """
     if protected is None or protected.body == "private":
         return {}

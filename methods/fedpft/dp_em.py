@@ -9,10 +9,11 @@ function of the releases.
 The first step releases the moments of a single component, and the components start around its mean,
 spread over part of its covariance: initialisation on the records themselves would have to be paid for too.
 
-A person or a client with records S adds the mean of what its records add: weights of 1 / |S| (`record_weights`).
-Given the releases before, responsibilities are a fixed function of a record, so that what a record adds to a step,
-over all classes and components, is one vector; a unit's mean is in the convex hull of such vectors, and the
-sensitivity of a step is that of a record (`fedassay.privacy.units`). Steps compose as they do for records.
+A person or a client with records S adds the mean of its records' contributions: weights of 1 / |S|
+(`record_weights`). Given the releases before, responsibilities are a fixed function of a record. Its contribution
+to a step, over all classes and components, is therefore one vector. A unit's mean is in the convex hull of such
+vectors, and the sensitivity of a step is that of a record (`fedassay.privacy.units`). Steps compose as they do for
+records.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ FeatureSet = Records | United
 def weights_of(client: FeatureSet, task: MethodInput) -> NDArray[np.float64] | None:
     """Weight of each feature in the sums of a private run, shape (n,); see `MethodInput.weights`.
 
-    Samples weigh 1 each: given what was received they are fixed, so that any weight would do, and a sample stands
-    for one unit, as counts do. None: each feature counts as it is.
+    Samples weigh 1 each. Given the received messages they are fixed, so that any weight would do, and a sample
+    stands for one unit, as counts do. None: each feature counts as it is.
 
     Raises:
         DataError: Some person is at two clients.

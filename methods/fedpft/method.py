@@ -47,9 +47,9 @@ class FedPFT(MixtureParameters):
     Attributes:
         guarantee: Report the paper's bound on every client's loss (Theorem 6.1; `theorem_6_1`). It is
             computed from the clients' own features, for the report alone: nothing of it is sent.
-        delta: `per_class`: delta of each class is 1 over its records, as published, with the paper's mechanisms;
-            what is claimed is then the largest of these, and nothing where a class has one record. `plan`: that of
-            the plan.
+        delta: `per_class`: delta of each class is 1 over its records, as published, with the paper's mechanisms.
+            The claim is then at the largest of these, and there is none where a class has one record. `plan`: that
+            of the plan.
         densities: Report how far the sampled features are from the test records' (figure 7;
             `density_gap`), and how far the clients' own are.
     """

@@ -74,9 +74,9 @@ class PrivateFit:
         """Fit and noise one client's mixtures.
 
         Args:
-            client: All the records that the fit sees. Some may be no records of the client's, but fixed given
-                what it has received: every statistic here is a sum or a mean over records, so one record moves
-                it no further for their company, and the noise for that many records covers each of them.
+            client: All the records that the fit sees. Some may not be the client's own, but fixed given the
+                received messages. Every statistic here is a sum or a mean over records, so these do not increase
+                the effect of one record, and the noise for that many records covers each of them.
             task: The privacy asked for, and the seeds.
             number: The round that the mixtures are sent in.
 

@@ -1,7 +1,7 @@
 """Federated SGD (McMahan et al. 2017, section 2, FedSGD): every client sends the gradient on its batch.
 
-One round of it, which is what gradient attacks are about. Clients send sums over their records, so that the server
-needs no more than the sum of what they send, and how many records that is of.
+It has a single round, the subject of gradient attacks. Clients send sums over their records, so that the server
+needs no more than the sum of their messages, and the total number of records.
 """
 
 from __future__ import annotations

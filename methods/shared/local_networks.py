@@ -164,8 +164,8 @@ def scores_of(module: nn.Module, classes: int | None = None) -> Scores:
 class MeanModel:
     """Predicts by the mean class probabilities of several models: a `fedassay.contracts.method.Model`.
 
-    Clients of a personalized method hold one model each. No party of the protocol holds their mean; it
-    is what they could predict together.
+    Clients of a personalized method hold one model each. No party of the protocol holds their mean: it is their
+    joint prediction.
 
     Attributes:
         members: Class scores (logits) of each model, at least one.

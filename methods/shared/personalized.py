@@ -30,10 +30,9 @@ class Personalized:
 def personalized_accuracy(predicted: Sequence[Ints], clients: Sequence[Records], test: Records) -> Personalized:
     """Expected accuracy of each client's model on test records with the client's own label distribution.
 
-    A client's own test split would be a draw of test records with the labels of its training records.
-    Its accuracy is estimated by what that draw averages to, with no draw: the accuracy on ALL test
-    records of a class, weighted by the class's share of the client's records. Classes without a
-    test record are left out.
+    A client's own test split would be a draw of test records with the labels of its training records. Its accuracy
+    is estimated by the expectation over that draw, without a draw: the accuracy on ALL test records of a class,
+    weighted by the class's share of the client's records. Classes without a test record are left out.
 
     Args:
         predicted: For each client, its model's predictions on the test records, shape (n,). Predictions

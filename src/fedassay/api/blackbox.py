@@ -107,8 +107,8 @@ def fixed_bits(rows: Rows) -> int:
     """Low-order bits that are 1 in every run, of numbers that are another one in each.
 
     Noise on a number changes its last bits from run to run; a bit that is 1 in all of n runs has a probability of
-    2^-n to 0.75^n (where rounding favours even numbers). Bits above a hundredth of how far a number scatters are
-    left out, and so are those below what any run of any number uses: a coarser type, or a grid.
+    2^-n to 0.75^n (where rounding favours even numbers). Bits above a hundredth of a number's spread are left out,
+    and so are those below the last bit that any number in any run uses: a coarser type, or a grid.
 
     Args:
         rows: Shape (n, numbers), runs on the same records; fewer than 40 say nothing.

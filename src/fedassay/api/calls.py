@@ -45,8 +45,8 @@ def run(
 ) -> Run:
     """Run a plan: every method, attacked and audited, into one record and report.
 
-    What is odd about the plan, though it can be run, is logged as a warning of the logger `fedassay`. A cell that
-    fails is no exception: see `Run.errors`.
+    An odd plan that can still be run is logged as a warning of the logger `fedassay`. A cell that fails raises no
+    exception: see `Run.errors`.
 
     Args:
         plan: A file, one that ships with fedassay (`configs/quickstart.yaml`), the same as a mapping, or a `Plan`.

@@ -1,7 +1,7 @@
 """The record of a run as tidy tables: one row an observation, one column a variable, in pandas.
 
 `cell` numbers the cells of a run, `finding` the findings of a cell; together they join the tables. Infinite
-epsilon is `inf`; what was not measured is missing, with its reason beside it.
+epsilon is `inf`; a value that was not measured is missing, with its reason beside it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _EDGE = 3.0
 class Plots:
     """Figures of a run; each is drawn on an Axes, which it returns.
 
-    What cannot be drawn, because the run did not measure it, is an error that says so.
+    A figure of values that the run did not measure is an error that says so.
 
     Attributes:
         record: The run's record.

@@ -61,8 +61,8 @@ def small_cnn(request: BackboneRequest) -> Backbone:
 def small_cnn_rectified(request: BackboneRequest) -> Backbone:
     """Three convolutions to 256 features that are not negative, trained on the public split or random.
 
-    As `small_cnn`, but it ends in a rectifier, as the large networks do that are used as backbones. So what rests
-    on features that are not negative applies to it.
+    As `small_cnn`, but it ends in a rectifier, like most large networks that are used as backbones. Methods and
+    attacks for non-negative features therefore apply to it.
 
     Weights: `public` (default) or `random`.
 

@@ -184,9 +184,9 @@ class MethodInput:
         return self.public
 
     def replayed(self, other: str) -> MethodInput:
-        """The same work for a replay: noise is drawn anew, and where `other` is not empty coins are as well.
+        """Return the same work for a replay: with new noise, and with new coins where `other` is not empty.
 
-        The noise has another root, so that what takes it from elsewhere shows.
+        The noise has another root, so that noise from another source is detected.
         """
         parameters = f"{self.parameters}:replayed"
         return replace(self, scratch=None, simulated=False, other=other, parameters=parameters)
@@ -214,8 +214,8 @@ class Model(Protocol):
 class OnFeatures(Protocol):
     """A model of the backbone's features, such as `fedassay.heads.linear.FeatureModel`.
 
-    What its method sends is computed from these, so audits compare it with those of the true records. Models
-    without the attribute are taken to be networks of their own.
+    Its method's messages are computed from these, so audits compare it with those of the true records. Models
+    without the attribute are assumed to be networks of their own.
     """
 
     @property

@@ -186,8 +186,7 @@ def gaussian_head(given: GlobalMoments, ridge: float = RIDGE, *, shift: float = 
     Args:
         given: Means, priors and covariance.
         ridge: At least 0, relative to trace(Sigma) / d; see the module.
-        shift: At least 0, added to the diagonal besides: the scale of what is noise in Sigma, where that
-            is known.
+        shift: At least 0, added to the diagonal besides: the scale of the noise in Sigma, where that is known.
 
     Raises:
         ValueError: The ridge is negative or not finite.

@@ -4,8 +4,8 @@ With features X (n, d) and one-hot labels Y (n, C), everything follows from the 
 sums A = Y^T X: W = A (G + ridge I)^-1, one row a class. Nothing is ever inverted: one Cholesky factorisation, C
 right-hand sides.
 
-Noise makes G indefinite. Its negative eigenvalues are then cut off, and the size that the noise's own eigenvalues
-reach, about its scale times sqrt(d), is added to the diagonal: what lies below is not signal.
+Noise makes G indefinite. Its negative eigenvalues are then cut off, and the size of the noise's own eigenvalues,
+about its scale times sqrt(d), is added to the diagonal: smaller eigenvalues are not signal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The one representation of mixtures: concatenated over groups, packed as a message carries it.
 
-A group is what one mixture was fitted to: the records of one class at one client. With P groups and
+A group is the set that one mixture was fitted to: the records of one class at one client. With P groups and
 S components in all, the arrays are the ones of a FedPFT message: `components` and `counts` (P,),
 `weights` (S,), `means` (S, d), `covariances` by family: `full` (S, d(d+1)/2), the lower triangle row
 by row; `diag` (S, d), the variances; `spherical` (S,), one variance a component.

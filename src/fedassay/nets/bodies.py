@@ -1,8 +1,8 @@
 """Client bodies: small networks from images to a given number of features, of several architectures.
 
-A body is what a client keeps for itself in federated representation learning; all that clients must
-agree on is the number of its outputs. No layer but those of `resnet16` mixes records, so every other body may be
-trained with differential privacy.
+A body is the part of a network that a client keeps for itself in federated representation learning; all clients
+must agree only on the number of its outputs. No layer but those of `resnet16` mixes records, so every other body
+may be trained with differential privacy.
 """
 
 from __future__ import annotations

@@ -92,9 +92,9 @@ class FilmBlock(nn.Module):
 class FilmDenoiser(nn.Module):
     """Denoiser that treats the image as one vector: the cheapest that works on small images.
 
-    A feature vector says nothing about where in the image it was seen, and a convolutional net has
-    to learn that layout through its scale-and-shift layers alone; a perceptron has it from the
-    start, and on a CPU reaches in seconds what a U-Net needs an hour for.
+    A feature vector says nothing about positions in the image, and a convolutional net has to learn that layout
+    through its scale-and-shift layers alone. A perceptron has it from the start, and on a CPU reaches in seconds
+    the quality of an hour of a U-Net.
 
     Args:
         shape: (channels, height, width); any positive sizes.

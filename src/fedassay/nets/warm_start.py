@@ -1,9 +1,9 @@
 """A first guess of the image: kernel ridge regression from condition to pixels.
 
 This is an addition of ours to the attack of Beitollahi et al. 2024. The regression gives the mean image of a
-condition in seconds, and the denoiser, which sees it beside the noisy image, spends its training on
-what is missing. Training rows get the guess that the regression makes without them (leave-one-out,
-closed form), so that in training the guess is as wrong as it will be on private records.
+condition in seconds, and the denoiser, which sees it beside the noisy image, spends its training on the remaining
+difference. Training rows get a guess of the regression without them (leave-one-out, closed form), so that in
+training the guess is as wrong as it will be on private records.
 
 The kernel is Matern 3/2 on Nystroem centres, beside a linear part; the ridge, the bandwidth and the
 shrinkage of the whitening are those with the smallest leave-one-out error on the adversary's own

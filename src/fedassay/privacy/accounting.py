@@ -254,10 +254,10 @@ def _narrowed(
 
 
 def _start(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
-    """The power of two at which DP-SGD alone should fit, by the central limit theorem for Gaussian DP.
+    """Return the power of two at which DP-SGD alone should fit, by the central limit theorem for Gaussian DP.
 
-    Bu, Dong, Long and Su, "Deep Learning with Gaussian Differential Privacy" (2020), Corollary 5.4: what is looked
-    at first, which says nothing of what is found.
+    Bu, Dong, Long and Su, "Deep Learning with Gaussian Differential Privacy" (2020), Corollary 5.4. It is only the
+    starting point of the search, and does not affect the result.
     """
 
     def fits(noise_multiplier: float) -> bool:

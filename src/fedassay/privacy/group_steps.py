@@ -8,11 +8,11 @@ pessimistic distribution by "Connect the Dots" (Doroshenko et al. 2022). The mix
 does the same one number at a time.
 
 Where they are replaced it is M against its mirror image M' = sum_k p_k N(-k, s^2). No other pair is worse. Let the
-records' gradients be vectors of norm at most 1, so that the k that are sampled sum to one of norm at most k; given
-what is sampled of the others, which joint convexity allows, the outputs are mixtures P and Q of N(g, s^2 I) and
-N(h, s^2 I) over these sums. For a set S let a = N(0, s^2 I)(S) and t = Phi^-1(a). By Neyman and Pearson no set of
-that mass has more of N(g), or less of N(h), than a half-space: N(g)(S) <= Phi(t + |g| / s) and N(h)(S) >=
-Phi(t - |h| / s). So, c being e^epsilon,
+records' gradients be vectors of norm at most 1, so that the k sampled ones sum to a vector of norm at most k.
+Joint convexity allows conditioning on the sampling of all other records. The outputs are then mixtures P and Q of
+N(g, s^2 I) and N(h, s^2 I) over these sums. For a set S let a = N(0, s^2 I)(S) and t = Phi^-1(a). By Neyman and
+Pearson no set of that mass has more of N(g), or less of N(h), than a half-space: N(g)(S) <= Phi(t + |g| / s) and
+N(h)(S) >= Phi(t - |h| / s). So, c being e^epsilon,
 
     P(S) - c Q(S) <= sum_k p_k (Phi(t + k / s) - c Phi(t - k / s)) = M(x > -s t) - c M'(x > -s t),
 

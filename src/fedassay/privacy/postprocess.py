@@ -1,7 +1,7 @@
 """Post-processing of noised statistics: costs no privacy, and is said in the method's docstring.
 
-Noise makes covariances indefinite, counts negative. Each function states what it repairs and
-how, so that nothing is clamped silently.
+Noise makes covariances indefinite, counts negative. Each function states its repair, so that no value is clamped
+silently.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ class TapeAnswer(Frozen):
     """The answer to one question put to a run with its tape; see `fedassay.audits.claim.tape`.
 
     Attributes:
-        question: `noise`: was it added. `sensitivity`: is it what was declared. `rest`: does everything else
-            follow from the releases alone. `worst_case`: is it known how far any record can move what is sent.
+        question: `noise`: was it added? `sensitivity`: is it the declared one? `rest`: does everything else follow
+            from the releases alone? `worst_case`: is the largest effect of a record on the messages known?
         status: `failed` disproves the claim.
         field: The field concerned; empty: all of them.
         p: Smallest p-value of the noise, corrected for its blocks, or None.

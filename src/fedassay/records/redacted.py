@@ -129,7 +129,7 @@ def _cell(cell: CellRecord, plan: Any) -> CellRecord:
     params, basis = redact_params(cell.params), cell.basis
     if basis is not None:
         entry = (cell.method, cell.label, params, cell.epsilon, cell.delta, cell.adjacency, cell.unit, cell.seed)
-        # Digests of what is left: those of the whole would confirm guesses of a folder's name.
+        # Digests of the rest: those of the whole would confirm guesses of a folder's name.
         new = {"plan": plan_digest(plan), **({} if params == cell.params else {"entry": entry_digest(*entry)})}
         basis = without_plain(basis).model_copy(update=new)
     return cell.model_copy(

@@ -116,7 +116,7 @@ def sign(folder: Path, key: Path) -> str:
         signature = CryptoSigner(private).sign(envelope.pae())
     except (ValueError, TypeError, AttributeError) as error:
         raise _no_key(key, error, "private") from None
-    # In the envelope signatures have the numbers of their order, which is what reading gives them as well.
+    # In the envelope, signatures are numbered in their order, as they are when it is read.
     signature.keyid = str(len(envelope.signatures))
     envelope.signatures[signature.keyid] = signature
     write_text(folder / ENVELOPE, json.dumps(envelope.to_dict()))

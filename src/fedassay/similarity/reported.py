@@ -1,8 +1,8 @@
 """PSNR and SSIM of the pairs that a report shows: scikit-image's.
 
-What is printed beside a picture or counted in a table comes from the package that the literature reports by.
-Searches over all pairs stay with `fedassay.similarity.ssim_search`, which gives the same numbers to rounding and
-takes a hundredth of the time.
+The numbers beside a picture or in a table come from the package that the literature reports by. Searches over all
+pairs stay with `fedassay.similarity.ssim_search`, which gives the same numbers to rounding and takes a hundredth
+of the time.
 """
 
 from __future__ import annotations

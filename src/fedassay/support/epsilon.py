@@ -1,8 +1,8 @@
 """Epsilon with its kind: a number, a delta, a relation between neighbours and a unit of privacy.
 
-Two epsilons of unlike kinds cannot be added, compared, sorted or drawn on one axis, for the type has no such
-operation. Like is held against like by the functions below, which refuse anything else. The bare number leaves by
-`bare` alone: into accountants, into what is written for programs, and onto an axis of one kind.
+Two epsilons of different kinds cannot be added, compared, sorted or drawn on one axis: the type has no such
+operation. The functions below compare epsilons of one kind and refuse all else. The bare number is available as
+`bare` alone: for accountants, for output to programs, and for an axis of one kind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Epsilon:
         delta: In [0, 1].
         adjacency: The relation between neighbours.
         unit: The unit of privacy.
-        how: From what it was converted, and how; empty where it was not.
+        how: The conversion that it comes from; empty where it was not converted.
     """
 
     bare: float

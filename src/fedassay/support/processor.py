@@ -1,8 +1,8 @@
 """The instruction sets that searches use: those of the processor, less those that FEDASSAY_WITHOUT names.
 
 The variable is for tests and measurements: with `vnni`, `bf16`, or both with a comma between them, the package
-computes as on a processor without these. No result changes by them, only the time that it takes. What other
-libraries use is set by their own variables, which `benchmarks/run_all.py` sets beside this one.
+computes as on a processor without these. No result changes by them, only the time that it takes. Other libraries
+have variables of their own, which `benchmarks/run_all.py` sets beside this one.
 """
 
 from __future__ import annotations

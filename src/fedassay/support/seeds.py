@@ -1,7 +1,7 @@
 """Random streams: one independent stream for every purpose, derived from one seed.
 
-A stream depends only on the seed and on its own path of names, never on what else was drawn
-before it; so results do not change with the order of cells or with the number of workers.
+A stream depends only on the seed and on its own path of names, never on earlier draws. Results do therefore not
+change with the order of cells or with the number of workers.
 """
 
 from __future__ import annotations

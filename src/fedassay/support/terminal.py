@@ -34,9 +34,9 @@ class Styled:
 
 
 def _echo(words: str | bytes, err: bool = False, end: bool = True) -> None:
-    """Write to a stream; where its reader has had enough, as `head` has, the command goes on and says no more.
+    """Write to a stream; if its reader closes it early, as `head` does, the command continues without output.
 
-    Else what a pipe reads would decide the exit code that a gate asks for.
+    Otherwise the reader of a pipe would decide the exit code that a gate asks for.
     """
     try:
         click.echo(words, nl=end, err=err)

@@ -1,8 +1,8 @@
 r"""Text that others wrote (labels, captured methods, senders, notes, error messages), made fit to be shown.
 
-A terminal acts on control characters: they clear the screen, move the cursor and change what stands there. Marks
-of writing direction make a line read otherwise than it is, and a line end inside a name makes one line look like
-two. So such characters are shown as escapes (`\x1b`, `\u202e`) wherever text leaves for a terminal, a log or a
+A terminal acts on control characters: they clear the screen, move the cursor and change earlier output. Marks of
+writing direction change the visible order of a line, and a line end inside a name makes one line look like two.
+Such characters are therefore shown as escapes (`\x1b`, `\u202e`) wherever text leaves for a terminal, a log or a
 file.
 
 The doors: `fedassay.support.terminal` for everything printed, the renderers of `fedassay.reports` for every page,

@@ -61,7 +61,7 @@ class Frozen(BaseModel):
 class Parameters(Frozen):
     """Keys of a plan: of one of its sections, or the parameters of a registered component.
 
-    What each does stands under `Attributes:`, or in a string below the field (`fedassay.plan.keys`).
+    Each key is described under `Attributes:`, or in a string below the field (`fedassay.plan.keys`).
     """
 
     model_config = ConfigDict(use_attribute_docstrings=True, str_max_length=limits.NAME_LENGTH)

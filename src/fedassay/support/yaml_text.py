@@ -1,7 +1,7 @@
 """YAML of bounded cost: plain values, no key twice, no aliases that stand for billions of values.
 
-Only what JSON has as well is understood: mappings, lists, texts, numbers, true, false and null. Dates stay
-texts, and so a name may look like one; sets, ordered maps, binary data and Python objects are refused.
+Only the types of JSON are understood: mappings, lists, texts, numbers, true, false and null. Dates stay texts, so
+that a name may look like one; sets, ordered maps, binary data and Python objects are refused.
 """
 
 from __future__ import annotations

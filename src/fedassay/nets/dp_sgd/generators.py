@@ -1,6 +1,6 @@
 """Training of class-conditional generators by DP-SGD.
 
-The loop is `fedassay.nets.dp_sgd.loop`'s; here is what a record's loss is. Each record's loss is averaged
+The loop is `fedassay.nets.dp_sgd.loop`'s; this module has the loss of a record. Each record's loss is averaged
 over several time steps and noises before its gradient is clipped, which costs no privacy (Dockhorn et al. 2022,
 "Differentially Private Diffusion Models").
 """

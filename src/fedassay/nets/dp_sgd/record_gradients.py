@@ -194,8 +194,8 @@ class RecordGradients:
                 f"{self._records * self._draws} records and draws"
             )
         if not output.requires_grad:
-            # Nothing before this layer needs a gradient, and its parameters are frozen. What comes next may work
-            # in place, which a leaf does not allow.
+            # Nothing before this layer needs a gradient, and its parameters are frozen. The next layer may work in
+            # place, which a leaf does not allow.
             output = output.requires_grad_().clone()
         self._open.update(self._layers[module].values())
         then = partial(self._after_backward, module, inputs[0], inputs[0]._version)

@@ -1,7 +1,7 @@
 """Private trainings on the tape of a run: the declarations, the results, and the facts about the steps.
 
-In a replay a training is not run again: it gives out the weights of the first run. What its records would have put
-into the noise can be asked of it at tested steps, for the sensitivity of the sums to neighbouring records.
+In a replay a training is not run again: it returns the weights of the first run. The sums of its records before
+the noise can be computed at tested steps, for the sensitivity of the sums to neighbouring records.
 """
 
 from __future__ import annotations
