@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedassay.attacks.gallery.certificate import in_part, named, whole
 from fedassay.attacks.gallery.changes import difference
+from fedassay.attacks.gallery.population import Population
 from fedassay.attacks.gallery.solving import Solved, exact_weights, posterior_changes, posterior_weights
 from fedassay.attacks.gallery.system import System, system_of
 from fedassay.data.records import Records
@@ -142,7 +143,7 @@ def _solved(
     blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, sizes: Ints | None, coverage: float
 ) -> Answer | str:
     """Who is in the sums of one time."""
-    missing = (1 - coverage) * _count(blocks, sizes)
+    lacked = missing = (1 - coverage) * _count(blocks, sizes)
     here, none = np.flatnonzero(~kept.decoys), np.zeros((len(features), 0), np.int64)
     system = _system(blocks, features, kept, here, missing)
     if system is None:
@@ -156,12 +157,14 @@ def _solved(
         if whole(system, solved, kept.copies[here]):
             return Answer(exactly, _all_of(exactly, kept), True, f"{words}: explained as a whole", none)
         sure[here] = in_part(system, solved, kept.copies[here])
-        missing = max(missing, _lacking(system, solved))
+        missing = max(lacked, _lacking(system, solved))
+    # Where it is not known how many members the gallery lacks, any number of them is as likely.
+    inside = _count(blocks, sizes) - lacked if missing == lacked else (_count(blocks, sizes) - lacked) / 2
     # Names are given where decoys are solved for alike; candidates are ranked without them, who are in nothing.
     every = np.arange(len(features))
-    names = named(_posterior(blocks, features, kept, every, sizes, missing), kept.decoys)
+    names = named(_posterior(blocks, features, kept, every, sizes, missing, inside), kept.decoys)
     weights = np.zeros(len(features))
-    weights[here] = _posterior(blocks, features, kept, here, sizes, missing)
+    weights[here] = _posterior(blocks, features, kept, here, sizes, missing, inside)
     weights, names = np.where(sure, exactly, weights), np.where(sure, _all_of(exactly, kept), names)
     how = f"explained for {int(sure.sum())} of them" if sure.any() else "not explained as a whole"
     return Answer(weights, names, False, f"{words}: {how}, {int(names.sum())} named", none)
@@ -173,17 +176,34 @@ def _all_of(weights: Matrix, kept: Kept) -> Bools:
 
 
 def _posterior(
-    blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, rows: Ints, sizes: Ints | None, missing: float
+    blocks: Sequence[LinearBlock],
+    features: Matrix,
+    kept: Kept,
+    rows: Ints,
+    sizes: Ints | None,
+    missing: float,
+    inside: float,
 ) -> Matrix:
-    """Weights of some of the candidates and decoys, solved for alike, in the order of their rows."""
-    labels, count = kept.records.labels[rows], max(1.0, _count(blocks, sizes))
-    system = _system(blocks, features, kept, rows, missing)
+    """Weights of some of the candidates and decoys, solved for alike, in the order of their rows.
+
+    Args:
+        blocks: Of one time.
+        features: Of all candidates and decoys, shape (N, d).
+        kept: These.
+        rows: Those that are solved for, shape (n,).
+        sizes: Records per class that the sender is known to have, shape (C,), or None.
+        missing: Records that no candidate stands for.
+        inside: Members that are expected among the candidates.
+    """
+    labels = kept.records.labels[rows]
+    population = Population(features, kept.records.images, kept.records.labels, sizes) if missing else None
+    system = _system(blocks, features, kept, rows, missing, population)
     assert system is not None
     if sizes is None:
-        share = np.full(len(labels), min(1.0, max(0.0, count - missing) / len(labels)))
+        share = np.full(len(labels), min(1.0, max(0.0, inside) / len(labels)))
     else:
         there = np.maximum(np.bincount(labels, minlength=len(sizes)), 1)
-        share = (sizes * max(0.0, 1 - missing / count) / there)[labels]
+        share = (sizes * max(0.0, inside / max(1.0, float(sizes.sum()))) / there)[labels]
     return posterior_weights(system, share)
 
 
@@ -225,11 +245,16 @@ def _of_change(weights: Matrix, came: Bools, went: Bools, how: str) -> Answer:
 
 
 def _system(
-    blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, rows: Ints, missing: float
+    blocks: Sequence[LinearBlock],
+    features: Matrix,
+    kept: Kept,
+    rows: Ints,
+    missing: float,
+    population: Population | None = None,
 ) -> System | None:
     """The system of some of the candidates and decoys."""
     images, labels = kept.records.images[rows], kept.records.labels[rows]
-    return system_of(blocks, features[rows], images, labels, missing=missing)
+    return system_of(blocks, features[rows], images, labels, missing=missing, population=population)
 
 
 def _lacking(system: System, solved: Solved) -> float:

@@ -8,6 +8,8 @@ product that stays separable, (sqrt(2 missing) l_a + s) (sqrt(2 missing) l_b + s
 neither is left the weights only keep the system well conditioned: without errors every invertible weighting has
 the same solution.
 
+Where candidates are missing, what is known of such records is taken off first (`population`).
+
 No matrix of equations is ever formed. With u weighted, the kernel of sums is u.u', that of products (u.u')^2, each
 times [y = y'] where the block is by class; forward and backward products take O(N p) and O(N p^2).
 """
@@ -21,14 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.blocks import LinearBlock, OfImages
-from fedassay.exchange.spectra import halved, magnitudes
-from fedassay.support.types import Floats, Images, Ints
+from fedassay.attacks.gallery.population import Known, Population, known_of, vectors_of
+from fedassay.exchange.blocks import LinearBlock
+from fedassay.support.types import Images, Ints
 
 Matrix = NDArray[np.float64]
 
 _FLOOR = 1e-4
 """Least eigenvalue of a candidate's numbers, relative to the largest."""
+_SHRUNK = 0.1
+"""Of the mean eigenvalue of a population's numbers, what is added to each: fewer records than numbers tell few."""
 _TOGETHER = 2048
 
 
@@ -45,6 +49,7 @@ class Part:
         identity: The weighted identity (p, p) of norm 1 that products are told up to; None: none.
         equations: Numbers that are told.
         rounded: Squared norm that rounding in transport has in each sum of `total`, by expectation, shape (Q,).
+        mean: What is taken off every candidate's own products, in the shape of `total`; None: nothing.
     """
 
     rows: Matrix
@@ -55,19 +60,27 @@ class Part:
     identity: Matrix | None
     equations: int
     rounded: Matrix
+    mean: Matrix | None = None
 
     def forward(self, weights: Matrix) -> Matrix:
         """The sum of the candidates with weights (N,), in the shape of `total`."""
         if not self.by_class:
-            return self._free(self._sum(self.rows, weights))
+            found = self._free(self._sum(self.rows, weights))
+            return found if self.mean is None else found - weights.sum() * self.mean
         found = np.zeros_like(self.total)
         for label in np.unique(self.labels):
             inside = self.labels == label
             found[label] = self._free(self._sum(self.rows[inside], weights[inside]))
+            if self.mean is not None:
+                found[label] -= weights[inside].sum() * self.mean[label]
         return found
 
     def backward(self, total: Matrix) -> Matrix:
         """Inner products of every candidate's own sum with a total, shape (N,)."""
+        found = self._uncentred(total)
+        return found if self.mean is None else found - self._of_mean(total)
+
+    def _uncentred(self, total: Matrix) -> Matrix:
         if not self.by_class:
             return self._inner(self.rows, total)
         found = np.zeros(len(self.rows), self.rows.dtype)
@@ -76,10 +89,18 @@ class Part:
             found[inside] = self._inner(self.rows[inside], total[label])
         return found
 
+    def _of_mean(self, total: Matrix) -> Matrix:
+        """Inner products of the mean that is taken off each candidate with a total, shape (N,) or ()."""
+        assert self.mean is not None
+        found = np.asarray((self.mean * self._free(total)).sum(axis=(-2, -1)))
+        return np.asarray(found[self.labels] if self.by_class else found)
+
     def add_kernel(self, kernel: Matrix, chosen: Ints, others: Ints) -> None:
         """Add inner products of chosen candidates' sums with those of others to a matrix, in blocks of rows."""
         columns, theirs = self.rows[others], self.labels[others]
         aside = None if self.identity is None else self._along(columns)
+        # Of products (f - m) (g - m) = f g - f m - g m + m m, of which the last is halved between both.
+        halved_mean = None if self.mean is None else self._uncentred(self.mean) - self._of_mean(self.mean) / 2
         for start in range(0, len(chosen), _TOGETHER):
             span = chosen[start : start + _TOGETHER]
             own = self.rows[span] @ columns.T
@@ -87,19 +108,24 @@ class Part:
                 own *= own
             if aside is not None:
                 own -= self._along(self.rows[span])[:, None] * aside[None]
+            if halved_mean is not None:
+                own -= halved_mean[span, None] + halved_mean[others][None]
             if self.by_class:
                 own *= self.labels[span, None] == theirs[None]
             kernel[start : start + _TOGETHER] += own
 
     def single(self) -> Part:
         """The same in float32, without what it is to reproduce."""
-        identity = None if self.identity is None else _single(self.identity)
-        return replace(self, rows=_single(self.rows), total=_single(np.zeros(self.total.shape)), identity=identity)
+        identity, mean = (None if each is None else _single(each) for each in (self.identity, self.mean))
+        total = _single(np.zeros(self.total.shape))
+        return replace(self, rows=_single(self.rows), total=total, identity=identity, mean=mean)
 
     def lengths(self) -> Matrix:
         """Squared norms of every candidate's own sum, shape (N,)."""
-        found = (self.rows**2).sum(axis=1) ** self.power
-        return np.asarray(found if self.identity is None else found - self._along(self.rows) ** 2)
+        found = np.asarray((self.rows**2).sum(axis=1) ** self.power)
+        if self.identity is not None:
+            found = found - self._along(self.rows) ** 2
+        return found if self.mean is None else found - 2 * self._uncentred(self.mean) + self._of_mean(self.mean)
 
     def _sum(self, rows: Matrix, weights: Matrix) -> Matrix:
         return np.asarray(rows.T @ weights if self.power == 1 else (rows * weights[:, None]).T @ rows)
@@ -110,8 +136,8 @@ class Part:
         return np.asarray(np.einsum("ij,ij->i", rows @ self._free(total), rows))
 
     def _free(self, total: Matrix) -> Matrix:
-        """A total without its part along the identity."""
-        return total if self.identity is None else total - (total * self.identity).sum() * self.identity
+        """Totals (..., p, p) without their part along the identity."""
+        return _freed(total, self.identity)
 
     def _along(self, rows: Matrix) -> Matrix:
         assert self.identity is not None
@@ -206,7 +232,13 @@ def _single(values: Matrix) -> Matrix:
 
 
 def system_of(
-    blocks: Sequence[LinearBlock], features: Matrix, images: Images, labels: Ints, *, missing: float
+    blocks: Sequence[LinearBlock],
+    features: Matrix,
+    images: Images,
+    labels: Ints,
+    *,
+    missing: float,
+    population: Population | None = None,
 ) -> System | None:
     """The system of a message, or None where no block is of vectors that the candidates have.
 
@@ -216,6 +248,7 @@ def system_of(
         images: Shape (N, H, W, channels).
         labels: Shape (N,).
         missing: Records of the sender that are expected to be no candidates.
+        population: What is known of missing records; None: nothing.
     """
     noised = any(bool((block.noise > 0).any()) for block in blocks)
     every = {block.cells for block in blocks}
@@ -226,43 +259,55 @@ def system_of(
         unknown = missing if (block.noise > 0).all() else max(1.0, missing)
         vectors = vectors_of(block, features, images)
         if vectors is not None and vectors.shape[1] == block.width and len(vectors):
-            parts.append(_part(block, vectors, places[block.cells], unknown))
+            known = None if population is None else known_of(block, blocks, population)
+            parts.append(_part(block, vectors, places[block.cells], unknown, known))
     return System(tuple(parts), parts[0].labels, noised) if parts else None
 
 
-def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix | None:
-    """What a block sums up of each candidate, shape (N, p); None where that takes images and there are none."""
-    if isinstance(block.of, OfImages):
-        return np.asarray(block.of.vectors(images), np.float64)
-    if callable(block.of):
-        return np.asarray(block.of(features), np.float64)
-    if block.of == "magnitudes":
-        return halved(magnitudes(images)) if images.size else None
-    rows = np.asarray(features, np.float64)
-    if block.of == "ones":
-        return np.ones((len(rows), 1))
-    if block.of == "norms":
-        return np.asarray((rows**2).sum(axis=1, keepdims=True))
-    return np.asarray(rows**2) if block.of == "squares" else rows
-
-
-def _part(block: LinearBlock, vectors: Matrix, labels: Ints, missing: float) -> Part:
+def _part(block: LinearBlock, vectors: Matrix, labels: Ints, missing: float, known: Known | None) -> Part:
     classes = len(block.total) if block.by_class else 1
-    error = float(np.sqrt(np.mean(block.error**2)))
-    values, basis = np.linalg.eigh(vectors.T @ vectors / len(vectors))
-    values = np.maximum(values, _FLOOR * max(float(values[-1]), 1e-300))
-    unknown = missing / classes
+    error, unknown = float(np.sqrt(np.mean(block.error**2))), missing / classes
     if block.power == 1:
+        total = block.total
+        if known is not None:
+            means = known.means()
+            places, others = (labels, known.labels) if block.by_class else (0, 0)
+            vectors, known = vectors - means[places], replace(known, rows=known.rows - means[others])
+            total = total - (known.counts[:, None] * means).reshape(total.shape)
+        values, basis = _spread(vectors, known)
         transform = basis / np.sqrt(error**2 + unknown * values)
         rounded = block.rounding**2 * float((transform**2).sum())
-        total = block.total @ transform
-        return Part(vectors @ transform, labels, 1, block.by_class, total, None, block.equations, rounded)
+        return Part(
+            vectors @ transform, labels, 1, block.by_class, total @ transform, None, block.equations, rounded
+        )
+    values, basis = _spread(vectors, known)
     transform = basis / np.sqrt(error + np.sqrt(2 * unknown) * values)
     rounded = block.rounding**2 * float((transform**2).sum()) ** 2
     total = transform.T @ block.total @ transform
-    identity = None
+    identity = mean = None
     if block.free_ridge:
         identity = transform.T @ transform
         identity = identity / np.linalg.norm(identity)
-        total = total - (total * identity).sum(axis=(-2, -1), keepdims=True) * identity
-    return Part(vectors @ transform, labels, 2, block.by_class, total, identity, block.equations, rounded)
+        total = _freed(total, identity)
+    if known is not None:
+        means = _freed(known.moments(transform), identity)
+        total = total - (known.counts[:, None, None] * means).reshape(total.shape)
+        mean = means.reshape(total.shape)
+    return Part(vectors @ transform, labels, 2, block.by_class, total, identity, block.equations, rounded, mean)
+
+
+def _spread(vectors: Matrix, known: Known | None) -> tuple[Matrix, Matrix]:
+    """Eigenvalues and eigenvectors of the second moment of a population, or else of the candidates."""
+    rows = vectors if known is None else known.rows
+    values, basis = np.linalg.eigh(rows.T @ rows / len(rows))
+    if known is None:
+        return np.maximum(values, _FLOOR * max(float(values[-1]), 1e-300)), basis
+    values = np.maximum(values, 0.0)
+    return values + max(_SHRUNK * float(values.mean()), 1e-300), basis
+
+
+def _freed(total: Matrix, identity: Matrix | None) -> Matrix:
+    """Totals (..., p, p) without their part along an identity."""
+    if identity is None:
+        return total
+    return np.asarray(total - (total * identity).sum(axis=(-2, -1), keepdims=True) * identity)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.attacks.gallery.system import vectors_of
+from fedassay.attacks.gallery.population import vectors_of
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.release import Release, exact
