@@ -77,7 +77,7 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None, eve
     if mended:
         return NextStep(mended, every)
     if is_captured(record):
-        again = None if subject is None else _captured_again(subject)
+        again = None if subject is None else _captured_again(record, subject)
         if again is not None:
             return again
     step = next(iter(decision.deciding), None) if fails else _deciding(record, decision)
@@ -157,12 +157,16 @@ def _exact(cell: CellRecord) -> Iterator[str]:
         yield name if kind in ("", "other", name.replace("_", " ")) else f"{name} ({kind})"
 
 
-def _captured_again(subject: Option) -> NextStep | None:
+def _captured_again(record: RunRecord, subject: Option) -> NextStep | None:
     """What another capture would tell; None where there is nothing that it would."""
     if any(noise_not_measured(cell) for cell in subject.group.cells):
         what = "Capture the same records a second time: only that measures the noise."
         return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
     if not any(cell.coverage for cell in subject.group.cells):
+        weights = any(row.kind == "parameters" for cell in subject.group.cells for row in cell.ledger)
+        if weights and "read" in record.plan.get("transcript", {}):
+            what = "Give the model that the server had sent: weights are read as what has changed since."
+            return NextStep(what, "fedassay audit FILES --downlink MODEL")
         what = "Say what each field is (kinds), record the model that the server sent, or give candidates."
         return NextStep(what, "fedassay audit TRANSCRIPT --gallery FOLDER")
     return None

@@ -131,3 +131,28 @@ def test_other_content_is_refused_with_what_to_save_instead(content: bytes, tmp_
         DataError, match=r"no model of OpenFL in a layout that is read \(.*\); save its arrays instead"
     ):
         read_files(tmp_path / "a.pbuf", Corrections())
+
+
+def test_counts_by_class_beside_a_mean_and_a_covariance_of_all_records(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    held = {}
+    for site in ("site-1", "site-2"):
+        own = np.maximum(rng.normal(size=(11, 20)) + 0.2, 0)
+        counts = {"train": {"ill": 4, "healthy": 7}}
+        held[site] = {"count": counts, "mean": own.mean(axis=0).tolist(), "cov": np.cov(own.T).tolist()}
+    (tmp_path / "stats.json").write_text(json.dumps(held))
+    read = read_files(tmp_path / "stats.json", Corrections())
+    for message in read.transcript.messages:
+        kinds = {name: (item.kind, item.shape) for name, item in message.fields.items()}
+        assert kinds == {
+            "count/train": ("class_counts", (1,)),
+            "mean": ("class_means", (1, 20)),
+            "cov": ("class_covariances", (1, 20, 20)),
+        }
+        assert message.fields["count/train"].values.tolist() == [11]
+
+
+def test_a_matrix_of_ones_is_no_correlation(tmp_path: Path) -> None:
+    np.save(tmp_path / "server.npy", np.ones((3, 3), np.float32))
+    (message,) = read_files(tmp_path / "server.npy", Corrections()).transcript.messages
+    assert {item.kind for item in message.fields.values()} == {"parameters"}

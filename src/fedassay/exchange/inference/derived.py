@@ -240,6 +240,7 @@ def _by_algebra(values: NDArray[Any]) -> FieldKind | None:
     near = HALF if values.dtype.itemsize == 2 else NEAR
     whole = np.asarray(values, np.float64)
     if square and np.abs(whole - whole.T).max() < near and np.abs(np.diagonal(whole) - 1).max() < near:
-        return "correlation" if np.abs(whole).max() < 1 + near and (whole != np.eye(len(whole))).any() else None
+        told = np.abs(whole).max() < 1 + near and (whole != np.eye(len(whole))).any() and np.ptp(whole) > near
+        return "correlation" if told else None
     short = whole if whole.shape[0] <= whole.shape[1] else whole.T
     return "axes" if not square and orthonormal(short) else None

@@ -117,10 +117,13 @@ def _parts(message: Message) -> _Parts | None:
     for count, own in shapes.items():
         if len(own) > 1 or not _counts(fields[count]):
             continue
+        # Counts by class may stand beside a vector and a matrix of all records, which as many as their sum made.
         groups = own[0] if own else 0
         if groups > _GROUPS:
             continue
-        for matrix, width in ((name, side) for name in shapes for side in widths_of(shapes[name], groups)):
+        ways = [(name, side, groups) for name in shapes for side in widths_of(shapes[name], groups)]
+        ways = ways or [(name, side, 0) for name in shapes if name != count for side in widths_of(shapes[name], 0)]
+        for matrix, width, groups in ways:
             if matrix != count and _symmetric(symmetric_as(fields[matrix], groups, width), fields[matrix]):
                 wanted = {(groups, width), (width, groups)} if groups else {(width,)}
                 rows = [name for name in shapes if shapes[name] in wanted and name not in {count, matrix}]
@@ -181,13 +184,18 @@ def _unit(item: MessageField) -> float:
 
 
 def _blocks(message: Message, parts: _Parts) -> list[Block]:
-    fields, size = message.fields, max(1, parts.groups)
-    counts = np.asarray(fields[parts.count].values, np.float64).reshape(size)
+    fields, counts = message.fields, _counts_of(message, parts)
     rows, matrices = (
         _rows_of(fields[parts.row], parts),
         symmetric_as(fields[parts.matrix], parts.groups, parts.width),
     )
     return [Block(int(n), row, matrix) for n, row, matrix in zip(counts, rows, matrices, strict=True)]
+
+
+def _counts_of(message: Message, parts: _Parts) -> Array:
+    """Records of each population, shape (P,)."""
+    counts = np.asarray(message.fields[parts.count].values, np.float64)
+    return counts.reshape(parts.groups) if parts.groups else counts.sum(keepdims=True).reshape(1)
 
 
 def _rows_of(item: MessageField, parts: _Parts) -> Array:
@@ -230,8 +238,7 @@ def _read(message: Message, parts: _Parts, meaning: Meaning) -> Message:
     """A message with its count, vector and matrix as kinds that attacks read."""
     if message.sender == SERVER:
         return message
-    fields, size = message.fields, max(1, parts.groups)
-    counts = np.asarray(fields[parts.count].values, np.float64).reshape(size)
+    fields, counts = message.fields, _counts_of(message, parts)
     rows, matrices = (
         _rows_of(fields[parts.row], parts),
         symmetric_as(fields[parts.matrix], parts.groups, parts.width),
