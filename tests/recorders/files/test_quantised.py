@@ -88,8 +88,17 @@ def test_whole_numbers_that_are_no_others_stay(tmp_path: Path) -> None:
     held = {"sum": pixels.sum(axis=0), "gram": pixels.T @ pixels, "count": np.asarray(9)}
     np.savez(tmp_path / "a.npz", **held)
     read = read_files(tmp_path / "a.npz", Corrections())
-    assert "times" not in read.text
+    assert "are read as" not in read.text
     np.testing.assert_array_equal(read.transcript.messages[0].fields["gram"].values, held["gram"])
+
+
+def test_whole_numbers_of_an_unknown_scale_are_asked_about(tmp_path: Path) -> None:
+    """Class sums alone show no scale."""
+    path = tmp_path / "a.npz"
+    sums = np.round(np.random.default_rng(0).random((3, 8)) * 2**16).astype(np.int64)
+    np.savez(path, sums=sums, counts=np.array([4, 5, 6]))
+    assert "sums holds whole numbers: if these are numbers times a scale" in read_files(path, Corrections()).text
+    assert "--scale." not in read_files(path, Corrections(scale=2.0**16)).text
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def scaled(sent: Mapping[tuple[int, str], Arrays], scale: float | None, modulus:
     )
     factor, words = (scale, "") if scale is not None else told[0] if told else (None, "")
     if factor is None or any(s != factor for s, _ in told):
-        return Scaled(centred if found else dict(sent), f"Whole numbers are read modulo {found}." if found else "")
+        return Scaled(centred if found else dict(sent), _unscaled(centred, whole, found))
     done = {}
     for key, arrays in centred.items():
         width = max((array.shape[-1] for array in arrays.values() if array.ndim > 1), default=0)
@@ -81,6 +81,17 @@ def scaled(sent: Mapping[tuple[int, str], Arrays], scale: float | None, modulus:
     of = f" modulo {found}" if found else ""
     why = f", since {words}" if words else ""
     return Scaled(done, f"Whole numbers are read as numbers times {factor:g}{of}{why}.")
+
+
+def _unscaled(
+    sent: Mapping[tuple[int, str], Arrays], whole: Mapping[tuple[int, str], list[str]], modulus: int | None
+) -> str:
+    """What is said of whole numbers whose scale nothing tells: of tables of them, that there may be one."""
+    tables = [name for key, names in whole.items() for name in names if sent[key][name].ndim > 1]
+    texts = [f"Whole numbers are read modulo {modulus}."] if modulus else []
+    if tables:
+        texts.append(f"{tables[0]} holds whole numbers: if these are numbers times a scale, give it by --scale.")
+    return " ".join(texts)
 
 
 def _whole(array: Array) -> bool:
