@@ -17,6 +17,7 @@ from fedassay.reports.words.summary import strip
 SPLIT = {"private": 0.3, "attacker": 0.3, "test": 0.2, "public": 0.05, "control": 0.1}
 DIGITS = {"name": "digits", "limit": 400, "split": SPLIT}
 SHADOWS = {"membership": {"shadows": 4}}
+CLAIM = {"dp_claim": {"mechanism_trials": 500, "replays": 8}}
 INVERSION = {"feature_inversion": {"steps": 20, "max_vectors": 8, "directions": 1}}
 
 
@@ -40,6 +41,21 @@ PLANS = {
     "secure sum": plan(SUMMED, ["gram_factorization", "message_algebra"], ["message"]),
     "recovered vectors": plan("fed3r", ["gram_factorization", INVERSION], ["message", "inversion"]),
     "heads": plan("one_shot_ridge", [SHADOWS], ["membership"]),
+    "class means": plan("fedncm", ["gallery", "message_algebra"], ["message", "membership"]),
+    "clipped sums under a claim": plan(
+        {"fedcgs": {"epsilon": 2}}, ["message_algebra", "gallery"], ["message", "membership", CLAIM]
+    ),
+    "features of own networks": plan(
+        {"fedlog": {"rounds": 1, "width": 9}}, ["message_algebra", "label_distribution"], ["message"]
+    ),
+    # Of 120 images the limit lies near a half, where one test more in the run decides what is said.
+    "generators": plan(
+        {"feddiff": {"preset": "tiny", "epochs": 2}},
+        ["message_algebra"],
+        ["message", {"memorization": {"samples_per_record": 1}}],
+    )
+    | {"data": {**DIGITS, "limit": 800}},
+    "gradients": plan("fedsgd", ["gradient_inversion", "label_distribution"], ["message", "inversion"]),
 }
 
 SAME_TESTS = ("control", "records")
