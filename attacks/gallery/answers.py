@@ -143,7 +143,8 @@ def _solved(
     blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, sizes: Ints | None, coverage: float
 ) -> Answer | str:
     """Who is in the sums of one time."""
-    lacked = missing = (1 - coverage) * _count(blocks, sizes)
+    count = _count(blocks, sizes)
+    lacked = missing = (1 - coverage) * count
     here, none = np.flatnonzero(~kept.decoys), np.zeros((len(features), 0), np.int64)
     system = _system(blocks, features, kept, here, missing)
     if system is None:
@@ -159,7 +160,7 @@ def _solved(
         sure[here] = in_part(system, solved, kept.copies[here])
         missing = max(lacked, _lacking(system, solved))
     # Where it is not known how many members the gallery lacks, any number of them is as likely.
-    inside = _count(blocks, sizes) - lacked if missing == lacked else (_count(blocks, sizes) - lacked) / 2
+    inside = (count - lacked) / (2 if missing > lacked else 1)
     # Names are given where decoys are solved for alike; candidates are ranked without them, who are in nothing.
     every = np.arange(len(features))
     names = named(_posterior(blocks, features, kept, every, sizes, missing, inside), kept.decoys)
