@@ -30,7 +30,7 @@ class Runs(Protocol):
         ...
 
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
-        """Whether the verdict's test finds a run whose first `count` places leak."""
+        """Whether the verdict's test finds a leak in a run with the first `count` places leaking."""
         ...
 
     def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:

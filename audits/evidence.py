@@ -1,4 +1,4 @@
-"""What an audit hands to the ladder: what it speaks of, the arms of its assay, and its figures.
+"""Input of an audit to the ladder of verdicts: the subject, the arms of its assay, and its figures.
 
 An assay has five arms: the audited release; known leaks that went its whole way; known leaks that meet the attack
 alone; a release that cannot leak; and other data of the same clients, which may show as much without any release.
@@ -27,7 +27,7 @@ DOUBTED = 0.05
 """p-value of other data of the same clients up to which they may explain what a result shows."""
 
 OWN_RELEASE = "the method's own release of control records, without privacy"
-"""What an end-to-end control is, of audits whose attack reads features."""
+"""The end-to-end control of audits that attack features."""
 
 REACH = 2.0
 """So many times what other data of the same clients show at most is explained by them, and no more."""
@@ -38,13 +38,13 @@ NEAR_COPY = 40.0
 
 @dataclass(frozen=True)
 class Subject:
-    """What a finding speaks of.
+    """Subject of a finding: the audit, the attack, and the source and targets that were judged.
 
     Attributes:
         audit: Registered name of the audit.
         attack: Registered name of the attack whose result was read, or None.
-        source: Which vectors or fields were attacked, or None.
-        selection: Which targets were scored, or None.
+        source: The attacked vectors or fields, or None.
+        selection: The scored targets, or None.
     """
 
     audit: str
@@ -55,7 +55,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a finding shows beside its verdict; see `Finding` for each.
+    """Figures shown beside a finding's verdict; see `Finding` for each.
 
     Attributes:
         metrics: Measured figures by name.
@@ -76,7 +76,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class ControlResult:
-    """What the audit's own test says of a release that is known to leak, or known not to.
+    """Result of the audit's own test on a release that is known to leak, or known not to.
 
     Attributes:
         release: What was released, in words.
@@ -175,7 +175,7 @@ class Result:
         leak: What a leak means here, as a clause; empty: the figures say it.
         clear: What no leak means here; empty: the figures say it.
         about: What was released, said before every reason.
-        below_baseline: What the result is significantly worse than; empty where it is not.
+        below_baseline: The baseline that the result is significantly below; empty where it is not.
         ruin_expected: The release is noised, so that images, vectors or counts that the noise ruins are what an
             end-to-end control lets one expect. Never for an AUC.
         near_copies: Reconstructions so close to records (40 dB, an exact vector) that nothing explains them away.
@@ -184,7 +184,8 @@ class Result:
         limit: Computes the smallest leak that this run would have found, or says in words why there is none. It is
             asked only where nothing else stands in the way of `no_leak_found`, for it takes time.
         harm: What a leak takes here; None where the audit cannot say.
-        obstacle: Why the absence of a leak cannot be concluded, as data; None where it can, or nobody said.
+        obstacle: Why the absence of a leak cannot be concluded, as data; None where it can, or where no reason was
+            recorded.
         public: Whether all that could be found is public under the claim's adjacency, so that nothing found is a
             leak: silence then needs no power.
     """
@@ -211,8 +212,8 @@ class Arms:
 
     Attributes:
         result: The audited release.
-        own: End-to-end controls, which went the whole way of the result, at least one; or why there is none. Of
-            captured messages nobody can run the method: messages of the captured form stand in for its own.
+        own: End-to-end controls, which went the whole way of the result, at least one; or why there is none. The
+            method cannot be run on captured messages: messages of the captured form stand in for its own.
         attack_only: Controls of the attack alone, which a known leak meets by a shorter way.
         negative: A release that must not be flagged.
         confounder: Other data of the same clients; None where the audit has none or need not ask them.
@@ -225,7 +226,7 @@ class Arms:
     confounder: Confounder | None = None
 
     def __post_init__(self) -> None:
-        """What leaks on purpose is held to the level of one test, in every audit alike."""
+        """Hold releases that leak on purpose to the level of one test, in every audit."""
         if not isinstance(self.own, str):
             object.__setattr__(self, "own", _caught(self.own))
         object.__setattr__(self, "attack_only", _caught(self.attack_only))
@@ -254,7 +255,7 @@ def _caught(controls: Sequence[ControlResult]) -> tuple[ControlResult, ...]:
 
 @dataclass(frozen=True)
 class LedgerVerdict:
-    """What the ledger alone says of a claim. It adds up what is declared and attacks nothing: no controls."""
+    """Verdict of the ledger alone on a claim. It adds up declared releases and attacks nothing: no controls."""
 
     verdict: Literal["sound", "not_refuted", "unsupported"]
     reason: str
@@ -262,9 +263,10 @@ class LedgerVerdict:
 
 @dataclass(frozen=True)
 class TapeVerdict:
-    """What the questions to a run with its tape say (`fedassay.audits.claim.tape`), which attack nothing.
+    """Verdict of the questions to a run with its tape (`fedassay.audits.claim.tape`), which attack nothing.
 
-    What left is not what was declared, and the claim is disproved; or it was not asked, or could not be told.
+    The released values differ from the declared ones, which disproves the claim; or the question was not asked, or
+    could not be decided.
 
     Attributes:
         verdict: Of the claim.
@@ -281,7 +283,7 @@ class TapeVerdict:
 
 @dataclass(frozen=True)
 class RunsVerdict:
-    """What measured runs on neighbouring data sets say of a claim, with the controls of the same attack.
+    """Verdict of measured runs on neighbouring data sets on a claim, with the controls of the same attack.
 
     Attributes:
         verdict: Where both controls hold.
@@ -299,4 +301,4 @@ class RunsVerdict:
 
 
 Ground = LedgerVerdict | TapeVerdict | RunsVerdict
-"""What a verdict on a claim may stand on."""
+"""The grounds of a verdict on a claim."""

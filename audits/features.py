@@ -1,4 +1,4 @@
-"""What several audits need of features: how records become them, and what they show without an attack."""
+"""Features of records as audits compare them: the method's encoder, and the nearest feature without an attack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FEW = 5
 
 
 def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
-    """What turns records into the features that the method summed up; None for those of networks of its own."""
+    """Return the map from records to the features that the method summed; None for networks of its own."""
     model = context.outcome.model
     if model is not None and not isinstance(model, OnFeatures):
         return None
@@ -34,7 +34,7 @@ def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
 
 
 def nearest_feature(vectors: Floats, attacker: Records, truth: Images, similarity: Similarity) -> Images:
-    """What the attacker shows for a vector without a generator, shape (n, H, W, C).
+    """Return the attacker's reconstruction of each vector without a generator, shape (n, H, W, C).
 
     The attacker's image with the nearest feature (L2), or the mean of the five nearest, whichever is
     closer to the truth over all vectors: SSIM rewards smooth images, and an average needs no generator.

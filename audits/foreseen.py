@@ -1,6 +1,6 @@
-"""What a plan's size already says of its audits: silence that will decide nothing, whatever is found.
+"""Audits foreseen to be inconclusive from a plan's size alone: too few releases, whatever is found.
 
-Too few releases decide nothing about a claim. Where they are not even told from chance, silence is about that.
+Too few releases decide nothing about a claim, or cannot even be distinguished from chance.
 
 An audit declares it by `AuditFacts.foresee`. The conditions are necessary ones, for the largest run that a plan
 allows: where nothing is foreseen, a run may be too small all the same, which its findings then say.

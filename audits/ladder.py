@@ -37,7 +37,7 @@ class Rung:
 
 
 def _missed(arms: Arms) -> bool:
-    """An attack that found a leak has worked here: what it misses elsewhere tells of its silence alone."""
+    """Whether the attack missed its controls; with a leak found here, one caught control is enough."""
     caught = [control.detected for control in arms.positives]
     if arms.result.test.rejects:
         return not any(caught)
@@ -57,7 +57,7 @@ def _worse(arms: Arms) -> bool:
 
 
 def _explained(arms: Arms) -> bool:
-    """What shows as well without the release need not come from it; a near copy is of one record all the same."""
+    """Whether other data without the release explains the result; a near copy is of one record all the same."""
     other = arms.confounder
     return other is not None and other.explains and not arms.silent and not arms.result.near_copies
 
@@ -231,7 +231,7 @@ def decide(arms: Arms) -> Rung:
 
 
 def obstacle_at(rung: Rung, arms: Arms) -> Obstacle | None:
-    """What stands in the way in a situation; None where something follows."""
+    """Return the obstacle to a conclusion in a situation; None where a conclusion follows."""
     if rung.obstacle is None:
         return None
     if rung.obstacle == "unstated":
@@ -259,7 +259,7 @@ def _impossible(arms: Arms) -> bool:
 
 
 def missing(why: str, otherwise: ObstacleKind = "unstated") -> Obstacle:
-    """What stood in the way: records or a parameter that a reason names, its kind, or else another kind."""
+    """Return the obstacle that a reason names (missing records, a parameter, its kind), or else another kind."""
     if isinstance(why, Why) and why.role:
         return Obstacle(kind="records_missing", role=why.role, held=why.held, needed=why.needed)
     if isinstance(why, Why) and why.key:

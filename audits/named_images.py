@@ -1,10 +1,10 @@
-"""Identification beside similarity: whether images that were made from a release name the records behind it.
+"""Identification beside similarity: whether images made from a release name the records behind it.
 
 An image that is no near copy may still be nearer, pixel by pixel, to a record of its sender than to any other
-picture of the class. It is held against a gallery of its sender's records and of test records, which nobody sent
+picture of the class. It is held against a gallery of its sender's records and of test records, which were not sent
 and no attack has seen (`fedassay.audits.stats.identification`). Without a claim, identification beyond chance is a
-leak; under one only what exceeds what the claim allows is. Where clients' images differ from test ones without any
-release, images of half of their records name the other half, and nothing is counted.
+leak; under one only identification beyond its allowance is. Where clients' images differ from test ones without
+any release, images of half of their records name the other half, and nothing is counted.
 
 Controls of its own: images of the method's own release of control records name these; the images themselves do not
 name half of the test records. Beside it stands the attacker's own image of the nearest feature.
@@ -37,13 +37,13 @@ _Held = Mapping[str, tuple[Ints, Records]]
 
 @dataclass(frozen=True, eq=False)
 class NamedImages:
-    """What images of one source name, with the controls of that.
+    """Identification by the images of one source, with its controls.
 
     Attributes:
         shown: The images themselves.
         counts: The same where it counts as a leak; None where a claim allows it, or other images explain it.
         nearest: The attacker's own images of the nearest features; None where there are none of their width.
-        non_members: The images against records that nobody sent.
+        non_members: The images against records that were not sent.
         others: Images of half of the clients' records against the other half; None where these are too few.
         tests: Tests in the run.
         source: Name of the vectors' source.
@@ -70,7 +70,7 @@ class NamedImages:
 
     @property
     def explained(self) -> bool:
-        """Whether clients' images are told from fresh ones without any release."""
+        """Whether clients' images differ from fresh ones without any release."""
         return self.others is not None and self.others.test.p <= DOUBTED
 
     def result(self, result: Result, p: float) -> Result:
@@ -115,7 +115,7 @@ class NamedImages:
         return control if named is None else replace(control, detected=control.detected or self._found(named))
 
     def silent(self, control: ControlResult) -> ControlResult:
-        """A negative control, which is flagged where the images name records that nobody sent."""
+        """A negative control, which is flagged where the images name records that were not sent."""
         if self.counts is None or self.non_members is None:
             return control
         return replace(control, detected=control.detected or self._found(self.non_members))
@@ -125,7 +125,7 @@ class NamedImages:
 
 
 def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | None:
-    """Hold the images of a source against galleries of their senders' records; None where nobody can be named.
+    """Hold the images of a source against galleries of their senders' records; None where there is no gallery.
 
     Args:
         made: Images with the vectors that they were made from.

@@ -1,4 +1,4 @@
-"""What the audited attack makes of releases that are known to give control records away, by source of vectors.
+"""Images that the audited attack makes of releases known to give control records away, by source of vectors.
 
 The end-to-end positive control of audits of images: the method's own messages, the cell's view,
 the same source, and the same attack.
@@ -24,11 +24,11 @@ OF_SENDERS = frozenset({"gram_directions"})
 
 @dataclass(frozen=True)
 class NonPrivateImages:
-    """What an attack makes of one source of vectors in the releases that give control records away.
+    """Images that an attack makes of one source of vectors in the releases that give control records away.
 
     Attributes:
         made: Its images, with the vectors; senders are those of `clients`.
-        clients: Who holds which control records.
+        clients: The clients with their control records.
     """
 
     made: Reconstruction

@@ -30,7 +30,7 @@ from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.types import Ints
 
 MOST_RUNS = 16
-"""At most so many runs of a method whose clients are seen summed up only."""
+"""Maximum number of runs of a method where clients are seen summed up only."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def nonprivate_releases(
     """Releases that give about so many control records away: one, or several where clients are summed up.
 
     Args:
-        context: The cell, whose method is run without privacy and whose threat model says what is seen.
+        context: The cell: its method is run without privacy, and its threat model determines the view.
         records: Records wanted; a client more is dealt rather than one too few. Fewer come back where the control
             role, or `MOST_RUNS` of them, holds no more.
         least: Fewer than this are no control.
@@ -109,8 +109,8 @@ def _groups(
 def dealt_clients(context: AuditContext, records: int) -> list[Records]:
     """Clients of one control record of every class that the real ones hold, until `records` are dealt.
 
-    Clients that are dealt first hold the same records however many follow; the last ones lack classes of which
-    there are too few control records.
+    Clients that are dealt first hold the same records however many follow; the last ones lack classes with too few
+    control records.
     """
     control = context.control
     held = np.unique(np.concatenate([client.labels for client in context.clients])) if context.clients else None

@@ -1,8 +1,8 @@
-"""Releases for controls: of clients that could have been, and of raw features.
+"""Releases for controls: of simulated clients, and of raw features.
 
-What a method makes of records that no client holds is a release that cannot leak anything about the
-private ones: the negative control of questions about sets of reconstructions. Raw features are what leaks
-most: the positive control of attacks on features, and on records that nobody holds the negative one.
+A method's release of records that no client holds cannot leak anything about the private ones: the negative
+control of questions about sets of reconstructions. Raw features leak most: they are the positive control of
+attacks on features, and those of records that no client holds the negative one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fedassay.support.seeds import Seeds
 
 
 def fresh_clients(context: AuditContext, fresh: Records) -> tuple[Records, ...]:
-    """Clients of the label counts of the real ones, dealt from fresh records.
+    """Clients with the label counts of the real ones, dealt from fresh records.
 
     Where there are too few records of a class, all clients' shares of that class shrink alike, to no
     less than one record each while they last.
 
     Args:
-        context: Whose clients are imitated.
+        context: The cell of the imitated clients.
         fresh: Records of the private distribution that no client holds.
 
     Raises:
@@ -60,7 +60,7 @@ def control_seeds(context: AuditContext, *path: str | int) -> Seeds:
 
 
 def raw_view(owners: Sequence[Records], context: AuditContext) -> View:
-    """What is seen where every owner of records sends their features and labels as they are."""
+    """View of owners that send the features and labels of their records in the clear."""
     messages = [
         Message(
             0,

@@ -2,9 +2,9 @@
 
 A verdict is earned. `assay` takes a result together with the controls of the same run, so that a `leak` or a
 `no_leak_found` without them cannot be written, and asks the rungs of the ladder in their order; the first one that
-applies decides, for every audit alike. `conclude` does the same for who has two controls at hand. What says
-nothing goes through `inconclusive` or `not_run`. A claim of privacy has its own way in, `conclude_claim`, because
-two of its grounds attack nothing: the ledger, and the questions to a run with its tape.
+applies decides, for every audit alike. `conclude` does the same for an audit with two controls at hand. A result
+without a conclusion goes through `inconclusive` or `not_run`. A claim of privacy has its own way in,
+`conclude_claim`, because two of its grounds attack nothing: the ledger, and the questions to a run with its tape.
 
 A new audit measures, and hands over numbers and sentences; it never names a verdict:
 

@@ -1,1 +1,1 @@
-"""What messages add to what is known of a person's attribute."""
+"""Audit of attribute inference: the gain of messages over prior knowledge of a person's attribute."""

@@ -1,29 +1,29 @@
-"""What does a client's message add to what an adversary knows of a person's attribute?
+"""Audit of attribute inference: does a client's message improve the best guess of a person's sensitive attribute?
 
 The adversary knows that a record is a client's, and all of it but a sensitive attribute (`data.attributes`) and
 what carries that (`completions`): of a label it knows the features, of a column the other columns and the label,
-of anything else, such as the sex of whom an image shows, the label. It has records of its own, of the same
+of anything else, such as the sex of a person in an image, the label. It has records of its own, of the same
 distribution, with their attributes, and guesses by Bayes' rule: once without the message and once with its
-likelihood. A leak takes both of (`judging`):
+likelihood. A leak requires both of the following (`judging`):
 
 - The guess with the message is right more often than the best one without it. What the adversary's own records
-  teach, and what follows from the rest of a record, is population inference: anybody could have guessed it, and
-  nothing of it counts.
+  teach, and what follows from the rest of a record, is population inference: it needs no message and does not
+  count.
 - It is right more often than the same guess of strangers, who are in no message. What the message teaches of
   people in general helps with those as much, and does not count either (the membership advantage of attributes:
   Yeom, Giacomelli, Fredrikson and Jha 2018, definition 5).
 
 Given a whole record, features and label, no message says more of an attribute that is neither: no method reads it,
-so that record and message are independent of it. `attribute_from_features` says how well who has all features
-guesses it without any message; hiding the message protects nobody from that.
+so that record and message are independent of it. `attribute_from_features` says how well an adversary with all
+features guesses it without any message; hiding the message gives no protection against that.
 
-What is told of a client as a whole counts, where its people are others than the strangers: of a client of women,
-the message tells the sex of each. So does what so few records have in common by chance.
+What a message reveals of a client as a whole counts where its population differs from the strangers': the message
+of a client of women reveals the sex of each. So does what so few records have in common by chance.
 
 Positive control: the method's own run without privacy on control records (`fedassay.audits.nonprivate_releases`),
-one a class and client, asked in the same way, with an attribute planted in the place of the real one that nothing
-tells but a message (`planted`): whether the real one could be told at all is not for a control to hang on.
-Negative control: strangers in the place of the clients' records.
+one a class and client, asked in the same way. An attribute that only the message reveals is planted in the place
+of the real one (`planted`), so that the control does not depend on whether the real one can be inferred. Negative
+control: strangers in the place of the clients' records.
 
 A null result says nothing of an adversary who knows the client's other records, or part of an image.
 """
@@ -53,7 +53,7 @@ from fedassay.support.types import Parameters
 
 @register("audit", "attribute_inference")
 class AttributeInference(Parameters):
-    """What messages add to the best guess of a sensitive attribute, over imputation and over strangers."""
+    """Gain of messages over the best imputation of a sensitive attribute, and over guesses of strangers."""
 
     facts: ClassVar[AuditFacts] = ATTRIBUTES
 

@@ -91,7 +91,7 @@ class Sensitive:
 
     @property
     def words(self) -> str:
-        """What the adversary knows of each record."""
+        """Return the adversary's knowledge of each record, as a clause."""
         known = {
             "label": "its features",
             "columns": f"its label and all features but {int(self.columns.sum())}, which are the attribute",
@@ -122,7 +122,7 @@ class Sensitive:
 
     @cached_property
     def _places(self) -> Ints:
-        """Which value each of the adversary's records has, shape (m,)."""
+        """Index in `values` of the attribute of each of the adversary's records, shape (m,)."""
         return np.asarray(np.searchsorted(self.values, self.truth(self.own)), np.int64)
 
     @cached_property

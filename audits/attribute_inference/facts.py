@@ -1,4 +1,4 @@
-"""What the audit of attributes declares."""
+"""Declared facts of the audit of attributes."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Guesses of attributes, judged: beside the best guess without the message, and beside those of strangers.
+"""Judge guesses of attributes against the best guess without the message, and against guesses of strangers.
 
 A message adds to what is known of a record if its attribute is guessed rightly more often than without the message
 (more than imputation: Jayaraman and Evans 2022), and more often than the attribute of a stranger with the same
 message (more than what the message teaches of people in general: the advantage of Yeom et al. 2018, definition 5).
-Either alone is no leak: a message that is a better teacher than the adversary's own records helps with everybody,
-and clients of other people than the adversary's are guessed otherwise without any message. So the test is an
-intersection-union test (Berger 1982): its p-value is the larger of both, each by sign-flips of pairs.
+Neither alone is a leak: a message that teaches more than the adversary's own records improves guesses of
+everybody, and attributes of clients from another population are guessed differently without any message. So the
+test is an intersection-union test (Berger 1982): its p-value is the larger of both, each by sign-flips of pairs.
 
-Of a member and a stranger of one label, who of the two is in the message is a fair coin if it tells neither apart,
-whatever the attack does with it, so that the second test is exact.
+If the message does not distinguish a member from a stranger of the same label, it is a fair coin which of the two
+is the member, whatever the attack computes. So the second test is exact.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Guessed:
 
     @property
     def advantage(self) -> float:
-        """The smaller of both mean gains; 0 of nobody."""
+        """The smaller of both mean gains; 0 without trials."""
         return min(float(gains.mean()) for gains in self.gains) if len(self) else 0.0
 
     @cached_property

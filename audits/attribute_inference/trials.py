@@ -1,8 +1,9 @@
-"""Who is asked about an attribute, and what the attack guesses: records of clients, and strangers of their labels.
+"""Trials of attribute inference, records of clients with strangers of their labels, and the attack's guesses.
 
 Each trial is a record of a client with two strangers of its label, records of the test role that no client holds.
-The one is what it is held against, the other takes its place in the negative control. Where records say whose they
-are, at most one record of each person is drawn: records of one person share the attribute and are no trials each.
+The one is what it is held against, the other takes its place in the negative control. Where records carry a
+person's identity, at most one record of each person is drawn: records of one person share the attribute and are
+not independent trials.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Trials:
 
     Attributes:
         members: The client's own, by its name.
-        non_members: As many that nobody holds, of the same labels in the same order.
+        non_members: As many that no client holds, of the same labels in the same order.
         others: The same again.
     """
 
@@ -98,13 +99,14 @@ def _persons(records: Records, rng: np.random.Generator) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseGuesses:
-    """What the attack guesses of a release's trials.
+    """Guesses of the attack about one release's trials.
 
     Attributes:
-        source: What of the release it read.
+        source: The part of the release that it read.
         audited: Guesses of the clients' records, beside strangers.
         silent: Of other strangers in their place.
-        from_features: Which attributes all features tell without any message, of the clients' records, shape (n,).
+        from_features: Whether all features without any message give the attribute, for the clients' records, shape
+            (n,).
     """
 
     source: str
@@ -121,12 +123,12 @@ def asked(
     context: AttackedContext,
     seeds: Seeds,
 ) -> ReleaseGuesses:
-    """Guess the attribute of every trial with what is seen of a release, and without it.
+    """Guess the attribute of every trial with the view of a release, and without it.
 
     Args:
-        view: What is seen.
-        owners: Whose release it is: how many records of each class each of them has is known.
-        trials: Who is asked about.
+        view: The view of the release.
+        owners: The senders of the release; the number of records of each class of each of them is known.
+        trials: The records asked about.
         sensitive: The attribute.
         context: The attack.
         seeds: Of tests.

@@ -4,11 +4,11 @@ Joins the truth to what `feature_inversion` made (Guan et al. 2025, figure 4) an
 closer, in PSNR as in that figure, to the records behind them than to fresh records of the same classes, which the
 messages know nothing of. Every finding carries its controls: images inverted from the method's own release of
 control records without privacy must be closer to these, and images inverted from raw features of single records to
-those; images inverted from raw features of records that nobody holds must not be. Of an attack that reads no
-features the second are left out, and the last are of the method's own release of such records.
+those; images inverted from raw features of records that no client holds must not be. For an attack that reads no
+features the second are left out, and the last come from the method's own release of such records.
 
-Clients may have distributions of their own (domains), of which fresh records are none. So images of other records
-of the same clients are held against the records, too: what is no closer than these explain is no leak.
+Clients may have distributions of their own (domains), and fresh records do not come from these. So images of other
+records of the same clients are held against the records, too. Images that are no closer than these are no leak.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ _Values = dict[str, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class _Setting:
-    """What every source of one attack is held against.
+    """Comparison data for every source of one attack.
 
     Attributes:
         result: The attack's images.
         pool: Private and fresh records.
         fresh: The fresh records.
-        raw: Images of raw features of private records, which are positions in the pool, and of records that nobody
-            holds; None where the attack reads no features.
+        raw: Images of raw features of private records, which are positions in the pool, and of records that no
+            client holds; None where the attack reads no features.
         context: The cell and its attack.
     """
 
@@ -210,7 +210,7 @@ class InversionAudit(Parameters):
         others: ImageMatch | None,
         setting: _Setting,
     ) -> Figures:
-        """What is shown beside the verdict on one source."""
+        """Return the figures shown beside the verdict on one source."""
         context, source = setting.context, made.source
         values, baseline = self._values(shown, setting.pool, context)
         metrics = self._metrics(values, shown)
@@ -263,7 +263,7 @@ class InversionAudit(Parameters):
         return make_pool(private, fresh, encoder(context)), fresh, context.test.take(control, _FRESH)
 
     def _nobodys(self, source: VectorSource, setting: _Setting) -> ImageMatch:
-        """Images of the same source from the same method on records that nobody holds.
+        """Images of the same source from the same method on records that no client holds.
 
         Raises:
             NotRunError: It cannot be run on such records, or leads to fewer than 2 images.
@@ -288,7 +288,7 @@ class InversionAudit(Parameters):
     def _controls(
         self, pool: Pool, held_out: Records, context: AttackedContext
     ) -> tuple[ImageMatch, ImageMatch] | None:
-        """Images of raw features of private records, and of records that nobody holds: one inversion for both.
+        """Images of raw features of private records, and of records that no client holds: one inversion for both.
 
         None where the attack reads no features.
 
@@ -339,7 +339,7 @@ class InversionAudit(Parameters):
     def _context_metrics(
         self, made: Reconstruction, used: Ints, shown: ImageMatch, setting: _Setting
     ) -> dict[str, Metric]:
-        """How well the images fit their vectors, and what the adversary could show without inversion."""
+        """Metrics of the misfit between images and their vectors, and of the best images without inversion."""
         context, pool = setting.context, setting.pool
         misfit = np.asarray(setting.result.scores[f"misfit/{made.source.name}"], np.float64)[used]
         metrics = {"misfit": Metric(value=float(np.median(misfit)), n=len(misfit), reason=_MISFIT)}

@@ -62,7 +62,7 @@ class InvertedRuns:
         return self._trials(self.leaking, "leaking")
 
     def _trials(self, matched: RecordMatch, name: str) -> tuple[Matrix, Matrix]:
-        """What each image adds to the mean, shape (k,), and what in every exchange, shape (k, exchanges)."""
+        """Contribution of each image to the mean, shape (k,), and in every exchange, shape (k, exchanges)."""
         count = enough(self.tests, self.draws)
         exchanged = matched.exchanged(self.seeds.numpy(name), count)
         return matched.observed(), np.ascontiguousarray(exchanged.T)
@@ -85,7 +85,7 @@ class InvertedRuns:
 
 
 def _summed(exchanged: Matrix, trials: Ints) -> Matrix:
-    """What these trials add in every exchange, shape (exchanges,); copies of a trial are exchanged by themselves.
+    """Sum the contributions of trials in every exchange, shape (exchanges,); copies are exchanged independently.
 
     Images of a run are different ones. Were a trial that is drawn twice exchanged as one, the mean would vary more
     than that of as many images does. Exchanges are alike, so a copy takes those of its trial one further on.
@@ -104,7 +104,7 @@ def _summed(exchanged: Matrix, trials: Ints) -> Matrix:
 def silent_trials(
     negative: ImageMatch, sets: Sequence[Ints], pool: Pool, rng: np.random.Generator, *, between: bool
 ) -> RecordMatch:
-    """Images of records that nobody holds, held against the records of the audited images: of their class, if any.
+    """Images of records that no client holds, held against records of the audited images, of their class if any.
 
     Args:
         negative: Images of the negative control.

@@ -1,4 +1,4 @@
-"""What the inversion audit declares."""
+"""Declared facts of the inversion audit."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def figure(
     Args:
         made: The source's images.
         shown: These images with the records that they are held against.
-        raw: Images of raw features of some records, what the best message could show, and of nobody's; or None.
+        raw: Images of raw features of some records, what the best message could show, and of records that no
+            client holds; or None.
         everything: Images of all sources; sums and means of the same records are shown beside single features.
         pool: The records.
         context: Where to write, and the metrics.

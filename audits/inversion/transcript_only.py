@@ -1,7 +1,7 @@
-"""What images computed from captured gradients say, whose truth nobody gave.
+"""Judge images computed from captured gradients where the true images are unknown.
 
-An input that was computed from a layer's gradient carries its own evidence where the layer's weights were sent:
-it switches on just those units of the layer that the gradient says it has a part in, which no other image does.
+An input that was computed from a layer's gradient carries its own evidence where the layer's weights were sent: it
+activates exactly the units of the layer to which the gradient says it contributes, which no other image does.
 Without weights only an input that makes up the whole gradient is certain: others span the same images, and of
 records of one label they may be sums or differences. Whether the attack finds inputs is tried on a gradient made
 by hand of images that are known, of the same size, and on the same under noise.
@@ -27,7 +27,7 @@ _EXPLAINED = 0.05
 """Share of units that may contradict an input that is taken for a record's."""
 _RECORDS, _UNITS, _PICTURES = 2, 64, 8
 _INPUTS = "layer_inputs"
-"""The source whose images are computed exactly, if not told from mixtures."""
+"""The source with exactly computed images, if they are not distinguished from mixtures."""
 _NO_RECORDS = "the clients' records were not given, so nothing was held against them"
 
 
@@ -85,7 +85,7 @@ def _control(release: str, recovered: int) -> ControlResult:
 
 
 def _by_hand(context: AttackedContext, shape: tuple[int, ...], *, noise: float) -> int:
-    """How many images come back from the gradient of a layer of rectified units, made of images that are known."""
+    """Number of images recovered from the gradient of a layer of rectified units, made of known images."""
     rng = context.seeds.numpy("inversion", "by hand")
     images: Images = rng.integers(0, 256, (_RECORDS, *shape)).astype(np.uint8)
     inputs = images.transpose(0, 3, 1, 2).reshape(_RECORDS, -1) / 255

@@ -102,12 +102,12 @@ class ImageMatch:
 
     @property
     def is_near_copy(self) -> Bools:
-        """Which images are near copies of their records, and not of fresh ones as well, shape (k,)."""
+        """Whether each image is a near copy of its record, and not of a fresh one as well, shape (k,)."""
         return (self.psnr > NEAR_COPY) & (self.fresh_psnr <= NEAR_COPY)
 
     @property
     def near_copies(self) -> int:
-        """How many images are near copies of their records."""
+        """Number of images that are near copies of their records."""
         return int(self.is_near_copy.sum())
 
     def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
@@ -127,7 +127,7 @@ class ImageMatch:
 
 
 def make_pool(private: Records, fresh: Records, encode: Callable[[Records], Matrix] | None) -> Pool:
-    """Private and fresh records in one pool; fresh ones of classes that nobody holds are left out."""
+    """Private and fresh records in one pool; fresh ones of classes that no client holds are left out."""
     kept = fresh.take(np.flatnonzero(np.isin(fresh.labels, private.labels)))
     parts = (private, kept)
     features = [np.asarray(part.features if encode is None else encode(part), np.float64) for part in parts]
@@ -157,7 +157,7 @@ def candidates(source: VectorSource, clients: Sequence[Records]) -> list[Ints]:
 
 
 def records_behind(senders: Sequence[str], sets: Sequence[Ints], view: View) -> int:
-    """How many records images may show: of each sender as many as its messages say that they are of.
+    """Number of records that images may show: of each sender as many as its messages state.
 
     Args:
         senders: Of each image.
@@ -260,11 +260,11 @@ class RecordMatch:
         return np.asarray(np.take_along_axis(columns, far.argmin(axis=2)[..., None], axis=2)[..., 0])
 
     def observed(self) -> Matrix:
-        """What the test takes the mean of, shape (k,)."""
+        """Return the values that the test averages, shape (k,)."""
         return np.asarray(self.above[np.arange(len(self.sets)), self.chosen()[0]])
 
     def exchanged(self, rng: np.random.Generator, count: int) -> Matrix:
-        """What the test takes the mean of, in so many exchanges of the records, shape (count, k)."""
+        """Return the values that the test averages under so many exchanges of the records, shape (count, k)."""
         step = max(1, _TOGETHER // max(self.padded.size, self.pool.private))
         order = np.argsort(self._distance, axis=1, kind="stable")
         ranks = np.empty(order.shape, np.min_scalar_type(order.shape[1]))
@@ -337,7 +337,7 @@ def psnr_table(first: Images, second: Images) -> NDArray[np.float64]:
 def _exchanged(
     padded: Ints, pool: Pool, rng: np.random.Generator, count: int, *, only_fresh: bool = False
 ) -> Ints:
-    """Where every private record goes, `count` times: to a random record of its class, no two to the same one.
+    """Draw replacements for every private record, `count` times: a random record of its class, no two the same.
 
     With `only_fresh`, to fresh ones, and only then may two go to the same (there may be too few).
 

@@ -1,4 +1,4 @@
-"""Can members be told from others, and better than a claim allows?
+"""Audit of membership: can members be distinguished from others, and better than a claim allows?
 
 Truth joined to the scores of the attack `membership`, one finding for each thing it looked at and each test;
 beside them, the informed adversary who knows every record but one (`informed`), and, where asked for,
@@ -10,18 +10,18 @@ Positive controls: the method's own run without privacy on control records that 
 test whatever the method (`controls`), of the attack alone. Negative control: the same questions about releases of
 the same method that were computed from either half of every client's records, to which the client's other half are
 strangers, too. Where members and strangers are not of one distribution (a client's own domain, a test set of other
-origin), any release of that client's distribution tells them apart, and the control is flagged. Where clients are
-too small to be halved, the release is computed from fresh records; at last, the truth is shuffled among the
+origin), any release of that client's distribution distinguishes them, and the control is flagged. Where clients
+are too small to be halved, the release is computed from fresh records; at last, the truth is shuffled among the
 candidates of each client and label.
 
-Where records say whose they are, persons are told apart, not records (`trials`), and a claim on records allows
-what as many records of one person make of it.
+Where records carry a person's identity, persons are tested instead of records (`trials`). A claim on records then
+allows what group privacy makes of it for that many records of one person.
 
-Verdict. Without a claim, `leak` where members are told better than by chance. Under a claim of (epsilon, delta),
-`leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and says
-how much. Where so few candidates could not show more whatever leaks, and members are told at all,
-`inconclusive`; so is silence where the method cannot be run on control records, or does worse than chance. With
-it goes the smallest leak that would have been found (`detection_limit`).
+Verdict. Without a claim, `leak` where members are inferred better than by chance. Under a claim of (epsilon,
+delta), `leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and
+says how much. The verdict is `inconclusive` where members are inferred at all but so few candidates could not show
+more whatever leaks. So is silence where the method cannot be run on control records, or does worse than chance.
+Silence comes with the smallest leak that would have been found (`detection_limit`).
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Answers:
 
 @register("audit", "membership")
 class MembershipAudit(Parameters):
-    """Are members told from others, and better than the claim of privacy allows."""
+    """Distinguish members from non-members, and test whether that exceeds the claim of privacy."""
 
     facts: ClassVar[AuditFacts] = MEMBERSHIP
     trials: int = Field(default=30, ge=0)
@@ -146,16 +146,16 @@ class MembershipAudit(Parameters):
     canaries: int = Field(default=0, ge=0)
     """Records planted at random into one run of a private training; 0: none."""
     records: int = Field(default=0, ge=0)
-    """Records of the smallest client at most (persons, where `data.groups` says whose they are) whose own risk is
-    measured, each swapped for a stranger by a coin in every one of `record_runs`; 0: none."""
+    """Maximum number of records of the smallest client with a measured risk of their own (persons, where
+    `data.groups` identifies them), each swapped for a stranger by a coin in each of `record_runs`; 0: none."""
     record_runs: int = Field(default=100, ge=16)
     """Runs of the method for that, and as many again for its control."""
     clients: int = Field(default=0, ge=0)
-    """Clients at most whose own risk is measured, the smallest ones, each swapped as a whole for strangers by a
-    coin in every one of `client_runs`; 0: none."""
+    """Maximum number of clients with a measured risk of their own, the smallest first, each swapped as a whole for
+    strangers by a coin in every one of `client_runs`; 0: none."""
     client_tests: tuple[Hold, ...] = Field(default=("own",), min_length=1)
-    """What these clients hold: their `own` records; `canaries`, records of one outlying image; or records with a
-    `property`, a share of one class, or without it."""
+    """Records that these clients hold: their `own` records; `canaries`, records of one outlying image; or records
+    with a `property`, a share of one class, or without it."""
     client_runs: int = Field(default=200, ge=16)
     """Runs of the method for each of these, and as many again for its control."""
     property_label: int | None = Field(default=None, ge=0)
@@ -201,7 +201,7 @@ class MembershipAudit(Parameters):
         return findings
 
     def _of_clients(self, hold: Hold, context: AttackedContext) -> Finding:
-        """What is told of whole clients."""
+        """Finding on the inference of whole clients."""
         if hold != "property":
             return client_finding(context, hold, self.clients, self.client_runs)
         try:
@@ -211,7 +211,7 @@ class MembershipAudit(Parameters):
         return property_finding(context, asked, self.client_runs)
 
     def _finding(self, key: str, asked: _Answers, context: AttackedContext) -> Finding:
-        """What one test shows of one source."""
+        """Judge one test on one source."""
         source, test = key.split("/")
         trials, scored = asked.trials, asked.result.scores[key]
         scores, truth, blocks = trials.scores(scored), trials.any(asked.truth), trials.first(asked.blocks)
@@ -363,7 +363,7 @@ class MembershipAudit(Parameters):
 
 
 def _solved(result: AttackResult, context: AttackedContext) -> list[ControlResult]:
-    """What an attack that solves sums must solve: exact ones, and under noise noised ones."""
+    """Controls of an attack that solves sums: exact sums, and noised ones where messages are noised."""
     if "named" not in result.artifacts:
         return []
     noised = [noised_control(context)] if any_protected(context.view.messages) else []
@@ -371,13 +371,13 @@ def _solved(result: AttackResult, context: AttackedContext) -> list[ControlResul
 
 
 def _allowed(claim: Claim, trials: Trials) -> tuple[Allowed | None, tuple[str, ...]]:
-    """What a claim allows of a trial, None where nothing is claimed of it; and what is to be said of trials."""
+    """Return the claim's allowance for a trial, None where nothing is claimed of it; and remarks on trials."""
     words = (_PERSONS.format(trials.most),) if trials.person else ()
     if not isinstance(claim, PrivacyClaim):
         return None, words
     allowed = allowed_by(claim, replaced=True, records=trials.most)
     if trials.person and allowed.delta >= NOTHING:
-        # What allows everything is no claim, and to be told at all is a leak.
+        # A bound that allows everything is no claim, so any inference is a leak.
         return None, (*words, f"nothing is claimed of a person: {allowed.words}")
     return allowed, words
 
@@ -392,7 +392,7 @@ def _beside(key: str, asked: _Answers, context: AttackedContext) -> dict[str, Me
 
 
 def _unanswered(asked: _Answers) -> list[Finding]:
-    """What the attack is silent on: all of the release, or a source that it answers on elsewhere or gives up."""
+    """Findings on a release without an answer, or on sources that the attack answers elsewhere or gave up."""
     result = asked.result
     if not result.scores:
         return [not_run(membership(None, None, result.attack), "; ".join(result.notes))]
@@ -433,14 +433,14 @@ def _follows(findings: Sequence[Finding], context: AttackedContext) -> bool:
 
 
 def _open(control: ControlResult, shown: Separation | None) -> bool:
-    """Whether a control that was missed may be one that the attack tells, by more members."""
+    """Whether the attack may yet catch a missed control with more members."""
     return not control.caught and shown is not None and shown.p <= _PROMISING and shown.value > 0.5
 
 
 def _untold(scores: NDArray[np.floating], members: Bools, senders: NDArray[np.str_]) -> str:
-    """A client whose members are not told from others, and less well than those of the others; empty: all are.
+    """Return a client with undetected members, scored worse than the other clients' members; empty: there is none.
 
-    Of clients with enough members for a test of their own, at 5 % over all of them.
+    Only clients with enough members for a test of their own are tested, at 5 % over all of them.
     """
     known, names = ~np.isnan(scores), np.unique(senders)
     for sender in names:
@@ -458,7 +458,7 @@ def _untold(scores: NDArray[np.floating], members: Bools, senders: NDArray[np.st
 
 
 def _alone(scores: NDArray[np.floating], members: Bools, labels: NDArray[np.str_]) -> str:
-    """Which label's members alone are told: without them nobody's are, at 5 %; empty: of whichever others are."""
+    """Return the label that alone carries the leak, at 5 %, as a clause on all others; empty: there is none."""
     known = ~np.isnan(scores)
     for label in np.unique(labels):
         inside, outside = (scores[(labels != label) & part & known] for part in (members, ~members))

@@ -2,8 +2,8 @@
 
 Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run" (2023). Each canary joins the smallest
 client's records or stays out by a fair coin of its own; the method is run once on that; the auditor ranks the
-canaries by what the client's network makes of them and guesses. A canary is a record that nobody's data contains
-and that a network can only know by heart: an image of the test role under a wrong label, drawn at random.
+canaries by what the client's network makes of them and guesses. A canary is a record that no data set contains and
+that a network can only memorize: an image of the test role under a wrong label, drawn at random.
 
 The score of a canary is the logit of its label under the client's last network, less the mean of the same over
 networks of reference runs that hold no canary: what is left is not the canary's difficulty.
@@ -54,7 +54,7 @@ _REFERENCES = 3
 LEAST = 20
 """Canaries that anything can be shown with, at least."""
 _OWN = 60
-"""Canaries of the end-to-end control at most, half of which join: a network can hold so many."""
+"""Canaries of the end-to-end control at most; half of them join, as many as a network can memorize."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _audited_claim(context: AuditContext) -> PrivacyClaim:
 
 
 def _planted(context: AuditContext, count: int, rng: np.random.Generator) -> _Planted:
-    """Run the method with the canaries whose coins say so, and without any."""
+    """Run the method with the canaries that their coins include, and without any."""
     canaries = make_canaries(context, count, rng)
     included = rng.random(len(canaries)) < 0.5
     seeds = context.seeds.child("membership", "canaries")
@@ -290,7 +290,7 @@ def _network(
 
 
 def _end_to_end(context: AuditContext, owner: Records) -> _Scored:
-    """What the method makes without privacy of canaries of control records, which it is run on alone.
+    """Scores of canaries of control records after the method's run without privacy on them alone.
 
     Raises:
         NotRunError: There are too few control records.
@@ -314,7 +314,7 @@ def _end_to_end(context: AuditContext, owner: Records) -> _Scored:
 
 
 def _limit(own: _Scored, silent: int, against: float, claim: PrivacyClaim, context: AuditContext) -> Limit | str:
-    """The smallest share of canaries that must be told as the control's are for the bound to exceed `against`."""
+    """The smallest share of canaries as detectable as the control's for which the bound exceeds `against`."""
     rng = context.seeds.numpy("membership", "canaries", "limit")
     order = np.argsort(np.argsort(own.score, kind="stable"), kind="stable")
     ranks = (order + rng.random(len(order))) / len(order)

@@ -1,8 +1,8 @@
-"""What the declared noise allows of any test of members, and what certificates have named.
+"""The bound of the declared noise on any membership test, and the records that certificates name.
 
 A release with Gaussian noise is mu-Gaussian-differentially private. Where every record is included by a coin of
 its own, the test between "in" and "out" of any one record has at most the power of N(mu, 1) against N(0, 1),
-whatever is known of the others, and so has the same threshold on the scores of all records: the trade-off curve
+whatever is known of the others, and so has one common threshold on the scores of all records. The trade-off curve
 is concave, so that means over records stay below it. Its area is Phi(mu / sqrt 2).
 
 Source: Dong, Roth and Su, "Gaussian Differential Privacy" (2022), section 2.
@@ -34,7 +34,7 @@ def highest_auc(mu: float) -> float:
 
 
 def figures(result: AttackResult, *, truth: Bools, context: AuditContext) -> dict[str, Metric]:
-    """Metrics beside those of a test: under noise what is told alone, jointly and at most; who is named.
+    """Metrics beside those of a test: under noise the power alone, jointly and at most; and the named records.
 
     Args:
         result: Of the attack.
@@ -64,7 +64,7 @@ def figures(result: AttackResult, *, truth: Bools, context: AuditContext) -> dic
 
 
 def words(context: AuditContext) -> tuple[str, ...]:
-    """What is to be said of the ceiling, under noise."""
+    """Return the assumption to state about the ceiling, under noise."""
     mu = context.accounted.mu
     if mu is None or not 0 < mu < math.inf:
         return ()
@@ -75,7 +75,7 @@ def words(context: AuditContext) -> tuple[str, ...]:
 
 
 def harm_of(finding: Finding, result: AttackResult, truth: Bools) -> Harm:
-    """What a leak would have taken: certified names, or members that are told better than by chance."""
+    """Harm of a leak: records named with certificates, or members inferred better than by chance."""
     names, area = _named(result), finding.metrics.get("auc")
     if names is not None and names.any():
         right = int((names & truth).sum())

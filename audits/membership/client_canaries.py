@@ -1,11 +1,10 @@
 """Canary clients: all records of a client are one outlying image, or all are its inverse.
 
-The mean of records that are all alike is an extreme point of what a client can add to a sum, where sensitivities
-are attained. What real records are scored by, their law in the population, does not fit such outliers. So the
-adversary, who knows both possibilities and the method, runs it on either with the same random streams, finds the
-direction in which a client's messages differ, coordinate by coordinate over their variance (as
-`fedassay.audits.claim.reruns` does), and guesses by the projection of a message on it, in runs of which it knows
-nothing but that.
+The mean of identical records is an extreme point of what a client can add to a sum, where sensitivities are
+attained. The score of real records, their law in the population, does not fit such outliers. So the adversary, who
+knows both possibilities and the method, runs it on either with the same random streams, finds the direction in
+which a client's messages differ, coordinate by coordinate over their variance (as `fedassay.audits.claim.reruns`
+does), and guesses by the projection of a message on it, in runs of which it knows nothing but that.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def canary_guesses(
 
 
 def _messages(context: AttackedContext, run: Run, swaps: Swaps, included: Bools, seeds: Seeds) -> list[Released]:
-    """What the adversary sees of each swapped client, or of the secure sum, in one run."""
+    """Return the visible release of each swapped client, or of the secure sum, in one run."""
     try:
         outcome = run(swaps.held(included), seeds)
     except FedassayError as error:

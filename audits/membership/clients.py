@@ -1,21 +1,21 @@
-"""Whole clients: is it told whether a client's records, or a stranger's, were in what was released?
+"""Membership of whole clients: does a release reveal whether it used a client's records or a stranger's?
 
-That a client takes part is no secret from a server that receives its message; what its message says of it is. So a
-client is swapped as a whole: for as many records that no client holds, label by label the same, by a fair coin in
-every run of the method anew, as single records are (`fedassay.audits.membership.worst_record`). The two possible
-federations differ in one replaced client, which a claim for clients speaks of, once under replacement and in two
-steps under `add_remove`. A claim for records or persons allows what as many steps of it allow, which is soon
-everything: then nothing is claimed of clients, and to be told is a leak.
+A client's participation is no secret from a server that receives its message; its records are. So a client is
+swapped as a whole: for as many records that no client holds, label by label the same, by a fair coin in every run
+of the method anew, as single records are (`fedassay.audits.membership.worst_record`). The two possible federations
+differ in one replaced client, which a claim for clients speaks of, once under replacement and in two steps under
+`add_remove`. A claim for records or persons allows what as many steps of it allow, which is soon everything: then
+nothing is claimed of clients, and any inference is a leak.
 
-Two tests at half of the level each: the client that is told most often, all bounds at once; and the guesses of all
+Two tests at half of the level each: the client inferred most often, all bounds at once; and the guesses of all
 clients together, whose coins are the canaries of a one-run audit (Mahloujifar, Melis and Chaudhuri 2024), as a
 lower bound on epsilon. Where so few clients in so few runs cannot show more than is allowed, the verdict is
 `inconclusive`, with the number of runs that would suffice.
 
 - `own`: the clients' own records against strangers'.
 - `canaries`: clients of one image each, an image of independent pixels, against clients of its inverse, which is
-  of another class where the adjacency lets a label change. The mean of records that are all alike is an extreme
-  point of what a client can add to a sum, where sensitivities are attained.
+  of another class where the adjacency lets a label change. The mean of identical records is an extreme point of
+  what a client can add to a sum, where sensitivities are attained.
 - `property`: clients that hold a share of their records of one class, against clients that hold none of it, by an
   adversary who knows none of their records (`fedassay.audits.membership.properties`).
 
@@ -56,7 +56,7 @@ def client_finding(context: AttackedContext, hold: Hold, most: int, runs: int) -
         context: The method, the attack and the records.
         hold: What the swapped clients hold.
         most: Clients at most, the smallest ones.
-        runs: Of the method, half of which are guessed on.
+        runs: Runs of the method; guesses are made on half of them.
     """
     try:
         return risk_finding(context, _own(context, most) if hold == "own" else _canaries(context, most), runs)
@@ -93,9 +93,9 @@ def _canaries(context: AttackedContext, most: int) -> Risk:
 
 
 def own_clients(context: AttackedContext, most: int) -> Swaps:
-    """The smallest clients' records, and as many of records that nobody holds, label by label the same.
+    """The smallest clients' records, and as many of records that no client holds, label by label the same.
 
-    Where there are too few of these, every client's part shrinks alike, but nobody's to nothing.
+    Where there are too few of these, every client's part shrinks alike, but none becomes empty.
 
     Raises:
         NotRunError: No client has a record, or there is no stranger's record of one of their labels.
@@ -130,12 +130,12 @@ def own_clients(context: AttackedContext, most: int) -> Swaps:
 
 
 def property_finding(context: AttackedContext, asked: Property, runs: int) -> Finding:
-    """How often it is told which clients have a property.
+    """Finding on how often clients with a property are identified.
 
     Args:
         context: The method, the attack and the records.
         asked: The property, and the clients.
-        runs: Of the method, half of which are guessed on.
+        runs: Runs of the method; guesses are made on half of them.
     """
     allowed, remarks = allowed_of_client(context, asked.swaps)
     about = (
@@ -161,7 +161,7 @@ def property_finding(context: AttackedContext, asked: Property, runs: int) -> Fi
 
 
 def allowed_of_client(context: AttackedContext, swaps: Swaps) -> tuple[Allowed | None, tuple[str, ...]]:
-    """What the claim allows of a replaced client, None where that is everything; and what is to be said of it."""
+    """Return the claim's allowance for a replaced client, None where that is everything; and remarks on it."""
     claim = context.outcome.transcript.claim
     if not isinstance(claim, PrivacyClaim):
         return None, ()

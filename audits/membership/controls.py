@@ -38,7 +38,7 @@ WORDS = {
 }
 CONTROL_SHADOWS = 4
 """Shadow releases of a control, the fewest that tests take, unless so many are asked for that attacks estimate
-more from them: what leaks on purpose is told by few."""
+more from them: few are enough to find a leak on purpose."""
 _SURE = 10.0
 """Logit of a memorized label."""
 _RIDGE = 1e-6

@@ -1,17 +1,17 @@
 """The smallest leak of membership that a run of this size would have found.
 
 A run is put together from ranks: every control's members are ranked among that control's own strangers, and the
-strangers of the run are ranks drawn evenly. Of the members a share is told as the positive control's are, the
-rest as the negative control's; only members are replaced, for strangers are in no release. The verdict's own
-test is asked, at its own corrected level (`fedassay.audits.stats.detection`).
+strangers of the run are ranks drawn evenly. A share of the members is as detectable as the positive control's, the
+rest as the negative control's; only members are replaced, for strangers are in no release. The verdict's own test
+is asked, at its own corrected level (`fedassay.audits.stats.detection`).
 
 The limit is a true-positive rate at a low false-positive rate, and leaks of one rate are not all as easy to find.
-So four shapes are planted, and the largest limit counts: a share of members who are told as the control's are,
-stated as if for certain (nobody stands higher, so these are found where those are; the control's own rate would be
-smaller, and a control that tells members less well would give the smaller limit); a share who stand at random
-among as many of the highest strangers as may be false alarms; all members shifted alike; and all members spread
-wider, half of them below the strangers, as likelihood ratios are. A rate is no share of the records: as many of
-the others as of strangers stand above the threshold by chance.
+So four shapes are planted, and the largest limit counts: a share of members as detectable as the control's, stated
+as if they were certain (the control's own rate would be smaller, and a weaker control would then give the smaller
+limit; certain members are found wherever those are); a share who stand at random among as many of the highest
+strangers as may be false alarms; all members shifted alike; and all members spread wider, half of them below the
+strangers, as likelihood ratios are. A rate is no share of the records: as many of the others as of strangers stand
+above the threshold by chance.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def detectable(size: Size, negative: Told, positives: tuple[Told, ...], rng: np.
 
     Args:
         size: Of the run, and its test.
-        negative: A control whose members are told from nobody.
-        positives: Controls whose members are told.
+        negative: A control with members indistinguishable from strangers.
+        positives: Controls with detectable members.
         rng: Puts runs together.
     """
     silent = percentiles(*negative, rng)
@@ -111,7 +111,7 @@ def detectable(size: Size, negative: Told, positives: tuple[Told, ...], rng: np.
 
 
 def percentiles(outside: Matrix, inside: Matrix, rng: np.random.Generator) -> Matrix:
-    """Where members stand among the strangers of the same release, in (0, 1), ties and gaps at random."""
+    """Percentile of each member among the strangers of the same release, in (0, 1); ties and gaps at random."""
     ordered = np.sort(outside)
     low, high = (np.searchsorted(ordered, inside, side=side) for side in ("left", "right"))
     rank = low + np.floor(rng.random(len(inside)) * (high - low + 1))
@@ -200,7 +200,7 @@ class _Finder:
         return _apart(outside, inside) and in_low_corner(outside, inside, own, self.size.tests)
 
     def moved(self, moved: Moved, step: float, rng: np.random.Generator) -> bool:
-        """Whether a run is found in which the normal scores of members that are told from nobody move by a step.
+        """Whether a run is found after the normal scores of undetectable members move by a step.
 
         Such members' ranks are even, as the strangers' are. Those of a control are so but for its chance, and a
         control that is wide by chance would take that for a part of a wider spread.

@@ -26,7 +26,7 @@ from fedassay.support.progress import Advance
 from fedassay.support.seeds import Seeds
 
 _CONTROLS = 20
-"""Trials of the end-to-end control: it is told in each, or it is no such control."""
+"""Trials of the end-to-end control: each must be guessed rightly, or the control is none."""
 
 
 Run = Callable[[Sequence[Records], Seeds], Outcome]
@@ -48,7 +48,7 @@ class _Trials:
 
 
 def differencing(context: AuditContext, trials: int) -> Finding:
-    """Exact releases: whose simulated messages are nearer, those with the record or those with another?
+    """Decide, on exact releases, which simulated messages are nearer: those with the record or those with another.
 
     Args:
         context: The outcome, the records and the method.
@@ -82,7 +82,7 @@ def differencing(context: AuditContext, trials: int) -> Finding:
 
 
 def _end_to_end(context: AuditContext, name: str, trials: int) -> tuple[tuple[Scores, str] | None, str]:
-    """Scores for a client of one control record a class, whose messages give it away; or why there are none."""
+    """Scores for the revealing messages of a client of one control record a class; or why there are none."""
     control = context.control
     _, first = np.unique(control.labels, return_index=True)
     rest = control.take(np.setdiff1d(np.arange(len(control)), first))
@@ -115,7 +115,7 @@ def _trials(
         owner: Under the name of a client.
         others: Records that stand in.
         trials: Releases.
-        advance: Told of each.
+        advance: Called after each.
     """
     rng = context.seeds.numpy("membership", "differencing", len(owner))
     seeds = context.seeds.child("membership", "differencing", len(owner))
@@ -148,7 +148,7 @@ def _trials(
 
 
 def _alone(context: AuditContext, run: Run, owner: str, records: Records, seeds: Seeds) -> Released:
-    """What the owner sends of these records, where all other clients hold none."""
+    """Return the owner's messages on these records, where all other clients hold none."""
     clients = [
         records if client.name == owner else client.take(np.zeros(0, np.int64)) for client in context.clients
     ]

@@ -1,4 +1,4 @@
-"""What the membership audit declares."""
+"""Declared facts of the membership audit."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 - `real_records`: the same on a client's real records (both: `statistics`).
 - `differencing`: releases without noise (`differencing`).
 
-The first two need a claim, whose (epsilon, delta) is for just these neighbours; their trials are independent
+The first two need a claim: its (epsilon, delta) holds for exactly these neighbours; their trials are independent
 releases.
 """
 
@@ -23,7 +23,7 @@ from fedassay.support.errors import NotRunError
 
 
 def informed_findings(context: AuditContext, *, trials: int, releases: int) -> list[Finding]:
-    """What the informed adversary shows about a context's outcome; no finding where it was not asked for.
+    """Findings of the informed adversary on a context's outcome; none where it was not asked for.
 
     Args:
         context: The outcome, the records and the method.

@@ -1,4 +1,4 @@
-"""From how well members are told from strangers, in a release and in its controls, to a finding."""
+"""Turn the separation of members from strangers, in a release and in its controls, into a finding."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Releases:
 
 
 def informed_finding(releases: Releases, allowed: Allowed | None, context: AuditContext) -> Finding:
-    """What the informed adversary shows by many independent releases.
+    """Finding of the informed adversary from many independent releases.
 
     Args:
         releases: Their scores.
-        allowed: What a claim allows; None: nothing is claimed.
+        allowed: The allowance of a claim; None: nothing is claimed.
         context: The outcome that is audited.
     """
     delta = 0.0 if allowed is None else allowed.delta
@@ -135,7 +135,7 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
 REPLACED = "for one replaced record of the same label"
 """The neighbours of a game without a claim."""
 REPLACED_PERSON = "for one replaced person, all of whose records go with it"
-"""The neighbours of a game without a claim whose candidates are persons."""
+"""The neighbours of a game with persons as candidates and no claim: one person with all of its records."""
 
 
 def membership(source: str | None, selection: str | None, attack: str = "membership") -> Subject:
@@ -174,10 +174,10 @@ LimitOf = Callable[[Allowed | None], Limit | str]
 
 @dataclass(frozen=True)
 class Basis:
-    """What a finding rests on.
+    """Statements that a finding rests on.
 
     Attributes:
-        observed_for: Which neighbours the observed epsilon is for, in words.
+        observed_for: The neighbours that the observed epsilon is for, in words.
         assumptions: Stated beside the verdict.
         about: What was released, said before the reason.
         also: Metrics beside those of the test.
@@ -199,12 +199,12 @@ def finding(
     basis: Basis,
     limit: LimitOf,
 ) -> Finding:
-    """What one test shows of one source.
+    """Judge one test on one source with its controls.
 
     Args:
-        subject: What was looked at, by which test.
+        subject: The source and the test.
         ours: The audited release.
-        allowed: What a claim allows; None: nothing is claimed.
+        allowed: The allowance of a claim; None: nothing is claimed.
         positives: Releases that leak; not detected where the test does not apply to them.
         silent: A release that cannot leak, and what it is.
         basis: What it rests on.
@@ -279,7 +279,7 @@ def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Res
 
 
 def _confounder(ours: Separation, negative: Separation) -> Confounder | None:
-    """What tells strangers from each other, in the negative control, may tell members from strangers.
+    """Differences between strangers in the negative control, which may also separate members from strangers.
 
     The control itself is held against the corrected level. Gain and reach are in standard deviations: the control
     comes from half of the records under twice the noise.

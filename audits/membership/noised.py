@@ -33,11 +33,11 @@ _MOST = 300
 _LENGTH = 3.0
 """Length of a typical record's sums in standard deviations of the noise."""
 _TOLD = 0.75
-"""Noise is halved, up to `_HALVINGS` times, until the best linear answer surely has this AUC: where it tells
-nobody, nothing is known of the attack."""
+"""Noise is halved, up to `_HALVINGS` times, until the best linear answer surely has this AUC: with a lower one the
+trial says nothing of the attack."""
 _HALVINGS = 10
 _SHARE = 0.9
-"""Least share of what the best linear answer tells beyond chance that the attack must tell."""
+"""Least share of the best linear answer's advantage over chance that the attack must reach."""
 _WORDS = "the same sums over half of the candidates of every label, with noise of a third of a record or less"
 _MOMENTS = {"second_moment", "regularised_gram", "inverse_gram"}
 

@@ -1,15 +1,15 @@
 """The method's own release, without privacy, of control records that it is known to give away.
 
-Clients hold one control record a label, and others two: from one record a sum is the record, and what a mixture
-or a second moment gives away shows where there are two. Labels are dealt at random, so that nothing but the
-records themselves tells them: a model that gets them right holds its records by heart. The method is run in the
-form in which it gives away most (`fedassay.contracts.method.HasLeakiestForm`), the view is that of the plan's
-threat model, and the audited attack is asked, with shadow releases of the same kind, which of these records and of
-as many other control records of the same labels were in it.
+Clients hold one control record a label, and others two: from one record a sum is the record, and what a mixture or
+a second moment gives away shows where there are two. Labels are dealt at random, so that they cannot be predicted
+from the images: a model that gets them right has memorized its records. The method is run in the form in which it
+gives away most (`fedassay.contracts.method.HasLeakiestForm`), the view is that of the plan's threat model, and the
+audited attack is asked, with shadow releases of the same kind, which of these records and of as many other control
+records of the same labels were in it.
 
-Where no client is seen for itself, what one client would hold is spread over all of them by label, since it is of
-a sum over clients that the attack is asked; where networks are trained, one of them holds all of it. The method is
-run once for each such client that is needed. Cells of one seed that differ in epsilon alone share the answers.
+Where only sums over clients are seen, the records of one client are spread over all clients by label; where
+networks are trained, one client holds them all. The method is run once for each such client that is needed. Cells
+of one seed that differ in epsilon alone share the answers.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _WORDS = {1: "one control record a label", 2: "two control records a label"}
 _MEMBERS = 20
 """Members of clients of each size that are asked about; half as many where control records are scarce."""
 _MORE = 80
-"""Further members of each size, at most, where these leave it open whether the attack tells them."""
+"""Further members of each size, at most, where the first ones do not decide whether the attack detects them."""
 LOOKS = 2
-"""How often a control may be judged, at an equal share of its level each: of the first members, and of all."""
+"""Number of judgements of a control, at an equal share of its level each: of the first members, and of all."""
 _LABELS = 20
 """Labels at most: more clients cost less than more labels."""
 
 
 @dataclass(frozen=True, eq=False)
 class NonPrivateRuns:
-    """What the attack answers about a release that gives its records away.
+    """Answers of the attack about a release that gives its records away.
 
     Attributes:
         scores: By part (`_parts`), and source and test, each over all candidates, NaN where one was not scored.
-        members: Which candidates are members, shape (n,).
+        members: Whether each candidate is a member, shape (n,).
         blocks: The exchangeable group (run, client and label) of each, shape (n,).
         sizes: Records a label of the client that each is asked of, shape (n,).
         senders: The client that each is asked of, shape (n,).
@@ -85,7 +85,7 @@ class NonPrivateRuns:
         return [(size, part) for size in sizes_for(source) for part in parts]
 
     def words(self, size: int, part: str) -> str:
-        """What was released to clients of a size."""
+        """Return a description of the release to clients of a size."""
         records = int((self.members & (self.sizes == size)).sum())
         seen = f", seen in {part}" if part else ""
         return f"the method's own run without privacy on clients of {_WORDS[size]}, {records} in all{seen}"
@@ -193,7 +193,7 @@ def _spread(dealt: _Dealt, clients: int) -> list[_Dealt]:
 
 
 def _placed(context: AttackedContext, run: Sequence[_Dealt]) -> dict[str, _Dealt]:
-    """Who holds what, by name: clients from the first to the last, since what holds of one need not of others."""
+    """Assign dealt records to clients by name, spread evenly from the first client to the last."""
     places = np.linspace(0, len(context.clients) - 1, len(run)).round().astype(int)
     return {context.clients[place].name: dealt for place, dealt in zip(places, run, strict=True)}
 

@@ -1,21 +1,20 @@
-"""A property of a whole client: does it hold records of a class, or a given share of them?
+"""Property inference on a whole client: does it hold records of a class, or a given share of them?
 
-Not which records a client holds but what they are like is asked, by an adversary who knows none of them: property
-inference (Ateniese et al. 2015; Ganju et al. 2018). In every run of the method anew, each of some clients holds by
-a fair coin either `share` of its records of one class, or none of it; all of them are drawn anew from records that
-nobody else holds. The adversary has records of its own alone. It runs the method on clients of these, with the
-property and without, in pairs that share random streams and all records but those of the class, finds the
-direction in which a client's messages differ, coordinate by coordinate over their variance, and guesses by the
-projection of a message on it. Of Gaussian-noised sums that is the likelihood ratio, but for correlations between
-coordinates.
+The adversary knows none of a client's records and infers a property of them all: property inference (Ateniese et
+al. 2015; Ganju et al. 2018). In every run of the method anew, each of some clients holds by a fair coin either
+`share` of its records of one class, or none of it; all of them are drawn anew from records that no other client
+holds. The adversary has records of its own alone. It runs the method on clients of these, with the property and
+without, in pairs that share random streams and all records but those of the class, finds the direction in which a
+client's messages differ, coordinate by coordinate over their variance, and guesses by the projection of a message
+on it. Of Gaussian-noised sums that is the likelihood ratio, but for correlations between coordinates.
 
-Counts that leave as they are tell such a property without an attack (`fedassay.attacks.label_distribution`). What
-is asked here goes for any message, and for what a claim allows: the two kinds of clients can be paired so that
-they differ in the records of the class alone, k of n, so that a claim for records allows what k steps of it allow,
-whatever the distribution is. Where the adjacency makes labels public there is nothing to tell.
+Exact counts in a message reveal such a property without an attack (`fedassay.attacks.label_distribution`). This
+test applies to any message, and to claims: the two kinds of clients can be paired so that they differ in the
+records of the class alone, k of n. So a claim for records allows k steps of it, whatever the distribution is.
+Where the adjacency makes labels public there is nothing to infer.
 
-Positive control: the same property, at the same share, of what the method sends without privacy. Where that is not
-told either, the verdict is `inconclusive`. Negative: the same guesses against coins drawn after the runs.
+Positive control: the same property, at the same share, in the method's messages without privacy. Where that is not
+inferred either, the verdict is `inconclusive`. Negative: the same guesses against coins drawn after the runs.
 """
 
 from __future__ import annotations
@@ -65,15 +64,15 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Property:
-    """What is asked of clients.
+    """The tested property of clients, and the records that they are made of.
 
     Attributes:
         label: The class.
         sizes: Records of each client, K of them.
-        special: How many of them are of the class where the client has the property.
-        tested: What the clients that are guessed on are made of.
+        special: Records among them of the class where the client has the property.
+        tested: The records of the clients that are guessed on.
         known: The adversary's own records.
-        swaps: The clients, and one of each kind, of which the records that differ.
+        swaps: The clients, and for one client of each kind the records that differ.
     """
 
     label: int
@@ -85,7 +84,7 @@ class Property:
 
     @property
     def words(self) -> str:
-        """What is told of whom."""
+        """Return the property and the clients, as a clause."""
         held = ", ".join(f"{k} of {n}" for k, n in zip(self.special, self.sizes, strict=True))
         return f"{len(self.sizes)} clients of which {held} records are of class {self.label}, or none"
 
@@ -134,12 +133,12 @@ class Property:
 
 
 def property_of(context: AttackedContext, most: int, label: int | None, share: float) -> Property:
-    """The smallest clients, and what they are made of.
+    """The smallest clients with the property, and the records that they are made of.
 
     Args:
-        context: The clients, and records that nobody holds.
+        context: The clients, and records that no client holds.
         most: Clients at most.
-        label: The class; None: the one that nobody's records hold most of.
+        label: The class; None: the most frequent one among the records that no client holds.
         share: Of a client's records, in (0, 1].
 
     Raises:
@@ -180,7 +179,7 @@ def _pool(records: Records, label: int) -> Pool:
 def _messages(
     context: AttackedContext, run: Run, swaps: Swaps, made: Sequence[Records], seeds: Seeds
 ) -> list[Released]:
-    """What the adversary sees of each of these clients, or of the secure sum, in one run."""
+    """Return the visible release of each of these clients, or of the secure sum, in one run."""
     held = np.ones(len(made), np.bool_)
     try:
         outcome = run(replace(swaps, inside=tuple(made), outside=tuple(made)).held(held), seeds)
@@ -191,7 +190,7 @@ def _messages(
 
 
 def _released(seen: View, owner: str) -> Released:
-    """What is seen of a client or of the secure sum, field by field; blocks of classes over all classes."""
+    """Return the visible fields of a client or of the secure sum, by name; blocks of classes over all classes."""
     found: Released = {}
     for message in seen.from_clients():
         if message.sender not in {owner, AGGREGATE}:

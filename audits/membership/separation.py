@@ -51,7 +51,7 @@ class Allowed:
     Attributes:
         epsilon: Greater than 0.
         delta: In [0, 1).
-        words: Whose they are.
+        words: The claim and the neighbours that they are for.
     """
 
     epsilon: float
@@ -64,7 +64,7 @@ NOTHING = 1 - 1e-9
 
 
 def allowed_by(claim: PrivacyClaim, *, replaced: bool, records: int = 1) -> Allowed:
-    """What a claim allows where a record or person is replaced, or else where one changes as its adjacency says.
+    """Return the allowance of a claim for a replaced record or person, or for one change under its adjacency.
 
     A claim on records hides a person who has several less well: each is a step (group privacy; Dwork and Roth
     2014, theorem 2.2, with delta as in Vadhan 2017, lemma 2.2).
@@ -94,7 +94,7 @@ def _counted(steps: int) -> str:
 
 @dataclass(frozen=True)
 class Separation:
-    """How well members can be told from strangers.
+    """Separation of the scores of members from those of strangers.
 
     Attributes:
         outside: Scores of strangers.
@@ -134,11 +134,11 @@ class Separation:
 
     @property
     def test(self) -> LeakTest:
-        """The test of whether members are told from non-members at all."""
+        """The test of whether members are distinguished from non-members at all."""
         return by_p_value(self.p, self.tests, "auc")
 
     def exceeds(self, allowed: Allowed) -> LeakTest:
-        """The test of whether members are told better than a claim allows."""
+        """The test of whether members are distinguished better than a claim allows."""
         uncorrected, corrected = self.uncorrected.epsilon or 0.0, self.corrected.epsilon or 0.0
         return LeakTest(
             rejects=corrected > allowed.epsilon,
@@ -148,7 +148,7 @@ class Separation:
         )
 
     def control(self, release: str, *, end_to_end: bool = False) -> ControlResult:
-        """As a control: whether members are told from strangers at all."""
+        """As a control: whether members are distinguished from strangers at all."""
         shown = f"AUC {self.value:.3f}, p = {self.p:.2g}"
         count = len(self.inside) + len(self.outside)
         gain = self.value - 0.5

@@ -55,7 +55,7 @@ def worst_case(context: AuditContext, claim: PrivacyClaim, releases: int) -> Fin
 
 
 def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> Finding:
-    """The statistic on a client's own records, some of which are asked about in turn.
+    """The statistic on a client's own records; a sample of them is asked about in turn.
 
     Raises:
         NotRunError: The statistic is not of the records' features, or no pair of neighbours can be made.
@@ -81,7 +81,7 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
     for number in rng.permutation(len(blocks))[:_PAIRS]:
         places = blocks[number]
         label = int(np.bincount(labels[places]).argmax())
-        # Classes other than the one in question do not differ: they may be told as one.
+        # Classes other than the one in question do not differ: they may be treated as one.
         binary = (labels != label).astype(np.int64)
         if claim.adjacency == "add_remove":
             rest = np.setdiff1d(np.arange(len(rows)), places)
@@ -119,12 +119,12 @@ def _on(experiment: Experiment, pair: Neighbours) -> Experiment:
 def _cell(
     context: AuditContext, claim: PrivacyClaim, experiment: Experiment
 ) -> tuple[Records, NDArray[np.int64], list[NDArray[np.int64]]]:
-    """The records that one run of the mechanism sees: a class whose count it was made for, or a client.
+    """Records in one run of the mechanism: a class of the size that it was made for, or a client.
 
     Returns:
-        Whose they are, their rows, and the places among these of each unit. A person or a client stands there with
-        `ALIKE` of its records, the first ones over again where it has fewer: so many in a row are of one unit in
-        what the mechanism weighs.
+        The client's records, the rows of the cell, and each unit's places among the rows. A person or a client has
+        `ALIKE` places there, the first of its records repeated where it has fewer: the mechanism weighs so many
+        consecutive rows as one unit.
     """
     size = len(experiment.neighbours.features1)
     if claim.adjacency == "replace_one_same_label" and claim.unit == "record":

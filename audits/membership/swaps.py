@@ -1,6 +1,6 @@
 """Records, persons or whole clients that coins swap for strangers, run after run, and guesses of the coins.
 
-Coins are independent over runs, so that right guesses of a unit that nothing tells are binomial with one half,
+Coins are independent over runs, so that right guesses of a unit that leaves no trace are binomial with one half,
 whatever the scores, the other units and the noise are.
 """
 
@@ -65,7 +65,7 @@ class Swaps:
         return [joined(name, parts) if len(parts) > 1 else parts[0] for name, parts in held.items()]
 
     def questions(self) -> tuple[dict[str, Records], Ints]:
-        """Both sides of every unit by client, and whose each record is, (n,): 2 k, or 2 k + 1 a stranger's."""
+        """Both sides of every unit by client, and each record's code, (n,): 2 k, or 2 k + 1 for a stranger."""
         asked: dict[str, list[Records]] = {}
         sides: dict[str, list[Ints]] = {}
         for side, part in enumerate((self.inside, self.outside)):
@@ -118,14 +118,14 @@ class Guesses:
         return np.asarray(clopper_pearson(self.right, self.runs, confidence=confidence, side="lower").low)
 
     def told(self, error: float) -> int:
-        """Units that are told better than by chance, by Holm's procedure at this error."""
+        """Units that are guessed better than by chance, by Holm's procedure at this error."""
         p = np.sort(binom.sf(self.right - 1, self.runs, 0.5))
         kept = p > error / np.arange(len(p), 0, -1)
         return int(np.argmax(kept)) if kept.any() else len(p)
 
     @property
     def test(self) -> LeakTest:
-        """The test of whether some unit is told better than by guessing."""
+        """The test of whether some unit is guessed better than by chance."""
         worst, uncorrected = (float(self.lower(error).max()) for error in (level_of(self.tests), ALONE))
         return LeakTest(worst > 0.5, uncorrected > 0.5, f"told in at least {uncorrected:.3g} of the runs")
 
@@ -171,10 +171,10 @@ def guesses_of(
     Args:
         context: The attack.
         run: The method.
-        swaps: Who is swapped for whom.
+        swaps: The swapped units and their strangers.
         runs: Of the method.
         what: Names the streams.
-        advance: Told of each run.
+        advance: Called after each run.
 
     Raises:
         NotRunError: The method cannot be run on such records, or the attack scores none of them.
@@ -208,7 +208,7 @@ def guesses_of(
 
 
 def _parted(gains: Matrix, included: Bools) -> tuple[Matrix, float]:
-    """Where to part each unit's differences, (K,), and the share of these runs that it guesses rightly."""
+    """Thresholds of each unit's differences, (K,), and the share of these runs that they guess rightly."""
     inside, outside = (
         np.where(part.any(axis=0), (gains * part).sum(axis=0) / np.maximum(part.sum(axis=0), 1), 0.0)
         for part in (included, ~included)
@@ -234,7 +234,7 @@ def audited_swaps(context: AttackedContext, most: int) -> Swaps:
     """Records of the smallest client that has two, and strangers of the test role; persons, where these are known.
 
     Raises:
-        NotRunError: No client has two, or nobody in the test role can stand in for one of them.
+        NotRunError: No client has two, or no record of the test role can stand in for one of them.
     """
     known = by_person(context)
     one = "person" if known else "record"
@@ -246,7 +246,7 @@ def audited_swaps(context: AttackedContext, most: int) -> Swaps:
     rng = context.seeds.numpy("membership", "worst record", "chosen")
     unseen = context.test.without(*context.clients)
     if known:
-        # A person of whom a client holds one record is a member, even if no client holds the other records.
+        # A person with one record at a client is a member, even if no client holds the other records.
         there = np.concatenate([_groups(client) for client in context.clients])
         unseen = unseen.take(np.flatnonzero(~np.isin(_groups(unseen), there)))
     others = units_of(unseen.labels, unseen.groups if known else None)
@@ -265,7 +265,7 @@ def audited_swaps(context: AttackedContext, most: int) -> Swaps:
 
 
 def by_person(context: AttackedContext) -> bool:
-    """Whether it is known whose the clients' and the test records are, and some person has several."""
+    """Whether the persons of the clients' and the test records are known, and some person has several records."""
     if any(each.groups is None for each in (*context.clients, context.test)):
         return False
     return most_records([each.groups for each in (*context.clients, context.test)]) > 1
@@ -303,7 +303,7 @@ def _paired(own: Ints, others: Ints, most: int, rng: np.random.Generator) -> tup
 
 
 def own_swaps(context: AttackedContext, unit: Unit = "record") -> Swaps:
-    """One control record a label at one client, and other control records under the same labels; nobody else.
+    """One control record a label at one client, and other control records under the same labels; no other records.
 
     Each of these records is a unit, or two of one label are a person, or all of them are a client.
 

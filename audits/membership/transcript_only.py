@@ -1,12 +1,11 @@
-"""Who of a gallery is in captured messages: certificates, since nobody gave the truth.
+"""Members of a gallery in captured messages: certificates, since the truth is unknown.
 
 A leak is said where a certificate holds that was fixed beforehand: weights near whole numbers that reproduce the
 message, or names at a false-discovery rate of 1 % by decoys. The positive control is a message of the same sums
-over a half of the gallery, in the types of the captured one, which must be certified with exactly that half
-named; the negative one the same sums over candidates whose features were shuffled coordinate by coordinate,
-which no certificate may name. Where a head was captured without sums, both are ridge heads of these candidates.
-Where sums were sent at several times, a control changes between two of them: who joined and who left must be
-named, and nobody else.
+over a half of the gallery, in the types of the captured one, which must be certified with exactly that half named;
+the negative one the same sums over candidates whose features were shuffled coordinate by coordinate, which no
+certificate may name. Where a head was captured without sums, both are ridge heads of these candidates. Where sums
+were sent at several times, a control changes between two of them: exactly those who joined or left must be named.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
         leak="the messages name who of the gallery is in them",
         undecided="the gallery may not hold the records that the messages were made of: one that does would "
         "decide",
-        # Nobody knows how many of the candidates took part.
+        # The number of candidates that took part is unknown.
         harm=Harm(kind="named", of="record", count=count, mechanism="linear_in_members"),
     )
     figures = Figures(
@@ -89,7 +88,7 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
 
 
 def _in_words(changes: Ints) -> str:
-    """Who joined or left between the times of the messages, where there are several."""
+    """Return a clause on the candidates that joined or left between messages of several times."""
     if not changes.shape[1]:
         return ""
     came, went = (int((changes == sign).sum()) for sign in (1, -1))
@@ -108,7 +107,7 @@ def solved_control(context: AttackedContext) -> ControlResult:
 
 
 def _of_half(gallery: Records, context: AttackedContext, *, shuffled: bool) -> tuple[Bools, bool]:
-    """Who is named in sums over a half of the gallery, and whether that is the half."""
+    """Names from sums over a half of the gallery, and whether they are exactly that half."""
     rng = context.seeds.numpy("membership", "candidates", "shuffled" if shuffled else "half")
     half = _half(len(gallery), rng)
     features = gallery.features.astype(np.float64)
@@ -151,7 +150,7 @@ def _attacked(
         Message(number, sender, SERVER, _sums(features[held], gallery.labels[held], context))
         for number, held in enumerate(times)
     )
-    # Of the sender of a head alone, as of the captured one, nobody knows how many records it has.
+    # The number of records of a sender of a head alone is unknown, as it is for the captured one.
     known = np.bincount(gallery.labels[times[-1]], minlength=context.classes)
     sizes = {} if _a_head_alone(context) else {sender: known}
     game: MembershipGame = replace(

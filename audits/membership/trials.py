@@ -1,4 +1,4 @@
-"""Whom a test of membership tells apart: records, or persons where records say whose they are.
+"""Units of the membership test: records, or persons where records carry a person's identity.
 
 Records of one person come and go together and score alike, so they are no trials of their own: a test that took
 them for such would reject too often, and its intervals would be too narrow. A person is one trial, whose score is
@@ -26,7 +26,7 @@ from fedassay.support.types import Bools, Ints
 Matrix = NDArray[np.float64]
 
 _FEWEST_CLIENTS = 4
-"""Clients of which an area says anything."""
+"""Clients that an area needs at least to be informative."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +69,13 @@ def trials_of(game: MembershipGame) -> Trials:
 def person_metrics(
     scores: NDArray[np.floating], truth: Bools, senders: NDArray[np.str_], trials: Trials, rng: np.random.Generator
 ) -> dict[str, Metric]:
-    """Figures beside those of persons: of single records, of clients, and of the persons who are worst off.
+    """Figures beside those of persons: of single records, of clients, and of the most exposed persons.
 
     Args:
         scores: Of the candidates, NaN where one was not scored, shape (n,).
-        truth: Which are members, shape (n,).
+        truth: Whether each is a member, shape (n,).
         senders: The client that each is asked of, shape (n,).
-        trials: Whose they are.
+        trials: The person of each.
         rng: Draws one record of each person.
     """
     values = np.asarray(scores, np.float64)

@@ -1,21 +1,20 @@
-"""How far the most exposed record, person or client can be told: the maximum over them, and not only the mean.
+"""Inference of the most exposed record, person or client: the maximum over them, and not only the mean.
 
 An area under a curve is a mean over records, and a mean hides the few that a release gives away (Carlini et al.
-2022, section VI). So the method is run many times with the smallest client's records, each of which is swapped for
-a stranger of its own label by a fair coin of its own, in every run anew; the audited attack is asked of both, and
-which of the two was in is guessed by the sign of the difference of their scores. Half of the runs choose the test
-and where to part each record's differences; the other half are guessed on. Coins are independent over runs, so
-that right guesses of a record that nothing tells are binomial with one half, whatever the scores, the other
-records and the noise are.
+2022, section VI). So the method is run many times with the smallest client's records. In every run a fair coin for
+each record swaps it for a stranger of its label. The audited attack is asked of both, and the sign of the
+difference of their scores guesses which of the two was in. Half of the runs choose the test and where to part each
+record's differences; the other half are guessed on. Coins are independent over runs, so that right guesses of a
+record that leaves no trace are binomial with one half, whatever the scores, the other records and the noise are.
 
 For each record the Clopper-Pearson lower bound on its rate of right guesses, at the level divided by the number of
-records: all hold at once, and so does their maximum. Which records are told at all is Holm's step-down procedure
-(1979) on the same counts. A claim of (epsilon, delta) allows a rate of (e^epsilon + delta) / (1 + e^epsilon) for
-one replaced record.
+records: all hold at once, and so does their maximum. Holm's step-down procedure (1979) on the same counts finds
+the records that are inferred at all. A claim of (epsilon, delta) allows a rate of (e^epsilon + delta) / (1 +
+e^epsilon) for one replaced record.
 
-Where records say whose they are, persons are swapped, each with all of its records for all of a stranger's, and a
-person's score is the mean over its records. A claim for records then allows what as many steps of it allow. Whole
-clients are swapped likewise (`fedassay.audits.membership.clients`).
+Where records carry a person's identity, persons are swapped, each with all of its records for all of a stranger's,
+and a person's score is the mean over its records. A claim for records then allows what as many steps of it allow.
+Whole clients are swapped likewise (`fedassay.audits.membership.clients`).
 
 Positive control: the same of one control record a label, or of persons with two records of one label each, as the
 method sends them without privacy in the form in which it gives records away most. It is held against guessing:
@@ -62,7 +61,7 @@ _NAMES: dict[Unit, tuple[str, str, str]] = {
     "person": ("worst_person_told", "mean_person_told", "persons_told"),
     "client": ("worst_client_told", "mean_client_told", "clients_told"),
 }
-"""Metrics of each unit: the largest rate, the mean rate, and how many are told at all."""
+"""Metrics of each unit: the largest rate, the mean rate, and the number of units inferred at all."""
 _MOST_RUNS = 100_000
 _KNOWN = (
     "each of {} {}s is in, or a stranger of its label, by a coin of its own in every run; the adversary knows "
@@ -72,16 +71,16 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Risk:
-    """Whose risk is measured, and what a claim allows of it.
+    """Units with a measured risk, and the claim's allowance for them.
 
     Attributes:
         unit: Record, person or client.
-        selection: What the units are.
+        selection: Name of the choice of units.
         swaps: The audited units.
-        own: Those of the positive control, and what they are; or why there are none.
-        allowed: What the claim allows of a replaced unit; None: nothing is claimed of it.
+        own: Units of the positive control with their description; or why there are none.
+        allowed: The claim's allowance for a replaced unit; None: nothing is claimed of it.
         assumptions: Stated beside the verdict.
-        key: The audit's key that says how often the method is run.
+        key: The audit's key for the number of runs of the method.
         pooled: Whether the guesses of all units together are tested as well, each kind at half of the level.
         guess: Runs the method with units swapped by coins, and guesses these.
         drawn: Whether units are drawn anew in every run, and unknown to the adversary.
@@ -128,7 +127,7 @@ class Risk:
         return bound.epsilon or 0.0
 
     def exceeds(self, guesses: Guesses, error: float) -> bool:
-        """Whether some unit is told better than is allowed, or all together are."""
+        """Whether some unit is guessed better than is allowed, or all together are."""
         worst = float(guesses.lower(self.share(error)).max())
         claimed = 0.0 if self.allowed is None else self.allowed.epsilon
         return worst > self.most or self.epsilon(guesses, error) > claimed
@@ -140,7 +139,7 @@ def worst_record_finding(context: AttackedContext, most: int, runs: int) -> Find
     Args:
         context: The method, the attack and the records.
         most: K at most.
-        runs: Of the method, half of which are guessed on.
+        runs: Runs of the method; guesses are made on half of them.
     """
     unit: Unit = "person" if by_person(context) else "record"
     try:
@@ -226,7 +225,7 @@ def known_swaps(context: AttackedContext, unit: Unit, words: str) -> tuple[Swaps
 
 
 def _allowed(context: AttackedContext, swaps: Swaps, unit: Unit) -> tuple[Allowed | None, tuple[str, ...]]:
-    """What the claim allows of a replaced unit, None where that is everything; and what is to be said of it."""
+    """Return the claim's allowance for a replaced unit, None where that is everything; and remarks on it."""
     claim = context.outcome.transcript.claim
     if not isinstance(claim, PrivacyClaim):
         return None, ()
@@ -312,7 +311,7 @@ def _limit(risk: Risk, ours: Guesses, error: float) -> Limit | str:
 
 
 def runs_needed(risk: Risk, count: int, error: float) -> int | None:
-    """Runs of which right guesses alone would show more than is allowed; None: more than anybody makes.
+    """Number of runs in which right guesses alone would exceed the allowance; None: more than is practical.
 
     Half of the runs choose the test. One unit's n right guesses show a rate above error^(1/n); those of all units
     together, n a unit, are rejected by the bound itself.

@@ -31,14 +31,14 @@ from fedassay.support.types import Ints
 
 @dataclass(frozen=True, eq=False)
 class Altered:
-    """What is said of altered copies.
+    """Evidence of altered copies.
 
     Attributes:
         memory: Of the audited generators, in the space.
         control: Of copies that were altered on purpose, in the space.
         by_pixels: Of the same copies, by pixel distance.
-        negative: Of images that know nothing of the records they are asked about; None where these are too few.
-        space: Where.
+        negative: Of images made without the records they are asked about; None where these are too few.
+        space: The space that the copies were searched in.
     """
 
     memory: Memory
@@ -49,7 +49,7 @@ class Altered:
 
     @property
     def counted(self) -> str:
-        """Why the evidence does not count; empty where it does."""
+        """Return the reason why the evidence does not count; empty where it does."""
         if not (self.control.test.rejects or self.control.test.uncorrected):
             return f"not counted: copies altered on purpose are not seen there (p = {self.control.copied.p:.2g})"
         if self.negative is None:
@@ -85,12 +85,12 @@ class Altered:
         harm = Harm(kind="pictures", of="training_record", count=count, total=total, mechanism="memorized")
         leak = "altered copies of training records are given back"
         found = replace(result, test=test, leak=leak, below_baseline="", harm=harm)
-        # What explains that records are closer does not explain copies, whose negative control is another.
+        # A confounder of closeness does not explain copies, which have a negative control of their own.
         return replace(arms, result=found, confounder=None)
 
 
 def copies_metric(told: Altered | str) -> dict[str, Metric]:
-    """The metric of altered copies: none where nobody asked, and why where nobody could look."""
+    """The metric of altered copies: absent where not asked for, unmeasured with a reason where not searched."""
     if not told:
         return {}
     metric = unmeasured(told) if isinstance(told, str) else told.metric
@@ -99,13 +99,13 @@ def copies_metric(told: Altered | str) -> dict[str, Metric]:
 
 @dataclass(eq=False)
 class Watch:
-    """What watches the images of the audited generators, and of their controls, for altered copies.
+    """Search for altered copies among the images of the audited generators and of their controls.
 
     Attributes:
-        space: Where; None: nobody asked, or there is none.
-        why: Why there is none, where somebody asked.
+        space: The space of the search; None: not asked for, or there is none.
+        why: Why there is none, where one was asked for.
         search: Parameters of the scores.
-        looks: What was looked at, by what the images are of.
+        looks: The images searched so far, by arm.
     """
 
     space: Space | None
@@ -128,10 +128,10 @@ class Watch:
     def told(
         self, judged: Callable[[Sequence[Scores], str], Memory], by_pixels: Callable[[], Memory]
     ) -> Altered | None:
-        """What is said of altered copies; None where nobody looked.
+        """Return the evidence of altered copies; None where there was no search.
 
         Args:
-            judged: The audit's test of scores, with the name of what they are of.
+            judged: The audit's test of scores, with the name of their arm.
             by_pixels: Draws copies that were altered on purpose, watched as `control`, and judges them by pixels.
         """
         if self.space is None:
@@ -142,7 +142,7 @@ class Watch:
 
 
 def watched(name: Literal["none"] | SpaceName, search: Search, context: AuditContext) -> Watch:
-    """What watches for altered copies in the space of a plan."""
+    """Return the search for altered copies in the space of a plan."""
     if name == "none":
         return Watch(None, "", search)
     try:

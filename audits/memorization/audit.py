@@ -1,18 +1,18 @@
-"""Does a generator that a client sends give back the client's own images?
+"""Audit of memorization: does a generator that a client sends give back the client's own images?
 
 Audit A3; Mendieta et al. 2025, section 5.2.
 
 From each client's generator five times as many images are drawn as it was trained on, and scored by Carlini's
 adaptive distance to the training records (Carlini et al., "Extracting Training Data from Diffusion Models", 2023,
 section 5.1). A score under the threshold is a copy. How many of these there are depends on the data as well, so
-the verdict rests on a test that does not: the same images, held against records of the same classes that nobody
-trained on. Given the generator, training and held-out records are exchangeable if it has learnt nothing but
-their distribution; a leak is that more training than held-out records are given back, or, where no claim of
-privacy allows membership some room, that training records lie closer to the generated images at all.
+the verdict rests on a test that does not: the same images, held against records of the same classes that no client
+trained on. Given the generator, training and held-out records are exchangeable if it has learnt nothing but their
+distribution; a leak is that more training than held-out records are given back, or, where no claim of privacy
+allows membership some room, that training records lie closer to the generated images at all.
 
 Its positive control is the method's own generator, overfitted to a few control records, drawn from and searched in
 the same way: a sampler that draws constants or noise, or a search that finds the wrong neighbours, gives none of
-them back. The limit of detection plants that control's copies among records that nobody has learnt.
+them back. The limit of detection plants that control's copies among records that no generator has learnt.
 
 A null result means that no images like the training records were drawn: it does not bound what another way of
 sampling, or of reading the weights, would find.
@@ -63,13 +63,15 @@ FEWEST = 8
 
 @dataclass(frozen=True)
 class _Controls:
-    """What the same test says of generators of which it is known what they remember.
+    """Results of the same test on generators with known memory of records.
 
     Attributes:
-        overfitted: The method's own, by architecture, what remembers least first; or why they could not be made.
+        overfitted: The method's own, by architecture, the one that remembers least first; or why they could not be
+            made.
         copies: Images of the clients' records as they are.
-        negative: Images that know nothing of the records they are asked about; None: too few records.
-        altered: What is said of altered copies, with controls of its own; or why nobody looked, empty: unasked.
+        negative: Images made without the records they are asked about; None: too few records.
+        altered: Evidence of altered copies, with controls of its own; or why there was no search, empty: not
+            asked.
     """
 
     overfitted: tuple[Memory, ...] | str
@@ -98,8 +100,8 @@ class MemorizationAudit(Parameters):
     permutations: int = Field(default=2000, ge=200)
     """Least number of permutations, and number of bootstrap resamples."""
     altered_copies: Literal["none"] | SpaceName = "none"
-    """Where copies are looked for that were mirrored, shifted or recoloured: in `aligned` pixels, in features of
-    the `backbone`, or in activations of `lpips`. Evidence towards a leak alone; one more test."""
+    """Space of the search for copies that were mirrored, shifted or recoloured: `aligned` pixels, features of the
+    `backbone`, or activations of `lpips`. It gives evidence towards a leak alone, and is one more test."""
 
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding on all generators of the cell."""

@@ -58,7 +58,7 @@ def overfitted(records: Records, context: AuditContext) -> list[Generator]:
 
 
 def _architectures(context: AuditContext) -> list[int]:
-    """Positions of the first clients whose generators are of unlike sizes, which is how architectures show."""
+    """Positions of the first clients with generators of different sizes, which tell architectures apart."""
     first: dict[tuple[int, ...], int] = {}
     for number, client in enumerate(context.clients):
         sizes = tuple(

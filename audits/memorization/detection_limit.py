@@ -1,7 +1,7 @@
-"""The smallest leak that generators of this size would have shown, and how many records would show one.
+"""The smallest leak that generators of this size would have shown, and the number of records that would show one.
 
-Where not even a generator that knows everything by heart would have been found, the same run is put together of
-more records than there are: the fewest of which a total leak is found are what would decide.
+Where not even a generator that memorized everything would have been found, the same run is put together of more
+records than there are. The smallest number at which a total leak is found would decide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedassay.support.errors import Why
 from fedassay.support.types import Ints
 
 _HALVED = 8
-"""Records of a class of one client of which halves are made: twice what two halves of two records take."""
+"""Records of one class of a client that are halved: twice what two halves of two records take."""
 _TIMES = (2, 4, 8, 16)
 """So many times the records are tried where a run would not have found a total leak."""
 
@@ -27,19 +27,19 @@ _TIMES = (2, 4, 8, 16)
 def planted_limit(
     memory: Memory, negative: Memory, positive: Memory, rng: np.random.Generator, *, unseen: int = 0
 ) -> Limit | Why:
-    """The share of training records which, given back as the overfitted control gives its own, would be found.
+    """The detectable share of training records, each given back as the overfitted control gives its own.
 
     Copies are planted among records that a generator has not seen, generation included: a planted record is given
-    back as often as one that the control's generator learnt by heart. Images that are drawn from memory are not
-    drawn otherwise, so that all other records are given back the less often the more is known by heart, and in
-    the end as often as the control's generator gives back what it has not seen.
+    back as often as one that the control's generator memorized. The more records are memorized, the fewer images
+    are drawn otherwise. So all other records are given back less often, and in the end as often as the control's
+    generator gives back unseen records.
 
     Args:
         memory: Of the audited generators.
-        negative: Of images that know nothing of the records they are asked about.
+        negative: Of images made without the records they are asked about.
         positive: Of the generator that was made to remember control records.
         rng: Puts runs together.
-        unseen: Records of the private distribution that nobody holds.
+        unseen: Records of the private distribution that no client holds.
 
     Returns:
         The limit; or that there is none, and with how many records of which role there would be one.
@@ -68,11 +68,11 @@ def planted_limit(
 
 
 def for_halves(memory: Memory, unseen: int) -> Why:
-    """That no client's records can be halved for a negative control, and how many would do.
+    """Reason why no client's records can be halved for a negative control, and the number that would do.
 
     Args:
         memory: Of the audited generators.
-        unseen: Records of the private distribution that nobody holds.
+        unseen: Records of the private distribution that no client holds.
     """
     most = int(np.unique(memory.strata[0], return_counts=True)[1].max())
     said = f"too few records for a negative control; {memory.shown}"
@@ -80,7 +80,7 @@ def for_halves(memory: Memory, unseen: int) -> Why:
 
 
 def _more(memory: Memory, said: str, times: int, unseen: int) -> Why:
-    """That so many times the records would decide: of the role that is short of them, where only one is.
+    """Reason that so many times the records would decide: of the role that is short of them, where only one is.
 
     As many held-out as training records of each class are compared.
     """
@@ -95,7 +95,7 @@ def _more(memory: Memory, said: str, times: int, unseen: int) -> Why:
 def _found(
     memory: Memory, negative: Memory, positive: Memory, rng: np.random.Generator, *, times: int = 1
 ) -> Detection:
-    """What a run with so many times the records would have found; for the rest see `planted_limit`."""
+    """Return the detection by a run with so many times the records; for the rest see `planted_limit`."""
     strata = [np.tile(side, times) for side in memory.strata]
     silent, unseen = negative.given
     planted, others = positive.given

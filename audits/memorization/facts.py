@@ -1,4 +1,4 @@
-"""What the memorization audit declares."""
+"""Declared facts of the memorization audit."""
 
 from __future__ import annotations
 

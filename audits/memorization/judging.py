@@ -1,4 +1,4 @@
-"""What the memorization audit tests and prints: shares of records given back, metrics, and series."""
+"""Tests and figures of the memorization audit: shares of records given back, metrics, and series."""
 
 from __future__ import annotations
 

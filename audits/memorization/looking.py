@@ -26,10 +26,10 @@ _SHORTEST = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """A generator whose images something else is shown, too: a `fedassay.exchange.models.Generator`.
+    """Generator with an observer of its images: a `fedassay.exchange.models.Generator`.
 
     Attributes:
-        generator: What draws the images.
+        generator: The generator that draws the images.
         seen: Called with every block of them.
     """
 
@@ -58,7 +58,7 @@ class Looks:
     made: list[_Look] = field(default_factory=list)
 
     def beside(self, training: Records, matched: Ints, heldout: Records) -> Callable[[Images], None]:
-        """What is called with every block of a generator's images; arguments are those of `scores.score`."""
+        """Return a callback for every block of a generator's images; arguments are those of `scores.score`."""
         self.made.append(_Look(self.space, self.search, training, matched, heldout))
         return self.made[-1].add
 
@@ -125,7 +125,7 @@ class _Look:
 
     @property
     def scores(self) -> Scores:
-        """What the images give."""
+        """Scores of the images seen so far."""
         size = len(self.matched)
         return Scores(
             training=np.concatenate(self.found.training),

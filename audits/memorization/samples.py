@@ -1,8 +1,8 @@
-"""How like records the images of a generator are that are most like them, in the metrics of reconstructions.
+"""Similarity to records of a generator's most similar images, in the metrics of reconstructions.
 
-Whoever receives a generator needs no attack to rebuild a record from it: the best picture that it has drawn of a
-record is the sample most like it. The same samples are held against records of the same classes that nobody
-trained on, which says what look-alikes reach. The verdict does not rest on these figures.
+A receiver of a generator needs no attack to rebuild a record from it: the best picture that it has drawn of a
+record is the sample most like it. The same samples are held against records of the same classes that no client
+trained on, which gives the similarity that look-alikes reach. The verdict does not rest on these figures.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Scores of generated images against what a generator was trained on, and against what it never saw.
+"""Scores of generated images against a generator's training records, and against records that it never saw.
 
-Images are drawn and scored block by block: what grows with their number is one score each, not images.
+Images are drawn and scored block by block: memory grows by one score an image.
 
-The score of a generated image is Carlini's adaptive distance (`fedassay.similarity.memorization`). The test
-needs a score of a *record*, since it is records that are exchangeable: all training and held-out records make one
-gallery, and a record's closeness is the smallest score of the generated images whose nearest record it is, or
-1 / alpha, the largest there is, where it is nobody's nearest. Neither knows which records were trained on.
+The score of a generated image is Carlini's adaptive distance (`fedassay.similarity.memorization`). The test needs
+a score of a *record*, since records are the exchangeable units: all training and held-out records make one
+gallery. A record's closeness is the smallest score of the generated images nearest to it, or 1 / alpha, the
+largest score, where it is the nearest of no image. Neither score depends on which records were trained on.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Search:
     Attributes:
         neighbours: n, the records that the mean distance runs over.
         alpha: Scale of the score.
-        device: Where to compute.
-        closest: Pairs whose images are kept.
+        device: Torch device of the computation.
+        closest: Number of pairs of images that are kept.
     """
 
     neighbours: int
@@ -45,7 +45,7 @@ class Search:
 
 @dataclass(eq=False)
 class Scores:
-    """What one generator's images give.
+    """Scores of one generator's images.
 
     Attributes:
         training: Score of each generated image against all training records.
@@ -124,7 +124,7 @@ def score(
 
 
 def distinct(records: Records) -> Records:
-    """The records without those whose image an earlier one has too: duplicates would hide memorization."""
+    """Drop records that repeat an earlier record's image: duplicates would hide memorization."""
     if not len(records):
         return records
     flat = records.images.reshape(len(records), -1)
@@ -133,10 +133,10 @@ def distinct(records: Records) -> Records:
 
 
 def deal(owners: Sequence[Records], unseen: Records, rng: np.random.Generator) -> list[Records]:
-    """Every unseen record to one owner at most, each class in proportion to what the owners hold of it.
+    """Deal every unseen record to one owner at most, each class in proportion to the owners' counts of it.
 
     One record held against two generators would make their results depend on each other, and a permutation test
-    over both would not be exact; nor would it be with two records of one person, of whom one is dealt.
+    over both would not be exact; nor would it be with two records of one person, so one of each person is dealt.
     """
     if unseen.groups is not None:
         unseen = unseen.take(one_of_each(unseen.groups, rng))
@@ -179,7 +179,7 @@ def match_classes(first: Records, second: Records, rng: np.random.Generator) -> 
 
 @dataclass(eq=False)
 class Found:
-    """What is kept of the blocks so far."""
+    """Scores and best pairs of the blocks so far."""
 
     closeness: NDArray[np.float64]
     training: list[NDArray[np.float64]] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Spaces in which a copy that was mirrored, shifted or recoloured stays close to its original.
 
 Pixel distance takes such a copy for another image. A space has an embedding of unit length, in which distance is a
-monotone function of a correlation, and alterations, of which each image shows the one that fits best:
+monotone function of a correlation, and alterations; each image is shown in the alteration that fits best:
 
 - `aligned`: pixels, each channel less its mean and over its spread, so that brightness, contrast and the weight of
   a channel drop out; images are reduced to 32 pixels, mirrored, and shifted by up to a tenth of a side.
@@ -45,11 +45,11 @@ _FLAT = 1e-3
 
 @dataclass(frozen=True)
 class Space:
-    """Where altered copies are looked for.
+    """Space that altered copies are searched in.
 
     Attributes:
-        name: As the plan has it.
-        words: What it is, for a reason.
+        name: Name in the plan.
+        words: Its description, for a reason.
         embed: Images (n, H, W, C) to vectors (n, d).
         alterations: The images as they are, and altered in every way that is tried, each (n, H, W, C).
         centred: Whether the mean over the records is taken off before vectors are scaled to unit length.
@@ -81,7 +81,7 @@ def space_named(name: SpaceName, context: AuditContext) -> Space:
 
 
 def reduced(images: Images) -> NDArray[np.float32]:
-    """Pixels in [0, 1] of images whose longer side is 32 at most, by area: (n, h, w, C)."""
+    """Pixels in [0, 1] of images reduced by area to a longer side of at most 32: (n, h, w, C)."""
     planes = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
     longest = max(planes.shape[2:])
     if longest > _LONGEST:

@@ -1,9 +1,9 @@
-"""How many vectors recovered from sums over clients are attributed to one client, and how many of those rightly.
+"""Attribution to one client of vectors recovered from sums over clients, and the share attributed rightly.
 
 The attack says which clients each vector may be of. The truth is joined here: a vector is of the client that holds
-the record nearest to it, and of nobody where that is farther than `NEAR`. Chance is what the same attributions are
-right at when the records' owners are shuffled. As a control, the same attack must attribute four known records,
-two of a client that leaves after the first round.
+the record nearest to it, and of no client where that is farther than `NEAR`. Chance is the share of right
+attributions when the records' owners are shuffled. As a control, the same attack must attribute four known
+records, two of a client that leaves after the first round.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def attributed(result: AttackResult, context: AttackedContext) -> tuple[Metrics,
 
 
 def owner_of(vectors: Matrix, features: Matrix, owners: NDArray[np.str_]) -> list[str]:
-    """Who holds the record nearest to each vector, from features (n, d) and their owners; "" for nobody's."""
+    """Return the owner of the record nearest to each vector, from features (n, d) and owners (n,); "" for none."""
     norms = np.linalg.norm(features, axis=1)
     seen = np.flatnonzero(norms > 0)
     found = []
@@ -81,7 +81,7 @@ def owner_of(vectors: Matrix, features: Matrix, owners: NDArray[np.str_]) -> lis
 
 
 def _words(result: AttackResult, single: Bools) -> str:
-    """By what evidence, or why nobody's records were told apart."""
+    """Return the evidence for attributions as a clause, or the reason why there is none."""
     if not single.any():
         return str(result.artifacts["unattributed"])
     counted = Counter(str(each) for each in result.artifacts["evidence"][single])
@@ -89,7 +89,7 @@ def _words(result: AttackResult, single: Bools) -> str:
 
 
 def _by_hand(context: AttackedContext) -> str:
-    """The attack alone, on sums of two clients of whom one leaves."""
+    """Attribute known records by the attack alone, from sums of two clients when one of them leaves."""
     encode = encoder(context)
     records = control_records(context)
     if encode is None or len(records) < 4:
@@ -108,7 +108,7 @@ def _by_hand(context: AttackedContext) -> str:
 
 
 def _right(result: AttackResult, clients: dict[str, Records], features: Matrix, owner: Ints) -> int:
-    """How many known records the attack attributes to the client that holds them, and to no other one."""
+    """Number of known records that the attack attributes to the client that holds them, and to no other one."""
     if "possible" not in result.artifacts:
         return 0
     names = [str(name) for name in result.artifacts["clients"]]

@@ -1,12 +1,12 @@
-"""Do the messages give single records or label histograms away by arithmetic alone?
+"""Audit of messages: do they give single records or label histograms away by arithmetic alone?
 
-Joins the truth to vectors, remarks and label histograms that attacks computed. Recovered
-vectors are matched to the true features of their sender's records and compared with the mean of the record's
-class, which needs no message. Every rule that applies to what is sent has a finding of its own, fired or not.
+Joins the truth to vectors, remarks and label histograms that attacks computed. Recovered vectors are matched to
+the true features of their sender's records and compared with the mean of the record's class, which needs no
+message. Every rule that applies to a sent field has a finding of its own, fired or not.
 
 The positive control of each goes the whole way: the method's own run, without privacy, on control records in a
 form that is known to give them away, seen through the same view (`nonprivate`). The same attack on messages made
-by hand is a second one. Negative control: the same vectors against records that nobody sent.
+by hand is a second one. Negative control: the same vectors against records that were not sent.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _remark(
 
 
 def _largest_below(context: AttackedContext) -> list[Records]:
-    """The largest client whose number of records a second moment can show: fewer than half its live features.
+    """The largest client with a number of records that a second moment can show: under half its live features.
 
     A feature that is zero for every record adds nothing to a rank, and rectified networks have many.
     """
@@ -218,7 +218,7 @@ def _truths(source: VectorSource, context: AttackedContext) -> dict[str, Records
 
 
 _Beside = tuple[list[Recovery], tuple[ControlResult, ...] | str, tuple[ControlResult, ...]]
-"""How known records come back; the end-to-end controls, or why there are none; those of the attack alone."""
+"""Recoveries of known records; the end-to-end controls, or why there are none; those of the attack alone."""
 
 
 def _nearly_known(name: str, context: AttackedContext, plainly: bool, *, audited: Sequence[Records]) -> _Beside:
@@ -238,7 +238,7 @@ def _nearly_known(name: str, context: AttackedContext, plainly: bool, *, audited
 
 
 def _controls(name: str, context: AttackedContext, plainly: bool) -> _Beside:
-    """How known records come back, from the method's own messages and from statistics by hand."""
+    """Recover known records from the method's own messages, and from statistics by hand."""
     by_hand = _by_hand(name, context, plainly)
     try:
         known = _known(name, context, plainly)
@@ -249,7 +249,7 @@ def _controls(name: str, context: AttackedContext, plainly: bool) -> _Beside:
 
 
 def _known(name: str, context: AttackedContext, plainly: bool) -> list[Recovery]:
-    """How well known records come back from the method's own messages.
+    """Recover known records from the method's own messages.
 
     Raises:
         NotRunError: There are too few control records, or the method cannot be run on them.

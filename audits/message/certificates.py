@@ -1,7 +1,7 @@
-"""Which recovered vectors to trust, decided on control clients before the truth of the audited ones is joined.
+"""Certificates of recovered vectors, fitted on control clients before the truth of the audited ones is joined.
 
-A factorization says of each vector what error it expects. What expected error is small enough is fitted on control
-clients, of which the truth is known: the largest threshold t such that
+A factorization gives the expected error of each vector. The largest expected error to trust is fitted on control
+clients with known truth: the largest threshold t such that
 
     (n / (n + 1)) mean over clients of sup over s <= t of FDP(s)  +  1 / (n + 1)  <=  alpha,
 
@@ -10,7 +10,8 @@ that is exchangeable with the n control clients, the expected share of wrong vec
 at most alpha (conformal risk control; Angelopoulos, Bates, Fisch, Lei and Schuster 2024, theorem 1, with the loss
 made monotone). At alpha = .1 that takes 9 of them. The guarantee is of the share wrong of one client, in the mean
 over clients: each counts once, however many vectors it has, as one without a wrong vector where none is certified.
-It is no bound on the share wrong of all vectors together, which large clients that go wrong may raise above alpha.
+It is no bound on the share wrong of all vectors together: large clients with wrong vectors may raise it above
+alpha.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class Recovered:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Up to which expected error a vector is trusted.
+    """Largest expected error at which a vector is trusted.
 
     Attributes:
-        threshold: Vectors whose expected error is at most that are certified; below 0: none are.
+        threshold: Vectors with an expected error of at most that are certified; below 0: none are.
         clients: Control clients that it was fitted on.
     """
 
@@ -59,7 +60,7 @@ class Certificate:
     clients: int
 
     def certified(self, expected: Matrix) -> NDArray[np.bool_]:
-        """Which vectors are certified."""
+        """Whether each vector is certified, shape (k,)."""
         return np.asarray(expected <= self.threshold)
 
 
@@ -85,7 +86,7 @@ def _false_share(client: Recovered, level: float) -> float:
 
 
 def certificate_metrics(certificate: Certificate, audited: Sequence[Recovered]) -> dict[str, Metric]:
-    """How many vectors were certified, and the share of a client's that is wrong by the truth, in the mean."""
+    """Metrics of certificates: the number of certified vectors, and the mean share of a client's that is wrong."""
     needed = round(1 / FALSE_DISCOVERIES) - 1
     if certificate.clients < needed:
         why = (

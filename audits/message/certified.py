@@ -30,11 +30,11 @@ Matrix = NDArray[np.float64]
 
 
 def certified(result: AttackResult, truths: Mapping[str, Records], context: AttackedContext) -> dict[str, Metric]:
-    """How many of the audited vectors are certified, and the share of a client's that is wrong.
+    """Metrics of certificates on the audited vectors, fitted on control clients.
 
     Control clients are as large as audited ones drawn at random, class by class, so that an audited client drawn
-    at random is like them; they are drawn from the control role one by one and may share records. They send no
-    noise, so that there is no certificate where an audited field has some.
+    at random is like them; they are drawn from the control role one by one and may share records. Their messages
+    have no noise, so that there is no certificate where an audited field has some.
 
     Args:
         result: Of the attack on the audited messages.

@@ -1,7 +1,7 @@
 """Further releases of the audited method, on the clients' records dealt anew, for more senders than one run has.
 
-Five sites send five histograms, and no test of five can reject at the level of a run. What a method tells of the
-labels of its clients is a property of the method, though, and it can be run again as it was audited, with its
+Five sites send five histograms, and no test of five can reject at the level of a run. How much a method reveals of
+the labels of its clients is a property of the method, though. It can be run again as it was audited, with its
 noise, on other clients of the same records.
 
 Clients are dealt in turn. Each draws records with weights that are another client's label histogram with its
@@ -30,7 +30,7 @@ MOST_TRAININGS = 3
 
 
 def further_readings(context: AttackedContext, senders: int, seen: int) -> list[Reading]:
-    """What the attack reads of further runs: of twice the senders that a test needs, or as many as can be had.
+    """Read label histograms from further runs: of twice the senders that a test needs, or as many as possible.
 
     Args:
         context: The audited run, whose method is run again under its own privacy.

@@ -143,7 +143,7 @@ def factors_findings(result: AttackResult, context: AttackedContext) -> list[Fin
 
 @dataclass(frozen=True, eq=False)
 class _Joining:
-    """What the truth is joined to.
+    """Parameters of the join of vectors to the truth.
 
     Attributes:
         source: The vectors' senders and labels.
@@ -174,7 +174,7 @@ class _Joining:
     def recovery(
         self, held: Mapping[str, Records], context: AuditContext, named: Identification | None
     ) -> Recovery:
-        """How well the vectors of these senders give back the records that they are said to hold."""
+        """Judge how closely the vectors of these senders match the records that they are said to hold."""
         truth = [
             (
                 np.flatnonzero([name == sender for name in self.source.senders]),
@@ -191,9 +191,9 @@ class _Joining:
 def _by_control(
     truths: Mapping[str, Records], known: _ControlsBySize, result: AttackResult
 ) -> dict[str, Mapping[str, Records]]:
-    """Senders by what can be concluded about them: no larger than a control client that came back, or larger.
+    """Group senders by the possible conclusion: no larger than a recovered control client, or larger.
 
-    What the plan forbids the attack to try is not told by size, so that nobody is set apart then.
+    A limit of the plan on the attack does not depend on size, so that all senders stay together then.
     """
     small = {name: records for name, records in truths.items() if len(records) <= known.largest}
     large = {name: records for name, records in truths.items() if name not in small}
@@ -210,7 +210,7 @@ def _finding(
     result: AttackResult,
     context: AttackedContext,
 ) -> Finding:
-    """What the factorization gives away of some senders."""
+    """Finding on the factorization of some senders' messages."""
     named, test = joining.named(truths, context), context.test
     ours = joining.recovery(truths, context, named)
     fresh = {
@@ -256,7 +256,7 @@ def _finding(
 def _about(
     result: AttackResult, known: _ControlsBySize, selection: str | None, truths: Mapping[str, Records]
 ) -> str:
-    """Which clients a finding speaks of, and why no vector came out, in the attack's words."""
+    """Return the clients that a finding speaks of, and why no vector was recovered, in the attack's words."""
     if selection != "all":
         sizes = [len(records) for records in truths.values()]
         clients = f"{len(sizes)} client{'s'[: len(sizes) != 1]}"
@@ -290,7 +290,7 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _ControlsByS
 
 
 def _tried(wanted: Sequence[Records], context: AttackedContext) -> _ControlsBySize:
-    """What comes back of control clients as large as these, of rising sizes."""
+    """Recover control clients as large as these, of rising sizes."""
     try:
         readings = nonprivate.also_faintly_noised(nonprivate.alike(context, wanted), context)
     except NotRunError as error:
@@ -328,12 +328,12 @@ def _tried(wanted: Sequence[Records], context: AttackedContext) -> _ControlsBySi
 
 
 def _beyond(known: _ControlsBySize) -> Why | None:
-    """Why the factorization does not apply to messages of these sizes at all."""
+    """Return the reason why the factorization does not apply to messages of these sizes at all."""
     return next((reason for reason in known.reasons if reason.kind != _LIMITED), None)
 
 
 def _undecided(result: AttackResult, known: _ControlsBySize, truths: Mapping[str, Records]) -> str:
-    """Why nothing is concluded about some of these senders."""
+    """Return the reason why nothing is concluded about some of these senders; empty: there is none."""
     limited, largest = result.limited, max(map(len, truths.values()))
     if limited:
         return limited.said(f"not tried on all messages: {limited}; a larger one would decide")

@@ -1,4 +1,4 @@
-"""What the audit of messages declares."""
+"""Declared facts of the audit of messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How close estimated label histograms come: to the true ones, to the public one, and as a claim allows.
+"""Distances of estimated label histograms from the true ones, from the public one, and as a claim allows.
 
-A claim on records says nothing of how many of each label a client holds: counts under its noise are as close as
-that noise leaves them. Under a claim a leak is what comes closer than the best release of counts that it allows.
+A claim on records does not hide a client's number of records of each label: counts under its noise are as close as
+that noise leaves them. Under a claim a leak is an estimate closer than the best release of counts that the claim
+allows.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Gain:
 
     @property
     def within_claim(self) -> bool:
-        """Whether more is told than anybody guesses, under a claim: what it allows is what counts then."""
+        """Whether estimates under a claim beat the public guess: the claim's allowance is the baseline then."""
         return self.allowed is not None and self.closer.p <= ALONE
 
     @property
@@ -95,10 +96,10 @@ def gain_of(
 
     Args:
         estimates: Shape (S, C).
-        owners: Whose labels, shape (n,) each.
+        owners: Labels of each owner, shape (n,) each.
         context: The cell.
-        rng: Of tests, and of what a claim allows.
-        read: Whether a message without noise is what each was read from.
+        rng: Of tests, and of releases that a claim allows.
+        read: Whether each was read from a message without noise.
         epsilon: That is claimed; None: nothing is, or the release is a control without privacy.
     """
     counts = np.stack([np.bincount(labels, minlength=context.classes) for labels in owners]).astype(np.float64)

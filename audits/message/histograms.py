@@ -115,7 +115,7 @@ def _of_further_runs(seen: int, context: AttackedContext) -> tuple[Matrix, list[
     try:
         readings = further_readings(context, needed, seen) if seen < needed else []
     except FedassayError:
-        readings = []  # of captured messages nobody has the method: the finding says how many senders would do
+        readings = []  # captured messages come without the method: the finding says how many senders would do
     return *_estimates(readings), 1 + len(readings)
 
 
@@ -164,7 +164,7 @@ def _limit(gain: Gain, negative: Gain, context: AuditContext) -> Limit | str:
     rng = control_seeds(context, "message", "histogram limit").numpy()
     nothing = negative.baseline - negative.ours
     if gain.allowed is not None and gain.within_claim:
-        # What is told is held against what the claim allows: of which two draws differ by chance alone.
+        # The estimates are held against the claim's allowance: two draws of that differ by chance alone.
         nothing = gain.allowed - rng.permutation(gain.allowed)
     smallest = smallest_saving(nothing, negative.tests, rng)
     if smallest is None:
@@ -184,7 +184,7 @@ def _limit(gain: Gain, negative: Gain, context: AuditContext) -> Limit | str:
 
 
 def _noised(context: AuditContext) -> set[str]:
-    """Senders of whom something that tells classes is not sent as it is; a sum of what is noised is noised."""
+    """Senders with noise on some field that reveals classes; a sum of noised fields is noised."""
     sent = (*context.view.from_clients(), *context.outcome.transcript.from_clients())
     found = {
         message.sender
@@ -226,7 +226,7 @@ def _known(context: AttackedContext) -> tuple[ControlResult, ...] | str:
 
 
 def _estimates(readings: Sequence[Reading]) -> tuple[Matrix, list[Records]]:
-    """Estimated histograms of known clients, and these; the sum over all only where nobody else is seen."""
+    """Estimated histograms of known clients, and these; the sum over all only where no single client is seen."""
     rows, owners = [], []
     for reading in readings:
         senders = [str(name) for name in reading.result.artifacts.get("senders", ())]

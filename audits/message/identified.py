@@ -43,14 +43,14 @@ def identification(
     Args:
         vectors: Shape (k, d).
         labels: Their labels, -1 where unknown, shape (k,).
-        held: For each sender, which vectors are its own, and its true records.
+        held: For each sender, the indices of its vectors, and its true records.
         others: Records that no client holds.
         encode: Turns records into features.
         rng: Of the test.
         tests: Number of tests in the run.
 
     Returns:
-        None where no vector has a gallery, or where records say whose they are: those of one person are not
+        None where no vector has a gallery, or where records carry a person's identity: those of one person are not
         exchangeable with others one by one.
     """
     if any(records.groups is not None for _, records in held.values()):
@@ -68,7 +68,7 @@ def identification(
 
 
 def counting(named: Identification | None, context: AuditContext) -> Identification | None:
-    """What counts as a leak: without a claim what is beyond chance, under one what is beyond what it allows."""
+    """Return the identification if it counts as a leak: beyond chance, or under a claim beyond its allowance."""
     if named is None or not isinstance(context.outcome.transcript.claim, PrivacyClaim):
         return named
     mu = context.accounted.mu

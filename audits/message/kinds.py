@@ -1,4 +1,4 @@
-"""Which kinds of results an attack on messages gave, as its result shows them."""
+"""Kinds of results of an attack on messages, as its result shows them."""
 
 from __future__ import annotations
 

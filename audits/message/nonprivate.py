@@ -47,10 +47,10 @@ DROWNED = 10.0
 
 @dataclass(frozen=True)
 class Reading:
-    """What the attack reads from a release of known records.
+    """Result of the attack on a release of known records.
 
     Attributes:
-        clients: Whose records they are, those without any left out.
+        clients: The clients with records.
         exposure: The release; its view may have been changed since.
         result: Of the attack.
         end_to_end: Whether the method's own run made it.
@@ -112,10 +112,9 @@ def crowded(context: AttackedContext) -> tuple[Reading, ...]:
 def as_large(context: AuditContext, wanted: Records, number: int) -> Records:
     """A control client with as many records of each class as an audited one, as far as the control role goes.
 
-    `number` tells those of one audited client apart.
+    `number` distinguishes the control clients of one audited client.
 
-    Where a class has too few control records, others stand in under its label: what is sent of them is of the
-    same form.
+    Where a class has too few control records, others stand in under its label: their messages have the same form.
     """
     control = context.control
     rng = control_seeds(context, "message", "as large", number).numpy()
@@ -205,10 +204,10 @@ def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:
 def recovered(
     readings: Sequence[Reading], name: str, context: AttackedContext, plainly: bool = False
 ) -> list[Recovery]:
-    """For each reading, how well the vectors of one source give its records back.
+    """Recover the records of each reading from the vectors of one source.
 
     Args:
-        readings: Of releases whose records are known.
+        readings: Of releases of known records.
         name: Of the source; `raw`: features that are sent as such.
         context: The cell's.
         plainly: Whether vectors are held against the backbone's features, and not what the method makes of them.
@@ -233,7 +232,7 @@ def recovered(
 
 
 def _owners(reading: Reading, part: VectorSource) -> tuple[Records, ...]:
-    """Whose records the vectors of a source are held against; all together where only sums are seen."""
+    """The records that the vectors of a source are held against; all together where only sums are seen."""
     whole = set(part.senders) == {AGGREGATE}
     return (joined(AGGREGATE, reading.clients),) if whole else reading.clients
 
@@ -292,7 +291,7 @@ def faint(item: MessageField, dtype: np.dtype[Any], rng: np.random.Generator) ->
 
 
 def drowned(view: View, rng: np.random.Generator) -> View:
-    """A view whose every array is under noise ten times as large as its entries, and declares it."""
+    """A view with declared noise on every array, ten times as large as its entries."""
 
     def change(_: str, item: MessageField) -> MessageField:
         if item.kind in {"class_ids", "component_counts"} or item.values.dtype.kind not in "iuf":
@@ -316,7 +315,7 @@ def _noised(item: MessageField, scale: float, rng: np.random.Generator) -> Messa
 
 
 def gaussian(scale: float) -> Release:
-    """What a field declares that is under Gaussian noise of a scale, at sensitivity one scale."""
+    """Return the declaration of a field under Gaussian noise of a scale, at sensitivity one scale."""
     return Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
 
 
@@ -338,7 +337,7 @@ def redeclared(view: View, audited: View) -> View:
 
 
 def changed(view: View, change: Callable[[str, MessageField], MessageField]) -> View:
-    """A view whose every field is another one, from its name and itself."""
+    """Map every field of a view, from its name and itself."""
     return replace(
         view,
         messages=tuple(

@@ -44,11 +44,11 @@ class Remarked:
     """One remark of an attack's result.
 
     Attributes:
-        rule: That made it.
-        sender: Whose message.
-        field: Where.
+        rule: The rule that made it.
+        sender: The sender of the message.
+        field: The field of the message.
         text: One sentence.
-        discloses: Whether it tells something that the fields do not say themselves, or breaks a protection.
+        discloses: Whether it reveals something that the fields do not state themselves, or breaks a protection.
         values: The numbers derived.
     """
 
@@ -80,15 +80,15 @@ def remarked(result: AttackResult, rule: str) -> list[Remarked]:
 def rule_finding(
     rule: str, result: AttackResult, context: AttackedContext, readings: Sequence[Reading], missing: str = ""
 ) -> Finding:
-    """What one rule says of the audited messages, and whether it fires where it must.
+    """Finding of one rule on the audited messages, and whether it fires where it must.
 
     Args:
         rule: One of `NUMBERS` or `FAULTS`.
         result: Of the attack on the audited messages.
-        context: With the records that the truth is taken from; without any for captured messages.
+        context: The cell with the true records; without any for captured messages.
         readings: Releases of known records, at least one.
-        missing: Why the releases are not the method's own, where a method could have made them. Of captured
-            messages nobody has it, and messages of their form stand in.
+        missing: Why the releases are not the method's own, where a method could have made them. Captured messages
+            come without it, and messages of their form stand in.
     """
     said = remarked(result, rule)
     # A number that is not the true one gives nothing away.
@@ -135,7 +135,7 @@ def _words(rule: str) -> str:
 
 
 def _public(rule: str, context: AuditContext) -> str:
-    """Why what a rule reads is known to everybody, empty where it is not."""
+    """Return the reason why the numbers that a rule reads are public, empty where they are not."""
     adjacency = context.privacy.adjacency
     if rule == "rank" and adjacency != "add_remove":
         return f"the number of records is public under {adjacency}"
@@ -145,7 +145,7 @@ def _public(rule: str, context: AuditContext) -> str:
 
 
 def _right(remark: Remarked, records: Records | None) -> bool | None:
-    """Whether the numbers of a remark are the true ones; None where nobody knows, or it says none."""
+    """Whether the numbers of a remark are the true ones; None where the truth is unknown, or it has none."""
     if records is None or remark.rule not in NUMBERS:
         return None
     if remark.rule == "rank":
@@ -280,7 +280,7 @@ _CHANGES: Mapping[str, Callable[[View, View], View]] = {
     "missing_noise": redeclared,
     "unprotected_field": _one_unprotected,
 }
-"""What is changed in a release without privacy to make a rule fire; it takes the audited view as well."""
+"""Changes of a release without privacy that make a rule fire; each takes the audited view as well."""
 
 _CHANGED = {
     "redundant_field": ", with one more field that is the total of another",

@@ -1,4 +1,4 @@
-"""What message attacks say of messages whose records nobody gave: a transcript captured from a running system.
+"""Judge message attacks on a transcript captured from a running system, without the true records.
 
 Without the true records no vector can be matched, so a verdict rests on what can be known without them: an
 identity of arithmetic (the sum over one record is that record), or the agreement of independent runs of a
@@ -139,7 +139,7 @@ def _recovery(release: str, error: float | None, caught: bool, n: int | None = N
 
 
 def _certain(source: VectorSource, context: AuditContext) -> np.ndarray:
-    """Which vectors are a record's feature by arithmetic alone: no declared noise, and a class of one record."""
+    """Whether each vector is a record's feature by arithmetic alone: without noise, of a class of one record."""
     if source.name == "raw":
         kinds = {"features"}
     else:
@@ -257,7 +257,7 @@ def _share_of_messages(messages: int, largest: int) -> Limit:
 
 
 def _follow(sure: int, sizes: Matrix, expected: Matrix, reasons: Sequence[Why]) -> str:
-    """How many records' features a factorization gives, and how sure that is."""
+    """Return a clause on the number of records' features that a factorization gives, and their error."""
     shown = f"{sure} of {sizes.sum():.0f} records' features follow from second moments"
     if sure:
         furthest = float(expected[expected < EXACT].max())
@@ -269,7 +269,7 @@ def _follow(sure: int, sizes: Matrix, expected: Matrix, reasons: Sequence[Why]) 
 def _unfactored(
     result: AttackResult, expected: Matrix, reasons: Sequence[Why], beyond: Sequence[Why], sizes: Matrix
 ) -> str:
-    """Which messages nothing is concluded about, and what would decide it."""
+    """Return the reason why nothing is concluded about some messages, and what would decide it."""
     if len(expected):
         return f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}"
     if result.limited is not None:
@@ -306,7 +306,7 @@ def _given(features: Floats, images: Images) -> Floats:
 
 
 def _factored(controls: Records, context: AttackedContext) -> tuple[float | None, bool]:
-    """How well the attack recovers known records from messages of the captured form: its types, counts or none."""
+    """Recover known records from messages of the captured form (its types, with counts or without)."""
     audited = {item.kind: item for m in context.view.from_clients() for item in m.fields.values()}
     counts = "class_counts" in audited
     together = Records(controls.name, controls.images, np.zeros_like(controls.labels), lambda _: controls.features)
@@ -383,7 +383,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
 
 
 def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[ControlResult, ControlResult]:
-    """What the histogram must follow from, in the captured form, and sums under much noise."""
+    """Controls of the histogram in the captured form: messages that determine it, and sums under much noise."""
     counts = np.bincount(controls.labels, minlength=context.classes)
     sent = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
     if sent & {"class_counts", "labels"} or "second_moment" not in sent:
@@ -427,6 +427,6 @@ def _concluded(
     positive: ControlResult,
     negative: ControlResult,
 ) -> Finding:
-    # Nobody has the method: messages of the captured form are the whole way that there is.
+    # The method is unknown: messages of the captured form are the whole way that there is.
     arms = Arms(result, (positive,), negative)
     return assay(subject, arms, Figures(metrics, assumptions=(_NO_RECORDS, *assumptions)))

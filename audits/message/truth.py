@@ -1,6 +1,6 @@
-"""Truth joined to vectors that an attack recovered: which record is it, and how far off?
+"""Truth joined to recovered vectors: the record of each, and the relative error.
 
-Where records say whose they are, records of one person are no trials of their own: tests, medians and their
+Where records carry a person's identity, records of one person are no independent trials. Tests, medians and their
 intervals are of persons, each by the mean over its records, and shares of records have intervals by person
 (`fedassay.audits.stats.persons`). An exact copy is one record's, and counts as such.
 """
@@ -47,15 +47,15 @@ class Matched:
     Attributes:
         errors: |v - f| / |f|, shape (k,).
         cosines: Cosine of v and f, shape (k,).
-        baseline: The same error for the nearest of the class means, as anybody may know them, shape (k,). The
-            nearest, not that of the record's own class: matching lets a vector choose its record, too.
+        baseline: The same error for the nearest of the public class means, shape (k,). The nearest, not that of
+            the record's own class: matching lets a vector choose its record, too.
         labelled: Whether the vector came with a label, shape (k,).
         label_right: Whether that label is the record's, shape (k,).
         records: True records of the senders attacked.
         vectors: Vectors recovered, k or more.
-        hits: Which of all these records came back to `EXACT`, shape (n,).
-        persons: Whose each matched record is, shape (k,); None: each is of a person of its own.
-        everyone: Whose each of all records is, shape (n,); None likewise.
+        hits: Whether each of these records came back to `EXACT`, shape (n,).
+        persons: The person of each matched record, shape (k,); None: each is of a person of its own.
+        everyone: The person of each of all records, shape (n,); None likewise.
     """
 
     errors: Matrix
@@ -76,7 +76,7 @@ class Matched:
 
     @property
     def trials(self) -> int:
-        """What may leak independently of each other: all records, or the persons whose they are."""
+        """Number of units that may leak independently: all records, or their persons where these are known."""
         return self.records if self.everyone is None else len(np.unique(self.everyone))
 
     def by_person(self, values: Matrix) -> Matrix:
@@ -86,7 +86,7 @@ class Matched:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How well vectors give records back, against the class means that anybody may know.
+    """Recovery of records by vectors, against the public class means.
 
     Attributes:
         matched: The match.
@@ -94,7 +94,7 @@ class Recovery:
         farther: The same the other way round.
         tests: Number of tests in the run.
         named: Whether the vectors name their records in a gallery; None where that was not asked, or does not
-            count: under a claim, only what exceeds what it allows does.
+            count: under a claim, only an excess over its allowance does.
     """
 
     matched: Matched
@@ -123,7 +123,7 @@ class Recovery:
 
     @property
     def undecided(self) -> str:
-        """Why vectors could not be told from class means, empty where they could or are records' features."""
+        """Return the reason why vectors could not be distinguished from class means; empty where they could be."""
         needed, size = smallest_pairs(level_of(self.tests)), len(self.matched.by_person(self.matched.errors))
         if not size or self.matched.exact or size >= needed:
             return ""
@@ -171,12 +171,12 @@ class Recovery:
         )
 
     def negative(self, ours: Recovery, release: str) -> ControlResult:
-        """As a control of records that nobody sent, held against the vectors of a result."""
+        """As a control of records that were not sent, held against the vectors of a result."""
         return replace(self.control(release), detected=ours.flags(self))
 
 
 def incomparable(encode: Callable[[Records], Matrix] | None) -> str:
-    """Why vectors were not compared with records: their features are not known, or their records are not."""
+    """Return the reason why vectors were not compared with records: unknown features, or unknown records."""
     what = (
         "features of the method's own networks (its model does not name them as the backbone's, by an attribute "
         "`transform`)"
@@ -215,9 +215,9 @@ def match(
     Args:
         vectors: Shape (k, d).
         labels: Their labels, -1 where unknown, shape (k,).
-        truth: For each sender: which vectors are its own, its true features (n, d) and true labels (n,).
+        truth: For each sender: the indices of its vectors, its true features (n, d) and true labels (n,).
         means: Class means for the baseline, shape (C, d).
-        persons: For each sender, whose its records are, (n,); None, or one without: nobody knows.
+        persons: For each sender, the person of each record, (n,); None, or one without: unknown.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -227,7 +227,7 @@ def match(
     for number, (own, features, classes) in enumerate(truth):
         hits.append(np.zeros(len(classes), np.bool_))
         norms = np.linalg.norm(features, axis=1)
-        seen = np.flatnonzero(norms > 0)  # a record whose features are all 0 cannot be off by a relative error
+        seen = np.flatnonzero(norms > 0)  # the relative error of a record with all features 0 is undefined
         if not len(own) or not len(seen):
             continue
         found, real, norms = vectors[own], features[seen], norms[seen]
@@ -276,7 +276,7 @@ def nothing(name: str) -> VectorSource:
 
 
 def plain(records: Records) -> Matrix:
-    """The backbone's features, where nobody has those that the method summed up."""
+    """The backbone's features, where those that the method summed are unknown."""
     return records.features.astype(np.float64)
 
 
@@ -287,7 +287,7 @@ def comes_back(vectors: Matrix, features: Matrix) -> bool:
     if not len(vectors) or not seen.any() or vectors.shape[1] != features.shape[1]:
         return False
     real, norms = features[seen], norms[seen]
-    # The square of a difference that is told from rounding alone: only the nearest few are looked at as they are.
+    # Squares by expansion suffer from rounding: the difference to the nearest record is computed directly.
     squares = (vectors**2).sum(axis=1)[:, None] + norms**2 - 2 * vectors @ real.T
     nearest = (squares / norms**2).argmin(axis=1)
     errors = np.linalg.norm(vectors - real[nearest], axis=1) / norms[nearest]
@@ -307,10 +307,10 @@ def result_of(
     """Recovered vectors for the ladder.
 
     Args:
-        ours: How well they give the records back.
+        ours: Their match with the records.
         name: Of their source.
         limit: The smallest leak that would have been found.
-        noised: Whether they come from a noised release, whose vectors the noise may well ruin.
+        noised: Whether they come from a noised release: the noise may well ruin its vectors.
         about: Said before the reason.
         undecided: Why silence is no answer, empty where it is one, or where the vectors themselves say so.
         obstacle: The same as data.
@@ -346,7 +346,7 @@ def result_of(
 
 
 def _harm(ours: Recovery, name: str) -> Harm:
-    """What a leak takes: exact features; or records that vectors name among others; or signs of who took part."""
+    """Harm of a leak: exact features; or records that vectors name among others; or signs of participation."""
     matched, named = ours.matched, ours.named
     if matched.exact:
         return Harm(
@@ -393,7 +393,7 @@ def rule_of_three(trials: int) -> float:
 
 
 def assumptions(context: AuditContext) -> tuple[str, ...]:
-    """What a verdict on recovered vectors rests on."""
+    """Assumptions behind a verdict on recovered vectors."""
     return (
         "vectors are matched to their sender's records one to one, at the least total distance",
         "baseline: the nearest of the class means over records that no client holds",
@@ -430,7 +430,7 @@ def _median(matched: Matched, values: Matrix) -> Metric:
 
 
 def _share(hits: Bools, persons: Ints | None, reason: str) -> Metric:
-    """A share of records; the mean over persons of the share of each one's where it is known whose records are."""
+    """A share of records; the mean over persons of each one's share, where persons are known."""
     whole = len(hits)
     if whole == 0:
         return unmeasured("no record to count")

@@ -1,13 +1,13 @@
-"""Can private images be reconstructed from what the clients send?
+"""Audit of reconstruction: can private images be reconstructed from the clients' messages?
 
 Joins the truth to the images that a reconstruction attack made (Beitollahi et al. 2024, section 6.4 and appendix
-E) and asks whether they are closer to the private images than what the adversary could have shown
-without a generator. Every finding carries its controls: the method's own release of control records
-without privacy, through the same view and attack, must be caught, and so must raw features; a release
-without information on the records must not be flagged. A set that seems to leak is held against other
-private images in its place: where clients' distributions are not the fresh images', these are closer, too.
+E). Asks whether they are closer to the private images than those that the adversary could have shown without a
+generator. Every finding carries its controls: the method's own release of control records without privacy, through
+the same view and attack, must be caught, and so must raw features; a release without information on the records
+must not be flagged. A set that seems to leak is held against other private images in its place: where clients'
+distributions are not the fresh images', these are closer, too.
 
-Where records say whose they are, a person is a target, by the mean over its images: see `Scored.by_person`.
+Where records carry a person's identity, a person is a target, by the mean over its images: see `Scored.by_person`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Compared:
 
 
 class _Set(NamedTuple):
-    """Images that are held against targets as a set, and whose these are; None: nobody has two of them."""
+    """Images that are held against targets as a set, and the targets' persons; None: no person has two of them."""
 
     shown: Images
     targets: Images
@@ -149,7 +149,7 @@ class ReconstructionAudit(Parameters):
     def _own_pairs(
         self, reconstruction: Reconstruction, truth: Truth, context: AttackedContext
     ) -> dict[str, Closeness] | str:
-        """What the attack makes of the method's own release of control records, by selection; or why nothing."""
+        """Closeness of images from the method's release of control records, by selection; or why there is none."""
         name = reconstruction.source.name
         try:
             nonprivate = self._nonprivate(reconstruction, context)

@@ -46,7 +46,7 @@ def raw_features(
 
 
 def shuffled_features(records: Records, context: AttackedContext) -> Reconstruction:
-    """What the attack makes of these records' features where each has another one's."""
+    """Images that the attack makes of these records' features, each exchanged for another record's."""
     # A cyclic shift of a random order gives every record another record's feature.
     order = context.seeds.numpy("reconstruction", "shuffle").permutation(len(records))
     wrong = np.empty(len(records), np.int64)
@@ -55,9 +55,9 @@ def shuffled_features(records: Records, context: AttackedContext) -> Reconstruct
 
 
 def null_images(name: str, context: AttackedContext) -> Images:
-    """What the method and the attack make of records that no client holds, shape (n, H, W, C).
+    """Images that the method and the attack make of records that no client holds, shape (n, H, W, C).
 
-    What other attacks recovered is recovered again. Where nothing is, raw features stand in for it.
+    Vectors of other attacks are recovered again. Where none are, raw features stand in for them.
     """
     clients = fresh_clients(context, context.fresh)
     seeds = context.seeds.child("reconstruction", "simulated")

@@ -45,16 +45,16 @@ class PooledRuns:
         truth: Private images, shape (n, H, W, C).
         fresh: Fresh images, which are matched with the same set.
         silent: Reconstructions of the negative control, shape (m, H, W, C).
-        nonprivate: Control images whose records were given away, shape (c, H, W, C).
+        nonprivate: Control images of records that were given away, shape (c, H, W, C).
         shown: Reconstructions of these.
         attacker: The adversary's own images: the baseline.
         top: How many private images count.
         tests: Tests in the run.
-        seeds: Name what is drawn.
-        device: Where SSIM is computed.
-        persons: Whose each private image is, shape (n,): tests are of persons. Runs are put together from single
-            images all the same, as if a person's leaked one by one. None: nobody has two.
-        fresh_persons: Whose each fresh image is, shape (m,).
+        seeds: Seeds of the draws.
+        device: Torch device of SSIM.
+        persons: The person of each private image, shape (n,): tests are of persons. Runs are put together from
+            single images all the same, as if a person's leaked one by one. None: no person has two.
+        fresh_persons: The person of each fresh image, shape (m,).
     """
 
     truth: Images

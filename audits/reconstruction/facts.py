@@ -1,4 +1,4 @@
-"""What the reconstruction audit declares."""
+"""Declared facts of the reconstruction audit."""
 
 from __future__ import annotations
 

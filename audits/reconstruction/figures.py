@@ -1,4 +1,4 @@
-"""What a finding on reconstructions shows: assumptions, private images beside reconstructions, every score."""
+"""Contents of a finding on reconstructions: assumptions, private images beside reconstructions, every score."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _examples(scored: Scored, count: int) -> Ints:
 
 
 def assumptions(source: VectorSource, near_duplicates: float, context: AuditContext) -> tuple[str, ...]:
-    """What the verdicts on a source take for granted; `near_duplicates` is the share of images dropped."""
+    """Assumptions of the verdicts on a source; `near_duplicates` is the share of images dropped."""
     return (
         "PSNR and SSIM on the data range 255; SSIM with a 7x7 uniform window",
         _PAIRED_BASELINE if source.paired else _SET_BASELINE,

@@ -1,4 +1,4 @@
-"""Which record a recovered vector is the feature of: truth that the audit joins and no adversary needs."""
+"""Pair recovered vectors with the records that they are features of: a join of the audit, not of the adversary."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def identified(reconstruction: Reconstruction, clients: Sequence[Records], least
     """Pair recovered vectors with the records that they are the features of.
 
     An image made from a single record's recovered feature can be held against that record, like one made from a
-    raw feature; matching whole sets would hide whose it is. Each record keeps its closest vector; vectors that
-    are no record's feature are left out.
+    raw feature; matching whole sets would hide its record. Each record keeps its closest vector; vectors that are
+    no record's feature are left out.
 
     Args:
         reconstruction: Any attack's; raw features, which belong to a record each, and sources between several
@@ -73,5 +73,5 @@ def _closest(
 
 
 def _place(names: Sequence[str], name: str) -> int:
-    """A sender's number; one that is no client matches nobody."""
+    """A sender's number; one that is no client matches no record."""
     return names.index(name) if name in names else len(names)

@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 _DIFFERENCE = Bounded(-2, 2)
 _HALVED = 0.975
-"""Coverage of each of two intervals whose ends make one of 95 %."""
+"""Coverage of each of two intervals that together make one of 95 %."""
 
 DECIDED_BY = "more private images, a larger preset of the attack or a run of this cell alone may decide"
 """Said where reconstructions are inconclusive."""
@@ -38,10 +38,10 @@ class Closeness:
 
     Attributes:
         scored: The selection, image by image.
-        trials: The same person by person where images say whose they are: what is tested.
+        trials: The tested units: the same person by person where images carry a person's identity.
         metrics: Of the reconstructions, `ssim_gain` among them.
-        baseline: Of what a leak has to beat: for sets of reconstructions, the attacker's images or what fresh
-            images get from the same set, whichever is closer.
+        baseline: Of the images that a leak has to beat: for sets of reconstructions, the attacker's images or
+            those that fresh images get from the same set, whichever are closer.
         gain: SSIM over the attacker's images.
         exchanged: Sign-flip test of that gain, each side choosing its own best again.
         farther: p-value of "no farther from the private images than the baseline".
@@ -84,9 +84,9 @@ class Closeness:
 
     @property
     def near_copies(self) -> int:
-        """Targets that count and whose reconstruction is a near copy, where the baseline shows none.
+        """Number of counted targets with a near copy as reconstruction, where the baseline shows none.
 
-        Where fresh images have near copies in the same set, too, as many are taken off: they come by chance.
+        Where fresh images have near copies in the same set, too, as many are subtracted: they come by chance.
         """
         scored = self.scored
         best = np.argsort(-scored.rank, kind="stable")[: scored.top]
@@ -123,7 +123,7 @@ class Closeness:
 
     @property
     def persons_in_words(self) -> tuple[str, ...]:
-        """What was tested where images say whose they are."""
+        """Return the assumption on persons, where images carry a person's identity."""
         if self.scored.persons is None:
             return ()
         most = int(np.unique(self.scored.persons, return_counts=True)[1].max(initial=0))
@@ -134,7 +134,7 @@ class Closeness:
 
     @property
     def undecided(self) -> str:
-        """Why the absence of a leak cannot be concluded, whatever the test says; "" where it can."""
+        """Return the reason why no absence of a leak can be concluded, whatever the test says; "" where it can."""
         if self.near_copies:
             return (
                 f"{self.near_copies} reconstructions are near copies of private images (above {NEAR_COPY:g} dB), "
@@ -198,7 +198,7 @@ def confounder_of(others: Closeness | None, judged: Closeness) -> Confounder | N
     """Images of other private records, shown in the place of reconstructions.
 
     They know nothing of the records they are held against but their distribution, which need not be that of fresh
-    ones (domains, other classes). What counts is how far above fresh images either comes; None: nobody asked.
+    ones (domains, other classes). The gap to fresh images of either counts; None: not asked for.
     """
     if others is None or others.gap is None or judged.gap is None:
         return None
@@ -302,7 +302,7 @@ def _heldout(scored: Scored, closeness: Gap) -> Metric:
 
 
 def _counted(scored: Scored) -> int:
-    """How many fresh images count: the same share of them as of the private ones."""
+    """Number of fresh images that count: the same share of them as of the private ones."""
     assert scored.fresh is not None
     return max(1, round(scored.top / len(scored.truth) * len(scored.fresh["ssim"])))
 

@@ -1,4 +1,4 @@
-"""Which reconstructions are held against which private images (Beitollahi et al. 2024, appendix E).
+"""Selections of reconstructions and of the private images to compare (Beitollahi et al. 2024, appendix E).
 
 Where each vector is the encoding of one record (raw features), a reconstruction belongs to that
 record: `all` scores every target, `attacker` the targets whose reconstructions agree most with each
@@ -33,11 +33,11 @@ class Truth:
 
     Attributes:
         images: Shape (n, H, W, C).
-        fresh: Test images treated alike, shape (m, H, W, C): records that no release knows of.
+        fresh: Test images treated alike, shape (m, H, W, C): records in no release.
         owner: Sender and row of each image, in order.
         closest: The attacker image most similar (SSIM) to each image, shape (n,).
-        persons: Whose each image is, shape (n,); None: nobody has two.
-        fresh_persons: Whose each fresh image is, shape (m,); None with `persons`.
+        persons: The person of each image, shape (n,); None: no person has two.
+        fresh_persons: The person of each fresh image, shape (m,); None with `persons`.
     """
 
     images: Images
@@ -61,17 +61,17 @@ class Scored:
 
     Attributes:
         truth: Private images, shape (n, H, W, C).
-        images: What the attack shows for each.
-        baseline: What the adversary shows for each without a generator.
+        images: The attack's image for each.
+        baseline: The adversary's image for each without a generator.
         values: Metric name to (n,) values of `images`.
         baseline_values: The same of `baseline`.
         rank: The `top` targets with the highest rank count, shape (n,).
         baseline_rank: The same for the baseline; differs where the baseline chooses its own targets.
         top: Number of targets that count; n where all do.
-        fresh: Metrics of fresh images and their own best match in the same set, shape (m,) each: what is to
-            be expected of records that the release knows nothing of. None where targets are paired.
-        persons: Whose each target is, shape (n,); None: nobody has two.
-        fresh_persons: Whose each fresh image is, shape (m,); None: nobody has two.
+        fresh: Metrics of fresh images and their own best match in the same set, shape (m,) each: the expectation
+            for records that are not in the release. None where targets are paired.
+        persons: The person of each target, shape (n,); None: no person has two.
+        fresh_persons: The person of each fresh image, shape (m,); None: no person has two.
     """
 
     truth: Images
@@ -87,9 +87,9 @@ class Scored:
     fresh_persons: Ints | None = None
 
     def by_person(self) -> Scored:
-        """The same with a person for a target, whose values are the means over its images.
+        """The same with persons as targets; a person's values are the means over its images.
 
-        Images of one person are alike, and no trials of their own (`fedassay.audits.stats.persons`). As many count
+        Images of one person are alike, and no independent trials (`fedassay.audits.stats.persons`). As many count
         at most as images did; each is shown by the image that came closest over its baseline.
         """
         if self.persons is None:

@@ -1,12 +1,12 @@
-"""What a reconstruction attack says of captured messages: images whose truth nobody gave.
+"""Judge reconstructions from captured messages, where the true images are unknown.
 
-Two things can be known without the private images. Whether the attack works at all under the plan's backbone: it
-reconstructs records of the plan, whose images are known, from their features (positive control), and from other
-records' features (negative). And whether a reconstruction fits its vector: encoded again, its feature should be
-closer to the vector received than that of any image of the attacker's own.
+Two things can be known without the private images. First, whether the attack works at all under the plan's
+backbone: it reconstructs the plan's known images from their features (positive control), and from other records'
+features (negative). Second, whether a reconstruction fits its vector: encoded again, its feature should be closer
+to the vector received than that of any image of the attacker's own.
 
-A leak is said only of vectors that are a record's feature as it is, where both hold: what works on features of
-known records works on features of unknown ones, as far as both come from one backbone. Everything else
+A leak is concluded only for vectors that are exact features of records, where both hold: an attack that works on
+features of known records works on those of unknown ones, as far as both come from one backbone. Everything else
 (samples, means) stays inconclusive, with the pictures to be held against the records by those who have them.
 """
 
@@ -80,7 +80,7 @@ def captured_image_findings(
 
 
 def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: bool) -> tuple[Interval, float]:
-    """How much closer images made from features of known records are to these than the baseline, and its p-value.
+    """Gain in closeness of images made from known records' features over the baseline, and its p-value.
 
     As in the audits of `fedassay run`: of reconstructions, SSIM over the attacker's nearest image; of inversions,
     which have no images to learn from, PSNR over that to another record of the same class.

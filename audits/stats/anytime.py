@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon that hold at whatever time one stops: bets against (epsilon, delta)-DP.
+"""Lower bounds on epsilon that hold at any stopping time: bets against (epsilon, delta)-DP.
 
 Releases come in pairs, y of data set 0 and x of data set 1. Under (epsilon, delta)-DP P1(S) <= e^epsilon P0(S) +
 delta for every event S, so that with S and 0 <= lambda < 1 / (e^epsilon + delta) chosen before the pair is seen
@@ -8,12 +8,12 @@ delta for every event S, so that with S and 0 <= lambda < 1 / (e^epsilon + delta
 is at least 0 and at most 1 in expectation, and the product over pairs exceeds 1 / alpha at any time with
 probability at most alpha (Ville's inequality; Waudby-Smith and Ramdas, "Estimating means of bounded random
 variables by betting", 2023; for auditing, arXiv 2509.07055). No law of the scores is assumed, and nothing is paid
-for looking often. The bound is the largest epsilon of a fixed grid up to which every one was refuted: it is wrong
-only if the first one that the mechanism has is.
+for looking often. The bound is the largest epsilon of a fixed grid such that it and all smaller ones were refuted.
+It is wrong only if the smallest epsilon of the grid that the mechanism satisfies is refuted.
 
-S is "score above c" or "score at most c", either data set in either part, as past pairs choose it; lambda, for
-each epsilon, is what would have grown fastest on them (Kelly). Even of scores that are told without fail each pair
-shows little: refuting epsilon takes at least ln(1 / alpha) / -ln(1 - e^-epsilon) pairs.
+S is "score above c" or "score at most c", either data set in either part, as past pairs choose it. For each
+epsilon, lambda is the bet that would have grown fastest on them (Kelly). Even with perfectly separated scores each
+pair shows little: refuting epsilon takes at least ln(1 / alpha) / -ln(1 - e^-epsilon) pairs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AnytimeBound:
         return bool((self._richest[: self._claimed + 1] >= -math.log(1 - confidence)).all())
 
     def _event(self) -> tuple[bool, bool, float]:
-        """Which data set is likelier in S, whether S lies above, and where: what would have grown fastest."""
+        """Choose S of the fastest past growth: data set likelier in it, whether it lies above, and threshold."""
         pooled = np.sort(np.concatenate([self._zero, self._one]))
         cuts = np.unique(np.quantile(pooled, np.concatenate([_QUANTILES, 1 - _QUANTILES]), method="lower"))
         best, chosen = -math.inf, (False, True, float(cuts[0]))

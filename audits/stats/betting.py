@@ -58,7 +58,7 @@ def betting_interval(values: ArrayLike, lower: float, upper: float, *, level: fl
 
 
 def _bets(units: Floats, alpha: float) -> Floats:
-    """How much each bet risks per unit of distance, from the values before it alone, shape (n,).
+    """Stake of each bet per unit of distance, from the values before it alone, shape (n,).
 
     The paper's plug-in bets, with n in the place of t log(1 + t), as it proposes for a fixed sample size.
     """

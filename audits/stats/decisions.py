@@ -235,13 +235,13 @@ def _at_most(
 
 @dataclass(frozen=True, eq=False)
 class _Events:
-    """Sums of weights of the entries on the first side, of which some reach their bars wherever a gap does.
+    """Sums of weights of the entries on the first side; a gap always implies that some of them reach their bars.
 
     Attributes:
-        entries: Those that have weights, shape (n,).
+        entries: Indices of the entries with weights, shape (n,).
         weights: Shape (events, n).
         bars: Shape (events,).
-        ways: To which event each row is a way, shape (events,): of these the least chance counts.
+        ways: The event that each row bounds, shape (events,): the least chance of an event's rows counts.
     """
 
     entries: Ints
@@ -255,12 +255,12 @@ class _Events:
 
 
 def _events(scores: Floats, counts: tuple[int, int], share: float, bar: float) -> _Events:
-    """Events of which one happens wherever the gap of the best of both sides reaches `bar`.
+    """Events that cover every arrangement with a gap of at least `bar` between the best of both sides.
 
-    The mean of the best k of a set is the least of t + (sum of what its entries are above t) / k over t, taken
-    where t is the k-th best (Rockafellar and Uryasev 2000, theorem 1). So every t bounds that of the first side
+    The mean of the best k of a set is the minimum over t of t + (sum of the entries' excesses over t) / k,
+    attained at the k-th best (Rockafellar and Uryasev 2000, theorem 1). So every t bounds the first side's mean
     from above. On the second side the k-th best lies between two scores of a grid: the mean is at least the lower
-    one and what its entries are above the upper one. Or fewer than k are as high up as the grid reaches.
+    one plus the excesses over the upper one. Or fewer than k entries are as high up as the grid reaches.
     """
     order = np.argsort(-scores, kind="stable")
     depth = _depth(len(scores), counts, share, spreads=8)
@@ -284,7 +284,7 @@ def _as_numbers(chosen: Bools) -> Chosen:
 
 
 def _sums_reach(weights: Floats, chosen: Chosen, bar: float) -> int:
-    """How many sums of chosen weights reach the bar, of arrangements in the columns of `chosen` (n, draws)."""
+    """Count sums of chosen weights that reach the bar, over arrangements in the columns of `chosen` (n, draws)."""
     sums = (weights.astype(np.float32) @ chosen.astype(np.float32, copy=False)).astype(np.float64)
     near = np.flatnonzero(np.abs(sums - bar) <= _rounding(weights, float(np.abs(weights).sum())))
     sums[near] = weights @ chosen[:, near]
@@ -328,7 +328,7 @@ def _gaps_reach(
 
 
 def _depth(total: int, counts: tuple[int, int], share: float, *, spreads: int) -> int:
-    """How far down the best of both sides are in all but few arrangements; those take twice the depth."""
+    """Depth that contains the best of both sides in all but few arrangements; those take twice the depth."""
     spread = max(np.sqrt(counts[0] * (1 - share)) / share, np.sqrt(counts[1] * share) / (1 - share))
     return min(total, int(sum(counts) + spreads * spread) + 1)
 
@@ -374,10 +374,10 @@ def _best_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) 
 
 
 def _running_count(here: Bools) -> NDArray[np.unsignedinteger[Any]]:
-    """How many entries of the first side are as high up as each, shape (entries, draws).
+    """Number of entries of the first side as high up as each, shape (entries, draws).
 
     Row by row on the narrowest integers: several times faster than `cumsum`, and than a product with a triangle,
-    whose threads wait for each other on a busy machine.
+    as its threads wait for each other on a busy machine.
     """
     count = here.astype(np.min_scalar_type(len(here)))
     for above, row in pairwise(count):

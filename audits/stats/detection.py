@@ -1,20 +1,20 @@
 """The limit of detection: the smallest leak that a run of this size finds with a stated probability.
 
-Not from the audited result, whose power says nothing that its p-value does not (Hoenig and Heisey, The American
-Statistician 2001): a run is put together from the trials of both controls. Of n trials a share q leaks as the
-positive control does and the rest is silent as the negative one, and the verdict's own test is asked. In each draw
-trials are replaced in one nested order and the smallest share that is found is kept; the limit is the upper
+The limit does not use the audited result: its power says nothing that its p-value does not (Hoenig and Heisey, The
+American Statistician 2001). A run is put together from the trials of both controls. Of n trials a share q leaks as
+the positive control does and the rest is silent as the negative one, and the verdict's own test is asked. In each
+draw trials are replaced in one nested order and the smallest share that is found is kept; the limit is the upper
 confidence bound of the 95th percentile of these, by order statistics, free of any distribution.
 
-The controls are samples themselves: another hundred of their trials would give another limit. So every draw
-first resamples both controls, and only then draws its run from them (the bootstrap's prediction of a run to
-come; Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 6.3.3). The percentile then
-covers both chances, and a leak at the limit is found with the stated probability on average over controls. This
-assumes that trials of a control are independent draws of what the run's own trials come from, or that the units
-which several of them share are, where those are named. It shows no value that a control has not shown: of m
-units the spread of a run is short by about 1 / m, and a tail that m trials never reached is not in it: a leak at
-the limit is then found less often than is said (tests/calibration measures how much). No resampling of m units can
-tell of what none of them showed, so the limit says how rare that is (`Detection.unseen`).
+The controls are samples themselves: another hundred of their trials would give another limit. So every draw first
+resamples both controls, and only then draws its run from them (the bootstrap's prediction of a run to come;
+Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 6.3.3). The percentile then covers both
+chances, and a leak at the limit is found with the stated probability on average over controls. This assumes that
+trials of a control, or the named units that several of them share, are independent draws from the law of the run's
+own trials. It shows no value that a control has not shown: with m units the spread of a run is short by about 1 /
+m, and a tail that m trials never reached is not in it. A leak at the limit is then found less often than stated
+(tests/calibration measures how much). No resampling of m units can show values that none of them showed, so the
+limit states how rare those are (`Detection.unseen`).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ positive control's trial for each place, and how many places, the first ones, ta
 
 @dataclass(frozen=True)
 class Detection:
-    """What a run of this size would have found.
+    """Detection by a run of this size.
 
     Attributes:
         share: The smallest share of leaking trials that is found with probability `POWER`, an upper confidence
-            bound; None where not even a run that leaks everywhere is.
+            bound; None where not even a run that leaks everywhere is found.
         found: Draws in which a run that leaks everywhere was found.
         draws: Draws in all.
         unseen: Share of trials up to which values may be of a kind that no trial of the smaller control showed, at
@@ -60,7 +60,7 @@ class Detection:
 
     @property
     def caveat(self) -> str:
-        """What heavy tails do to the limit, in a sentence."""
+        """Return a sentence on the effect of heavy tails on the limit."""
         return (
             f"The limit knows only values that its control trials showed: larger ones in {self.unseen:.2g} of "
             "all trials may have stayed unseen, and would make it larger."
@@ -135,8 +135,8 @@ def smallest_shift(
 
     Args:
         shifts: Candidates, rising, shape (k,).
-        finds: Whether the test finds a shift in a run whose trials the generator draws; one state of the
-            generator stands for one run, whatever the shift.
+        finds: Whether the test finds a shift in a run drawn by the generator; one state of the generator stands
+            for one run, whatever the shift.
         rng: Source of the runs.
         draws: Runs.
     """
@@ -161,7 +161,7 @@ def smallest_shift(
 
 
 def _rank(draws: int, share: float = POWER, confidence: float = CONFIDENCE) -> int:
-    """Which of so many draws, in rising order from 1, is the bound."""
+    """Return the rank of the bound among so many draws, in rising order from 1."""
     rank = int(binom.ppf(confidence, draws, share)) + 1
     if rank > draws:
         raise ValueError(f"{draws} draws given; allowed: {fewest_draws(share, confidence)} or more")

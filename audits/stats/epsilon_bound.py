@@ -1,4 +1,4 @@
-"""What every estimator of an epsilon lower bound returns."""
+"""The result of every estimator of an epsilon lower bound."""
 
 from __future__ import annotations
 

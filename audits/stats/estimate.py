@@ -1,4 +1,4 @@
-"""What every interval of the project returns: an estimate with its ends and its method, or the reason for none."""
+"""The result of every interval of the project: an estimate with its ends and method, or the reason for none."""
 
 from __future__ import annotations
 

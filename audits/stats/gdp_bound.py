@@ -7,12 +7,11 @@ known noise. The idea for trained models: Leemann, Pawelczyk and Kasneci, "Gauss
 Inference Privacy" (2023); Nasr et al., "Tight Auditing of Differentially Private Machine Learning"
 (2023), section 4.2.
 
-Calibration. The standardised difference of means follows a noncentral t distribution, whose
-noncentrality is mu sqrt(n0 n1 / (n0 + n1)); inverting it gives an EXACT lower bound on mu, so that on
-pure noise the nominal 95 % bound is above 0 in 5 % of runs. What cannot be calibrated away is a
-wrong assumption: heavy tails or unequal spreads make the extrapolation to small delta meaningless,
-in either direction. So the assumptions are tested (Jarque-Bera on each side, ratio of variances),
-and where they fail there is no bound, with the reason.
+Calibration. The standardised difference of means follows a noncentral t distribution of noncentrality mu sqrt(n0
+n1 / (n0 + n1)); inverting it gives an EXACT lower bound on mu, so that on pure noise the nominal 95 % bound is
+above 0 in 5 % of runs. Calibration cannot repair a wrong assumption: heavy tails or unequal spreads make the
+extrapolation to small delta meaningless, in either direction. So the assumptions are tested (Jarque-Bera on each
+side, ratio of variances), and where they fail there is no bound, with the reason.
 """
 
 from __future__ import annotations

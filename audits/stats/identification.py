@@ -1,14 +1,14 @@
-"""Whether recovered vectors name their records among others that nobody holds: nearest neighbours in a gallery.
+"""Test of whether recovered vectors name their records among others: nearest neighbours in a gallery.
 
 The gallery of a vector is the records of its group (a sender's, of one class) and others of the same distribution
 that no client holds. If a release says nothing of its records, they and the others are exchangeable given the
-release, so that which of them are the private ones is a random choice: the number of vectors whose nearest
-neighbour is private has the distribution of that choice, whatever the vectors look like and however they depend on
-each other. The test draws from it.
+release, and the private ones among them are a random choice. The number of vectors with a private nearest
+neighbour has the distribution of that choice, whatever the vectors look like and however they depend on each
+other. The test draws from it.
 
 Source: identification among candidates is the criterion of membership by nearest neighbours; the permutation
-argument is Fisher 1935 and Good 2005, chapter 3. What a mu-GDP release allows is Theorem 2 of Hayes et al. 2023
-with one in G as the prior.
+argument is Fisher 1935 and Good 2005, chapter 3. The allowance of a mu-GDP release is Theorem 2 of Hayes et al.
+2023 with one in G as the prior.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Group:
     Attributes:
         vectors: Shape (k, d).
         private: True records of the group, shape (n, d).
-        others: Records that nobody holds, shape (N, d).
-        client: Number of the client whose records they are.
+        others: Records that no client holds, shape (N, d).
+        client: Number of the client that holds the private records.
     """
 
     vectors: Matrix
@@ -47,13 +47,13 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Identification:
-    """How well vectors name records.
+    """Ranks of private records among the neighbours of vectors in their galleries, with the test.
 
     Attributes:
-        ranks: For each vector, how far down its gallery the nearest private record stands, from 1; shape (k,).
+        ranks: For each vector, the rank of the nearest private record in its gallery, from 1; shape (k,).
         chance: For each vector, the share of its gallery that is private, shape (k,).
         sizes: Records of each vector's gallery, shape (k,).
-        clients: Whose records each is held against, shape (k,).
+        clients: Number of the client that each is held against, shape (k,).
         test: Of whether more nearest neighbours are private than a random choice of the private ones gives.
     """
 
@@ -110,7 +110,7 @@ def identify(groups: Sequence[Group], rng: np.random.Generator, *, draws: Draws)
         private = len(group.private)
         apart = _distances(group.vectors, gallery)
         best = apart[:, :private].min(axis=1)
-        # A tie is decided against the release: an equal record that nobody holds tells as much.
+        # A tie is decided against the release: an equal record that no client holds is as near.
         ranks.append(1 + (apart[:, private:] <= best[:, None]).sum(axis=1))
         chance.append(np.full(len(group.vectors), private / len(gallery)))
         sizes.append(np.full(len(group.vectors), len(gallery)))
@@ -135,7 +135,7 @@ def _distances(vectors: Matrix, gallery: Matrix) -> Matrix:
 
 
 def _by_choice(nearest: Ints, private: int, others: int, rng: np.random.Generator, draws: int) -> Matrix:
-    """How many vectors' nearest neighbours are private, in random choices of the private ones; shape (draws,)."""
+    """Number of vectors with private nearest neighbours in random choices of the private ones, shape (draws,)."""
     met = np.unique(nearest, return_counts=True)[1]
     chosen = rng.hypergeometric(len(met), private + others - len(met), private, size=draws)
     if (met == met[0]).all():

@@ -86,7 +86,7 @@ def rejects(inverse: Callable[[float], float], m: int, r: int, v: int, level: fl
 
 
 def approximate_inverse(epsilon: float, delta: float) -> Callable[[float], float]:
-    """B of (epsilon, delta)-DP, whose 1 - f is min(1, e^epsilon x + delta, 1 - e^-epsilon (1 - delta - x))."""
+    """B of (epsilon, delta)-DP: its 1 - f is min(1, e^epsilon x + delta, 1 - e^-epsilon (1 - delta - x))."""
     shrink, grow = math.exp(-epsilon), math.exp(min(epsilon, 700.0))
     return lambda x: max(0.0, (x - delta) * shrink, 1 - delta - (1 - x) * grow)
 

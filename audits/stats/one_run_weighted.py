@@ -1,9 +1,9 @@
-"""Epsilon lower bound from one run whose guesses weigh more where the auditor is surer of them.
+"""Epsilon lower bound from one run, with guesses weighted by the auditor's confidence in them.
 
-The game of `one_run_fdp` (Steinke, Nasr and Jagielski 2023): m canaries are in by fair coins of their own, and
-the auditor guesses coins from the output. Here a right guess counts its weight, a whole number, and how many
-guesses have which weight is fixed beforehand; there all weigh the same. A step from no guess to a whole one throws
-away how sure each guess is; weights that grow with it do not.
+The game of `one_run_fdp` (Steinke, Nasr and Jagielski 2023): m canaries are in by fair coins of their own, and the
+auditor guesses coins from the output. Here a right guess counts its weight, a whole number, and the number of
+guesses of each weight is fixed beforehand; there all weigh the same. Weights that grow with the auditor's
+confidence keep it; a step from no guess to a whole one discards it.
 
 The p-value is this project's own derivation. Let c_i say whether guess i is right and T = sum_i w_i c_i. Given
 everything but coin i, (epsilon, delta)-DP says for every event A about the output and the other coins
@@ -39,7 +39,7 @@ from fedassay.audits.stats.epsilon_bound import checked_scores
 from fedassay.audits.stats.one_run_fdp import largest_rejected
 
 _ROUNDING = 1e-12
-"""What the Fourier transform's rounding may take from a tail."""
+"""Bound on the rounding error of the Fourier transform in a tail probability."""
 _TIMES = 24
 _FINE = 1e-4
 _TRIED = 40

@@ -32,7 +32,7 @@ _ENUMERATED = 14
 
 
 def smallest_pairs(level: float) -> int:
-    """The smallest number of pairs of which a sign-flip test can reject at a level."""
+    """The smallest number of pairs at which a sign-flip test can reject at a level."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
     return math.ceil(-math.log2(level) - 1e-12)

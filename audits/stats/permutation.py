@@ -76,7 +76,7 @@ class PermutationTest:
 
 @dataclass(frozen=True)
 class Draws:
-    """How many arrangements a test draws.
+    """Numbers of arrangements that a test draws.
 
     Attributes:
         first: Before the first look.

@@ -1,9 +1,9 @@
-"""Statistics of records of which several are of one person.
+"""Statistics of records when several are of one person.
 
 Records of one person are alike, so n of them say less than n records of n persons: intervals and tests that take
-records for independent cover too little and reject too often. With u persons of m records each whose correlation
-is rho, the variance of a mean is 1 + (m - 1) rho times that of independent records (Kish 1965, "Survey Sampling",
-section 5.4). Persons are independent; so what is tested and bounded is one number of each of them, its mean.
+records for independent cover too little and reject too often. With u persons of m records each, of correlation
+rho, the variance of a mean is 1 + (m - 1) rho times that of independent records (Kish 1965, "Survey Sampling",
+section 5.4). Persons are independent; so tests and bounds use one number of each of them, its mean.
 tests/calibration simulates both.
 """
 
@@ -24,7 +24,7 @@ def mean_by(values: Floats, persons: Numbers) -> Floats:
 
     Args:
         values: Shape (n,).
-        persons: Whose each is, shape (n,).
+        persons: The person of each value, shape (n,).
 
     Returns:
         Shape (u,); NaN of a person without values.
@@ -39,13 +39,13 @@ def share_interval(hits: NDArray[np.bool_], persons: Numbers, *, confidence: flo
     """Interval of the expected share of hits of one person, whatever the sizes of persons.
 
     The estimand is of persons, not of records: each person counts once, by the share of its own records that are
-    hits, and `share_of_persons` estimates it. Persons are independent draws; their records need not be, and how
-    many there are may depend on how many are hits. Shares lie in [0, 1], so the betting interval holds at every
-    number of persons. Where every person has one record the interval is Clopper and Pearson's.
+    hits, and `share_of_persons` estimates it. Persons are independent draws; their records need not be, and their
+    number may depend on the number of hits. Shares lie in [0, 1], so the betting interval holds at every number of
+    persons. Where every person has one record the interval is Clopper and Pearson's.
 
     Args:
         hits: Shape (n,), n at least 1.
-        persons: Whose each record is, shape (n,).
+        persons: The person of each record, shape (n,).
         confidence: Two-sided, in (0, 1).
     """
     shares = mean_by(np.asarray(hits, np.float64), persons)

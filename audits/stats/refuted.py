@@ -1,13 +1,13 @@
 """The smallest epsilon that so many releases of two neighbours would have refuted: a claim's limit of detection.
 
-Of a Gaussian mechanism whose true parameter is mu, scored by its likelihood ratio, scores are N(0, 1) and N(mu,
-1). The limit is the smallest mu, as an epsilon at the claim's delta, whose lower bound is above the claim with
-probability 0.95:
+A Gaussian mechanism of true parameter mu, scored by its likelihood ratio, has scores N(0, 1) and N(mu, 1). The
+limit is the smallest mu, as an epsilon at the claim's delta, with a lower bound above the claim with probability
+0.95:
 
-- by the Gaussian-DP estimate (`gdp_bound`), from the noncentral t law of what it inverts;
+- by the Gaussian-DP estimate (`gdp_bound`), from the noncentral t law that it inverts;
 - by the assumption-free threshold bound (`threshold_bound`), at the threshold that serves it best: with
   probability 0.95 both counts are no worse than their 2.5 % quantiles. The bound assumes nothing of the scores;
-  the limit says what it would have made of a Gaussian mechanism.
+  the limit is its value for a Gaussian mechanism.
 
 Neither looks at the audited scores.
 """
@@ -71,7 +71,7 @@ class Refuted:
 
 
 def refuted_epsilon(claimed: float, *, delta: float, n: int, confidence: float, gaussian: bool = True) -> Refuted:
-    """What so many releases would have refuted.
+    """Return the smallest epsilon that so many releases would have refuted.
 
     Args:
         claimed: Epsilon, greater than 0.

@@ -63,12 +63,12 @@ def roc_curve(scores0: ArrayLike, scores1: ArrayLike) -> Roc:
 def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> Rate:
     """Area under the ROC curve, P(member's score > non-member's) + P(tie)/2, with a score interval.
 
-    The interval is Newcombe's method 5 ("Confidence intervals for an effect size measure based on the
-    Mann-Whitney statistic. Part 2", 2006): the areas whose Hanley-McNeil standard error puts the estimate
-    within z of them. Unlike Wald or DeLong intervals it does not collapse at 0 or 1. Hanley and McNeil take the
-    scores of members and non-members for alike in spread. Where they are not, the variance of DeLong, DeLong and
-    Clarke-Pearson (1988) is larger, with the t quantile of Brunner and Munzel (2000), whose degrees of freedom
-    are those of unlike sizes and spreads; then Hanley and McNeil's is raised to it by one factor for all areas.
+    The interval is Newcombe's method 5 ("Confidence intervals for an effect size measure based on the Mann-Whitney
+    statistic. Part 2", 2006): the areas within z Hanley-McNeil standard errors (their own) of the estimate. Unlike
+    Wald or DeLong intervals it does not collapse at 0 or 1. Hanley and McNeil assume the same spread of members'
+    and non-members' scores. Where the spreads differ, the variance of DeLong, DeLong and Clarke-Pearson (1988) is
+    larger, with the t quantile of Brunner and Munzel (2000) and its degrees of freedom for unequal sizes and
+    spreads; then Hanley and McNeil's is raised to it by one factor for all areas.
 
     Args:
         scores0: (n0,) scores of non-members.

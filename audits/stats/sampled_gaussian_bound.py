@@ -39,7 +39,7 @@ _RATIO = 1.005
 """Noise multipliers are tried on a geometric grid, so that bounds share them; the bound is at most a step too
 low."""
 _LEAST = 0.5
-"""Noise multipliers below it are not told apart: their steps give the sample away, and nothing else is bounded."""
+"""Least noise multiplier distinguished: steps below it give the sample away, and nothing else is bounded."""
 _COARSEST = 1e-2
 
 
@@ -101,8 +101,8 @@ def refuted_by_guesses(
 ) -> float | None:
     """The smallest true epsilon of such steps at which `sampled_gaussian_bound` is above a claim with power .95.
 
-    That of the same steps under less noise, of which the 5 % quantile of right guesses is just enough. None where
-    not even the least noise that is told apart would do.
+    It is the epsilon of the same steps under so much less noise that the 5 % quantile of right guesses is just
+    enough. None where not even the least noise distinguished (`_LEAST`) would do.
 
     Args:
         claimed: Epsilon.
@@ -121,7 +121,7 @@ def refuted_by_guesses(
         return (1 + total_variation(_RATIO**power, sampling_rate, steps, adjacency)) / 2
 
     def shown(power: int) -> float:
-        """What the right guesses of steps with so much noise prove their share to be."""
+        """Lower confidence bound on the share of right guesses, at their 5 % quantile under so much noise."""
         expected = share(power) if right is None else right(_RATIO**power)
         found = binom.ppf(1 - POWER, guesses, expected)
         return float(clopper_pearson(found, guesses, confidence=confidence, side="lower").low)
@@ -140,7 +140,7 @@ def refuted_by_guesses(
 
 
 def _last_power(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The largest whole number from low to high of which something holds that ends somewhere; None: of none."""
+    """The largest whole number from low to high that satisfies a monotone condition; None where low does not."""
     if low > high or not holds(low):
         return None
     high += 1
@@ -183,5 +183,5 @@ def total_variation(noise_multiplier: float, sampling_rate: float, steps: int, a
 
 
 def _reach(adjacency: Adjacency) -> float:
-    """How far one record moves a sum, in clipping norms."""
+    """Distance by which one record moves a sum, in clipping norms."""
     return 1.0 if adjacency == "add_remove" else 2.0

@@ -23,11 +23,11 @@ from fedassay.audits.stats.epsilon_bound import EpsilonBound, check_levels, chec
 from fedassay.audits.stats.intervals import clopper_pearson, wilson
 
 _CANDIDATES = 150  # in each tail; more costs time and finds no larger bound
-_EXACT = 64  # events whose exact bound is computed: the best by score intervals; any choice is a valid one
+_EXACT = 64  # events with a computed exact bound: the best by score intervals; any choice is a valid one
 _NAME = "threshold (Clopper-Pearson)"
 
 Choice = Literal["split", "bonferroni"]
-"""How the choice of the event is paid for."""
+"""Method that pays for the choice of the event."""
 
 
 def threshold_bound(
@@ -71,11 +71,12 @@ def threshold_bound(
 
 
 def _over_ranks(zero: NDArray[np.float64], one: NDArray[np.float64], delta: float, confidence: float) -> float:
-    """The largest of simultaneous bounds over events that are fixed ranks of the side on which they are rare.
+    """The largest of simultaneous bounds over events at fixed ranks of the side where they are rare.
 
-    The event "score above the k+1-th highest of n rare-side scores" has a probability there whose upper confidence
-    bound is Clopper-Pearson's for k of n (the order statistics of uniforms are beta variables), ties included; the
-    other side is independent of where that score lies. Four families: either side rare, scores above or below.
+    On the rare side, Clopper-Pearson's upper confidence bound for k of n covers the probability of the event
+    "score above the k+1-th highest of n rare-side scores" (the order statistics of uniforms are beta variables),
+    ties included. The other side is independent of that score. Four families: either side rare, scores above or
+    below.
     """
     families = [(zero, one), (one, zero), (-zero, -one), (-one, -zero)]
     ranks = [_ranks(len(rare)) for rare, _ in families]

@@ -95,15 +95,15 @@ def mean_of_top(values: ArrayLike, ranks: ArrayLike, top: int, kind: DataType, *
 
     Given the rank of the next record below, the records above it are independent draws of all that rank higher
     than it does; so an interval of the data's type holds for these: "of records that rank above the k+1-th". It
-    says nothing of the best share of a population, whose threshold is unknown; the bootstrap that pretends to
+    says nothing of the best share of a population, since its threshold is unknown; the bootstrap for that share
     (selecting anew in each resample) covers .84 to .92 where it says .95. Where records are ranked by the values
     themselves, the next one's bounds them from below, and the interval is one of that range.
 
     Args:
         values: Shape (n,).
-        ranks: What the records were selected by, higher first, shape (n,); it may be `values` itself.
+        ranks: Selection keys of the records, higher first, shape (n,); it may be `values` itself.
         top: How many are selected, 1 to n.
-        kind: What the values are.
+        kind: Data type of the values.
         level: Coverage, in (0, 1).
 
     Returns:
