@@ -48,11 +48,11 @@ DEFAULT_NAMES = {
     "junit": "report.junit.xml",
     "evidence": "evidence",
 }
-"""Where `fedassay report` writes each format, beside the record."""
+"""File or folder that `fedassay report` writes for each format, beside the record."""
 
 
 def default_name(format: str, redacted: bool = False) -> str:
-    """Where `fedassay report` writes a format; `redacted`: beside pages that show everything."""
+    """File name that `fedassay report` uses for a format; `redacted`: beside pages that show everything."""
     name = DEFAULT_NAMES.get(format, format)
     if not redacted:
         return name

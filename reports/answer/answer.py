@@ -46,7 +46,7 @@ _AT_RISK = (
     ("worst_client_told", "client"),
     ("worst_record", "record"),
 )
-"""Shares of runs in which it is told whether the one most at risk took part, and who that is."""
+"""Metrics for the share of runs in which the unit most at risk is inferred, with the name of the unit."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,21 @@ class Answer:
     Attributes:
         answer: Yes, no, or not yet.
         policy: Name of the policy.
-        sentences: At most three, the worst harm first; and which declared kinds the arrays contradict.
+        sentences: At most three, the worst harm first; and the declared kinds that the arrays contradict.
         leak: The worst harm of what was asked for; None where none was found.
-        unsought: Harms that nobody looked for; a yes says so in its second sentence.
+        unsought: Harms that were not looked for; a yes says so in its second sentence.
         untested: Attacks that apply and were not conclusive; empty where all were.
-        failed: Attacks that fail on it whatever its noise, and what speaks in their place; empty without any.
-        missed: What the weakest audit without a leak may have missed; empty where something leaks.
+        failed: Attacks that fail on it whatever its noise, and the evidence in their place; empty without any.
+        missed: The leak that the weakest silent audit may have missed; empty where something leaks.
         accuracy: Against no privacy and against the largest class; empty where none was measured.
-        at_risk: How often the one most at risk is told; empty where no audit knows.
-        hides: What the guarantee protects; empty where none holds.
-        bares: What an attack read all the same, as no claim on records hides it; empty where nothing is known.
-        next: What to do next.
+        at_risk: Rate at which the unit most at risk is inferred; empty where no audit measured it.
+        hides: The protection by the guarantee; empty where none holds.
+        bares: Information that an attack read all the same, since no claim on records hides it; empty where none
+            is known.
+        next: The next step.
         rows: One a method, at its best epsilon, or at the one asked for.
-        sweeps: Which epsilon, of methods that were run at several.
-        decision: What the policy makes of every release, rule by rule.
+        sweeps: The choice of epsilon, for methods that were run at several.
+        decision: The policy's decision on every release, rule by rule.
     """
 
     answer: Word
@@ -101,7 +102,7 @@ class Answer:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """What stands below the sentences: what is open, the worth, the risk, whom it hides; nothing twice."""
+        """Sentences below the answer: what is open, the accuracy, the risk, the protection; nothing twice."""
         said = self.text.lower()
         every = (
             self.untested,
@@ -116,13 +117,13 @@ class Answer:
 
     @property
     def kind(self) -> str:
-        """What all its epsilons are of; empty where they are of unlike kinds, or nothing is noised."""
+        """The common kind of all its epsilons; empty where kinds differ, or nothing is noised."""
         kinds = {row.of for row in self.rows if row.asked.finite}
         return kinds.pop() if len(kinds) == 1 else ""
 
     @property
     def notes(self) -> str:
-        """What its table needs to be read: what its epsilons bound, dashes, bounds above a claim that holds."""
+        """Notes below its table: the meaning of its epsilons, dashes, bounds above a claim that holds."""
         gaps = any(DASH in (row.observed, row.accounted, row.accuracy, row.sends) for row in self.rows)
         notes = (
             _explained(self.kind) if any(row.asked.finite for row in self.rows) else "",
@@ -207,7 +208,7 @@ def answer(
     unsought = not_sought(cell for option in about for cell in option.group.cells)
     told = list(_sentences(record, decision, subject, word))
     if word == "yes" and unsought:
-        # Whoever reads yes reads in the same breath what nobody looked for; of no attack it says all there is.
+        # A yes must state at once which harms were not looked for; "no attack" already says everything.
         told = [told[0], not_tested(unsought), *(each for each in told[1:] if each != sentence(NO_ATTACK))]
     said = tuple(dict.fromkeys(told))[:_MOST]
     return Answer(
@@ -231,20 +232,20 @@ def answer(
 
 
 def _lacking(record: RunRecord) -> Iterator[str]:
-    """What a stopped run is without: whatever the answer, it is to what was finished."""
+    """Sentence on the cells that an unfinished run lacks: the answer is about the finished ones."""
     if (lacks := record.unfinished) is not None:
         total = len(lacks.cells) + len(record.cells)
         yield f"This run is not finished: {len(lacks.cells)} of {total} cells are missing."
 
 
 def _explained(kind: str) -> str:
-    """What an epsilon says, of one kind or of those that stand in the rows."""
+    """Explain an epsilon, of one kind or of the kinds in the rows."""
     change = f"{kind}," if "," in kind else kind or "the change beside it"
     return f"ε bounds how much {change} can alter what is sent: less is more private."
 
 
 def _hides(about: Sequence[Option]) -> Iterator[str]:
-    """What each guarantee protects, a clause each; none of one that does not hold or lets records be published."""
+    """Clauses on the protection by each guarantee, none for one that fails or lets records be published."""
     for each in about:
         hides = "" if _publishes(each) else row_of(each).hides
         if hides:
@@ -252,7 +253,7 @@ def _hides(about: Sequence[Option]) -> Iterator[str]:
 
 
 def _publishes(subject: Option) -> bool:
-    """Whether the delta of a claim lets a whole record be published: nobody is protected by that."""
+    """Whether the delta of a claim lets a whole record be published, so that it protects nobody."""
     return any(each.rule == DELTA and each.state == "broken" for each in subject.judgements)
 
 
@@ -282,7 +283,7 @@ def _word(decision: Decision, subject: Option | None) -> Word:
 
 
 def _sentences(record: RunRecord, decision: Decision, subject: Option | None, word: Word) -> Iterator[str]:
-    """What there is to say, the most important first; the caller takes as many as there is room for."""
+    """Sentences of the answer, the most important first; the caller takes as many as there is room for."""
     if not decision.everything:
         yield "Not yet: the run has no release to judge."
         return
@@ -338,7 +339,7 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
 
 
 def _yes(decision: Decision, passing: Sequence[Option], names: str, passes: str) -> str:
-    """What a policy allows of what passes it."""
+    """Sentence on a passed policy: whether the passing releases may be deployed."""
     if decision.deployment and any(worst_leak(option) is not None for option in passing):
         return f"Yes, under a policy that allows leaks: {names} {passes} the policy {decision.policy}"
     if decision.deployment:
@@ -347,14 +348,14 @@ def _yes(decision: Decision, passing: Sequence[Option], names: str, passes: str)
 
 
 def _silence(decision: Decision, subject: Option, word: Word) -> Iterator[str]:
-    """What it means that no leak of a release was found; beside others it is said of which one."""
+    """Sentences on a release without a found leak; beside others its name is given."""
     where = "" if len(decision.everything) == 1 else subject.group.label
     unasked = "the policy does not ask for it, but " if word == "yes" else ""
     yield from map(sentence, silence(subject.group, where, unasked))
 
 
 def _beside_fault(subject: Option) -> str:
-    """Whether anything leaks where a claim does not hold: what attacks did not find comforts nobody."""
+    """Sentence on leaks where a claim does not hold: a silent attack is no comfort then."""
     if not silent(subject.group):
         return "No attack settled whether records leak."
     return "The attacks that ran recovered nothing; without the claim, nothing bounds what others recover."
@@ -365,7 +366,7 @@ def _unjudged(subject: Option) -> str:
 
 
 def _reasons(option: Option, name: str) -> Iterator[str]:
-    """Why a release is not to be deployed, the worst first: harms and the claim, then the policy's other rules."""
+    """Reasons against deploying a release, the worst first: harms, the claim, then the policy's other rules."""
     found, fault = distinct(leaks(option.group.cells)), worst_fault(option)
     said = [harm_clause(leak) for leak in found]
     yield from said[:1]
@@ -380,7 +381,7 @@ def _reasons(option: Option, name: str) -> Iterator[str]:
 
 
 def _of_run(decision: Decision, word: Word) -> str:
-    """The answer to several methods, none of which is recommended."""
+    """The answer to several methods without a recommended one."""
     options = decision.options
     several = (
         f"none of the {len(options)} methods passes" if len(options) > 1 else f"{options[0].group.name} passes"
@@ -403,7 +404,7 @@ def _of_run(decision: Decision, word: Word) -> str:
 
 
 def _place(option: Option, everything: Sequence[Option]) -> str:
-    """Where something was found; a method without noise beside its private form is there for comparison."""
+    """Name the release of a harm; a method without noise beside its private form is there for comparison."""
     private = any(each.group.label == option.group.label and each.group.asked.finite for each in everything)
     compared = private and not option.group.asked.finite
     return f"{'For comparison, in' if compared else 'In'} {who(option.group)}"
@@ -418,7 +419,7 @@ def _elsewhere(options: Sequence[Option], everything: Sequence[Option]) -> Itera
         alike = [(leak, option) for leak, option in pairs if leak.harm.kind == kind]
         leak, option = next((pair for pair in alike if pair[1] not in named), alike[0])
         if option not in named:
-            # Whose harm of this kind is not its worst is named by that.
+            # A release with a worse harm than this kind is named by the worse one.
             leak = worst_leak(option) or leak
         yield f"{_place(option, everything)}, {harm_clause(leak)}."
         fault = worst_fault(option)
@@ -438,7 +439,7 @@ def _missed(decision: Decision, subject: Option | None) -> str:
 
 
 def _accuracy(subject: Option | None) -> str:
-    """What a model is worth, against none of privacy and against naming the largest class."""
+    """Sentence on a model's accuracy, against that without privacy and that of naming the largest class."""
     if subject is None or subject.accuracy.value is None:
         return ""
     row = row_of(subject)
@@ -455,7 +456,7 @@ def _summed(record: RunRecord) -> bool:
 
 
 def _bares(cells: Sequence[CellRecord], summed: bool) -> str:
-    """How well labels of whole clients are told where no leak was found: a claim on records does not hide them."""
+    """Sentence on the accuracy of label counts of whole clients without a leak: no claim on records hides them."""
     holds = "all clients together hold" if summed else "a client holds"
     for cell in cells:
         for finding in silent_in(cell):
@@ -472,7 +473,7 @@ def _bares(cells: Sequence[CellRecord], summed: bool) -> str:
 
 
 def _at_risk(cells: Sequence[CellRecord]) -> str:
-    """How often it is told whether the one most at risk took part."""
+    """Sentence on the rate at which participation of the unit most at risk is inferred."""
     for name, whose in _AT_RISK:
         known = [
             metric.value

@@ -1,4 +1,4 @@
-"""What to warn of where messages were captured: fields that are not what they declare, or that nobody read."""
+"""Warnings about captured messages: fields that contradict their declaration, or that no attack read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fedassay.records.record import RunRecord
 
 Entries = Sequence[dict[str, Any]]
-"""What a run's plan says of the captured fields, one each: what it declares, and what its arrays are."""
+"""Entries of a run's plan on captured fields, one each: its declaration, and the inferred kind of its arrays."""
 
 
 def is_captured(record: RunRecord) -> bool:
@@ -17,7 +17,7 @@ def is_captured(record: RunRecord) -> bool:
 
 
 def doubts(record: RunRecord) -> Iterator[str]:
-    """Which captured fields are not what they declare, and which no attack read for want of a kind."""
+    """Sentences on captured fields that contradict their declaration, or that no attack read without a kind."""
     about = record.plan.get("transcript") if isinstance(record.plan, dict) else None
     said = about.get("inferred") if isinstance(about, dict) else None
     entries = [each for each in said or () if isinstance(each, dict)]

@@ -1,4 +1,4 @@
-"""Which epsilon: of a method that was run at several, the largest that passes and the smallest that is of use."""
+"""Choice of epsilon for a method run at several: the largest that passes and the smallest that is of use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sweep:
 
     @property
     def clause(self) -> str:
-        """What to choose, or that there is nothing to choose."""
+        """Clause on the epsilon to choose, or on the reason why there is none."""
         if self.largest is not None:
             costs = "" if self.cost is None or self.cost.value is None else f", which costs {points(self.cost)}"
             useful = "" if self.useful is None else beside(self.useful, self.largest, short)

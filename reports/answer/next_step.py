@@ -25,17 +25,17 @@ _MEND: dict[Fault, str] = {
     "rest": "Add noise to everything that depends on records, or do not send it.",
     "exact": "Add noise to the fields that are named, or claim an adjacency that makes them public.",
 }
-"""What to do about a claim that is disproved, by what is wrong with it."""
+"""Next step after a disproved claim, by the fault found in it."""
 
 
 @dataclass(frozen=True)
 class NextStep:
-    """What to do next.
+    """Next step: one sentence, a command, and the time that it takes.
 
     Attributes:
-        what: In one sentence.
+        what: The step, in one sentence.
         command: To be typed, with RUN for the run folder, and POLICY for a policy of one's own.
-        takes: Estimated time; empty where nobody can estimate it.
+        takes: Estimated time; empty where there is no estimate.
         changes: The keys of the plan that do it; empty where none do.
     """
 
@@ -46,11 +46,11 @@ class NextStep:
 
 
 def next_step(record: RunRecord, decision: Decision, subject: Option | None, everywhere: Decision) -> NextStep:
-    """What to do next.
+    """Choose the next step.
 
     Args:
         record: The run.
-        decision: What a policy makes of it.
+        decision: The policy's decision on it.
         subject: The release that the answer is about; None: it is about all.
         everywhere: The decision on every epsilon, where the answer is about one of them.
     """
@@ -122,7 +122,7 @@ def _accuracy(option: Option) -> float:
 
 
 def _mended(subject: Option) -> str:
-    """What stops the worst leak of a release, or else mends its claim; empty where nothing is known to."""
+    """Sentence on the remedy of the worst leak of a release, or of its claim; empty where none is known."""
     leak, fault = worst_leak(subject), worst_fault(subject)
     told = leak is not None and leak.harm.of != "worst_neighbours"
     if not told and fault is not None and fault.refuted and fault.kind in _MEND:
@@ -140,7 +140,7 @@ def _mended(subject: Option) -> str:
 
 
 def _too_little(subject: Option, everywhere: Decision) -> str:
-    """What to do where a method is of too little use even above the policy's limits on epsilon; empty else."""
+    """Advice where a method is of too little use even above the policy's limits on epsilon; empty otherwise."""
     for option in everywhere.everything:
         broken = [each for each in option.judgements if each.state == "broken"]
         above = {each.metric for each in broken if each.about == "privacy"} & {"accounted", "observed"}
@@ -158,7 +158,7 @@ def _exact(cell: CellRecord) -> Iterator[str]:
 
 
 def _captured_again(record: RunRecord, subject: Option) -> NextStep | None:
-    """What another capture would tell; None where there is nothing that it would."""
+    """Next capture that would decide something; None where there is none."""
     if any(noise_not_measured(cell) for cell in subject.group.cells):
         what = "Capture the same records a second time: only that measures the noise."
         return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
@@ -173,7 +173,7 @@ def _captured_again(record: RunRecord, subject: Option) -> NextStep | None:
 
 
 def _deciding(record: RunRecord, decision: Decision) -> Step | None:
-    """What decides the release that the answer names as open; what a plan can state before what it cannot."""
+    """Step that decides the release named as open by the answer; one stated as plan keys before any other."""
     open_ = next((option for option in decision.options if option.state == "undecided"), None)
     steps = decision.steps
     if open_ is not None:

@@ -38,10 +38,10 @@ MARKS: dict[Word, tuple[str, Tone, str]] = {
     "no": ("✖", "bad", "octagon"),
     "not yet": ("?", "unsure", "question"),
 }
-"""How each answer is shown: a character, a colour, an icon."""
+"""Display of each answer: a character, a colour, an icon."""
 
 DOES_NOT_HOLD = "does not hold"
-"""What stands for the accounted epsilon where noise, sensitivity or the rest is not as declared."""
+"""Entry in place of the accounted epsilon where noise, sensitivity or the rest is not as declared."""
 
 _FAULTS = {
     "noise": "claim refuted: too little noise",
@@ -167,7 +167,7 @@ def worst_leak(option: Option) -> Leak | None:
 
 
 def worst_fault(option: Option) -> ClaimFault | None:
-    """Why its claim does not stand, over its seeds; None where it does."""
+    """Return the fault of its claim, over its seeds; None where it stands."""
     faults = [fault for cell in option.group.cells if (fault := fault_of(cell)) is not None]
     return min(faults, key=lambda fault: not fault.refuted, default=None)
 
@@ -189,7 +189,7 @@ def _worst(option: Option) -> tuple[str, str]:
 
 
 def decisive(option: Option) -> list[Judgement]:
-    """What breaks the policy or leaves it open, what is broken for privacy first; nothing where it passes."""
+    """Judgements that break the policy or leave it open, those broken for privacy first; none where it passes."""
     if option.state in (None, "pass"):
         return []
     found = [each for each in option.judgements if each.state == option.state]

@@ -21,7 +21,7 @@ MARKS: dict[Mark | None, tuple[str, str]] = {
     "broken": ("✖", "broken"),
     None: ("–", ""),
 }
-"""How each mark is shown: a character, and words; nothing where the policy does not ask the rule."""
+"""Display of each mark: a character, and words; nothing where the policy does not ask the rule."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Checklist:
 
 
 def checklist(decision: Decision) -> Checklist:
-    """What a policy asks, and whether it is met; empty where it judges nothing of the run."""
+    """Return a policy's rules and whether each is met; empty where it judges nothing of the run."""
     judged = [option for option in decision.options if option.state is not None]
     shown = judged[:_COLUMNS]
     lines = (_line(rule, decision, shown) for rule in (*decision.rules, *ALWAYS)) if shown else ()

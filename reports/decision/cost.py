@@ -1,4 +1,4 @@
-"""What privacy costs in accuracy: the difference to the same method without it."""
+"""Cost of privacy in accuracy: the difference to the same method without it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from fedassay.support.errors import PlanError
 from fedassay.support.text import shown
 
 Standing = tuple[Adjacency, Unit]
-"""What a guarantee speaks of; those at unlike deltas are all guarantees at the largest of them."""
+"""Adjacency and unit of a guarantee; guarantees at different deltas all hold at the largest of them."""
 
 _ORDER: dict[State, int] = {"pass": 0, "undecided": 1, "broken": 2}
 
@@ -67,7 +67,7 @@ class Option:
 
     @property
     def why(self) -> tuple[str, ...]:
-        """What breaks the policy, or leaves it undecided, a clause each."""
+        """Clauses on the judgements that break the policy or leave it undecided."""
         if self.state in (None, "pass"):
             return ()
         return tuple(dict.fromkeys(each.short for each in self.judgements if each.state == self.state))
@@ -125,14 +125,14 @@ def decide(
     epsilon: float | None = None,
     judgements: Sequence[Judgement] | None = None,
 ) -> Decision:
-    """What a policy makes of a run.
+    """Decide on a run by a policy.
 
     Args:
         record: The run.
-        policy: What it is held to.
+        policy: The policy.
         method: Only the entries of this label or registered name.
         epsilon: Only the releases that were asked for this number, of whatever kind.
-        judgements: What its rules say, where somebody looked at more than the record; None: they are put to that.
+        judgements: Judgements of its rules from more than the record; None: the rules are put to the record alone.
 
     Raises:
         PlanError: The run has no such release.
@@ -243,7 +243,7 @@ def _best(options: Sequence[Option]) -> Option:
 
 
 def _in_order(options: Sequence[Option]) -> list[float]:
-    """What options of one relation and unit ask for, at one delta, so that they have an order."""
+    """Epsilons asked for by options of one relation and unit, at one delta, so that they have an order."""
     return numbers(at_one_delta([option.group.asked for option in options]))
 
 

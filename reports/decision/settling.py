@@ -1,6 +1,6 @@
-"""Which epsilon to run next: the largest that a policy allows, or that lets a claim bound what audits missed.
+"""Next epsilon to run: the largest that a policy allows, or that lets a claim bound what audits missed.
 
-Where a policy judges no release without noise, and nothing else was run, an epsilon is what is missing.
+Where a policy judges no release without noise, and nothing else was run, an epsilon is missing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PARTS = 10
 def settling_epsilon(
     record: RunRecord, policy: Policy, judgements: Sequence[Judgement], labels: Iterable[str]
 ) -> tuple[Step, ...]:
-    """A smaller epsilon for releases of which nothing is open but how much their claim allows.
+    """A smaller epsilon for releases with nothing open but the allowance of their claim.
 
     Args:
         record: The run.
-        policy: What it is held to.
+        policy: The policy.
         judgements: Of every cell.
         labels: Method entries that are asked about.
     """
@@ -154,7 +154,7 @@ def _changes(record: RunRecord, cells: Iterable[CellRecord], epsilon: float) -> 
 
 
 def _also(record: RunRecord, cells: Iterable[CellRecord], epsilon: float) -> str:
-    """That method entries are to be run at another epsilon as well, and where a plan says so."""
+    """Advice to run method entries at another epsilon as well, with the plan key to change."""
     labels = list(dict.fromkeys(cell.label for cell in cells))
     keys = listed(dict.fromkeys(_key(record, label) for label in labels))
     number = short(epsilon)

@@ -13,7 +13,7 @@ from fedassay.support.text import plain
 
 
 def standard_policy(record: RunRecord) -> Policy:
-    """The policy that a plan names, else `strict`; `messages` for captured ones, of which less can be known."""
+    """The policy that a plan names, else `strict`; `messages` for captured ones, where less can be known."""
     return load_policy(_shipped(standard_name(record)))
 
 
@@ -47,7 +47,7 @@ def standard_name(record: RunRecord) -> str:
 
 
 def decision_on(record: RunRecord) -> dict[str, str]:
-    """What the statement of a run says was decided: the policy, by name and digest, and the outcome."""
+    """Decision in the statement of a run: the policy, by name and digest, and the outcome."""
     policy = standard_policy(record)
     outcome = {0: "pass", 1: "broken", 2: "undecided"}[judged(record, policy).exit_code]
     return {"policy": policy.name, "sha256": policy.digest, "outcome": outcome}

@@ -1,4 +1,4 @@
-"""What to do next: what would decide the rest, and where something could be recommended yet."""
+"""Next steps: those that would decide open questions, where something could be recommended yet."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fedassay.reports.words.untested import happened, open_rows
 
 @dataclass(frozen=True)
 class Step:
-    """Something that would decide what is open.
+    """Step that would decide an open question.
 
     Attributes:
-        what: To do, in one sentence.
-        why: What is open without it.
-        cells: Whom it is about.
-        seconds: Estimated time of one run that does it for all of them, on one core; None where nobody can
-            estimate it.
+        what: The step, in one sentence.
+        why: The question that is open without it.
+        cells: Names of the cells that it is about.
+        seconds: Estimated time of one run that does it for all of them, on one core; None where there is no
+            estimate.
         changes: The keys of the plan that do it; empty where a person has to choose.
     """
 
@@ -41,10 +41,10 @@ class Step:
 
 
 def open_steps(record: RunRecord) -> tuple[Step, ...]:
-    """What would decide each thing that is open, with the cells that it is open in.
+    """Steps that would decide each open question, with the cells that it is open in.
 
-    What was run and said nothing comes first, then what the plan left out; of each the worst harm, and the most
-    frequent. More clients come last: who runs five hospitals has five.
+    Attacks that were run without a result come first, then those that the plan left out; within each the worst
+    harm, and the most frequent. More clients come last: their number is rarely a choice.
     """
     deltas, seeds = several_deltas(record), several_seeds(record)
     found: dict[str, list[tuple[CellRecord, Coverage]]] = {}
@@ -68,7 +68,7 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
 
 
 def _in_words(what: str, rows: Sequence[tuple[CellRecord, Coverage]]) -> str:
-    """What an attack that said nothing needs; what adds one that was not run says so itself."""
+    """Sentence on an inconclusive attack's needs; an attack that was not run states its own."""
     if rows[0][1].status != "inconclusive":
         return what
     names = list(dict.fromkeys(row.attack for _, row in rows))

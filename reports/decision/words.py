@@ -20,7 +20,7 @@ NEIGHBOURS: dict[Adjacency, str] = {
     "replace_one_same_label": "protects which of the {unit}s with the same label one is, "
     "but not how many {unit}s have each label",
 }
-"""What a guarantee hides, by adjacency."""
+"""Protection by a guarantee, by adjacency."""
 
 _CLAIMS = {
     "sound": "every claim of privacy was tested and holds",
@@ -37,7 +37,7 @@ _FORBIDDEN: dict[Verdict, str] = {
     "no_leak_found": "every attack finds a leak",
     "sound": "no claim of privacy holds",
 }
-"""What a policy asks that forbids a verdict."""
+"""Demand of a policy that forbids a verdict."""
 
 
 _COVERAGE = {
@@ -79,7 +79,7 @@ ALWAYS = (
     Rule("no part of the run failed", "run"),
     Rule("every method that the policy names was run", "cells"),
 )
-"""What is asked of every run under any policy."""
+"""Rules that apply to every run under any policy."""
 
 
 def in_words(policy: Policy) -> tuple[Rule, ...]:
@@ -134,12 +134,12 @@ def _inside(words: str) -> str:
 
 
 def standing_in_words(adjacency: Adjacency, unit: str) -> str:
-    """What a guarantee under an adjacency hides, for a unit of privacy."""
+    """Protection by a guarantee under an adjacency, for a unit of privacy."""
     return NEIGHBOURS[adjacency].format(unit=unit)
 
 
 def grounds(record: RunRecord) -> tuple[str, ...]:
-    """Where public data came from, and whether the noise was secret: what a decision rests on, a sentence each."""
+    """Sentences on the grounds of a decision: the source of public data, and whether the noise was secret."""
     said = [f"{line[:1].upper()}{line[1:].rstrip('.')}." for line in account_of(record).lines()]
     out = [*said, *_public(record), *_persons(record)]
     finite = [cell for cell in record.cells if cell.asked.finite]
@@ -156,14 +156,14 @@ def grounds(record: RunRecord) -> tuple[str, ...]:
 
 
 def account_of(record: RunRecord) -> Account:
-    """What was read of the user's own files and what was left out; empty where the record says nothing of it."""
+    """Account of the user's own files, read and left out; empty where the record has none."""
     held = record.data.values() if isinstance(record.data, dict) else ()
     facts = next((each for each in held if isinstance(each, dict) and each.get("account")), {})
     return Account.of(facts.get("account"))
 
 
 def _public(record: RunRecord) -> list[str]:
-    """What is taken to be public."""
+    """Sentences on the assumed public data and networks."""
     plan: dict[str, Any] = record.plan if isinstance(record.plan, dict) else {}
     out = []
     shares = _shares(record)
@@ -184,7 +184,7 @@ def _public(record: RunRecord) -> list[str]:
 
 
 def _persons(record: RunRecord) -> list[str]:
-    """Whose the records are taken to be; nothing of records of runs that do not say."""
+    """Sentence on the persons behind the records; none for records of runs that do not state them."""
     for facts in record.data.values() if isinstance(record.data, dict) else ():
         whose = facts.get("persons") if isinstance(facts, dict) else None
         if not isinstance(whose, dict):

@@ -1,4 +1,4 @@
-"""What a report needs to know of audits: their place and their words, as each declares them.
+"""Sections and words of audits in a report, as each audit declares them.
 
 A record may name an audit that is not installed here, or not any more: it has a section of its own, under its
 name.
@@ -13,7 +13,7 @@ _IMAGES = {"reconstructions", "inversions"}
 
 
 def place_of(audit: str) -> ReportSection:
-    """Where an audit's findings stand."""
+    """Section of a report that holds an audit's findings."""
     facts = audit_facts(audit)
     return ReportSection() if facts is None else facts.place
 

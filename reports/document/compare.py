@@ -37,7 +37,7 @@ _MOST_ROWS = 60
 """Rows of methods by epsilon that a page of several runs has room for."""
 
 _FEW = 3
-"""What became worse, as far as the head of the page has room for it."""
+"""Number of changes for the worse that the head of the page has room for."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _measure(title: str, metrics: Sequence[Metric | None]) -> Measure:
 
 
 def _moved(first: float | None, value: float, title: str) -> str:
-    """How a figure differs from the first run's; a ratio for bytes, a difference otherwise."""
+    """Difference of a figure from the first run's; a ratio for bytes, a difference otherwise."""
     if first is None or first == value:
         return ""
     if math.isinf(first) or math.isinf(value):
@@ -255,7 +255,7 @@ def _moved(first: float | None, value: float, title: str) -> str:
 
 
 def _lead(aligned: Sequence[Aligned], runs: Sequence[Run]) -> str:
-    """How many releases there are, and what became worse from the first run to the last; another version first."""
+    """Number of releases, and changes for the worse from the first run to the last; another version first."""
     changed = differences(runs[-1][1], runs[0][1])
     versions = [each.words for each in changed if each.about == "version"]
     worse = [each.words for each in changed if each.worse]
@@ -273,7 +273,7 @@ def _count(aligned: Sequence[Aligned]) -> str:
 
 
 def changes(records: Sequence[RunRecord]) -> tuple[Change, ...]:
-    """The plan keys whose values differ, in the order in which they appear."""
+    """The plan keys with differing values, in the order in which they appear."""
     flat = [flattened(plan_of(record)) for record in records]
     keys = dict.fromkeys(key for plan in flat for key in plan if key != "name")
     found = (Change(key, tuple(plan.get(key, _ABSENT) for plan in flat)) for key in keys)

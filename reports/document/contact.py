@@ -144,7 +144,7 @@ def _numbers(group: Group) -> Iterator[str]:
 
 
 def _headline(sheet: Sheet) -> str:
-    """What was read, in one sentence."""
+    """Sentence on the records and files that were read."""
     counts = {
         kind: sum(group.kind == kind for group in sheet.groups) + sheet.unshown.get(kind, 0) for kind in _TITLES
     }

@@ -1,4 +1,4 @@
-"""What a report says, before it is laid out: every table and every figure of a run."""
+"""Content of a report before its layout: every table and every figure of a run."""
 
 from __future__ import annotations
 

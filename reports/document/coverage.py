@@ -1,4 +1,4 @@
-"""What applies to each release, and whether it was tried and said anything."""
+"""Attacks that apply to each release, and whether they were run and conclusive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit found in a line and a few sentences, for readers who open no table."""
+"""Digest of an audit's findings in a line and a few sentences, for readers who open no table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Digest:
 
 
 def digest(record: RunRecord, audit: str) -> Digest:
-    """What an audit found in all cells of a run."""
+    """Digest of an audit's findings in all cells of a run."""
     findings = found(record, [audit])
     verdicts = [finding.verdict for _, finding in findings]
     deltas, seeds = several_deltas(record), several_seeds(record)

@@ -122,7 +122,7 @@ def findings_table(
 
 
 def _what(finding: Finding) -> tuple[Name, Name]:
-    """What was read and which of it was scored, by name, with plain words beneath."""
+    """Name the source and the selection of a finding, with plain words beneath."""
     source = source_words(finding.source) if finding.source else ""
     return _in_words(finding.source, source), _in_words(finding.selection, selection_words(finding.selection))
 
@@ -186,7 +186,7 @@ def controls_table(record: RunRecord) -> Table:
 
 
 def _outcome(control: PositiveControl | NegativeControl | None, words: str) -> tuple[str, Metric, str]:
-    """What a control came to, its value, and what was released; "none" where there was no such control."""
+    """Outcome of a control, its value, and its release; "none" where there was no such control."""
     if control is None:
         return "none", Metric(value=None, reason="the audit ran no such control"), ""
     why = "the control has no single number" if control.value is None else ""
@@ -195,7 +195,7 @@ def _outcome(control: PositiveControl | NegativeControl | None, words: str) -> t
 
 
 def controls_sentence(record: RunRecord) -> str:
-    """How many controls came out as they must: the power behind every "no leak found"."""
+    """Number of controls with the right outcome: the power behind every "no leak found"."""
     outcomes = [
         good
         for _, finding in every(record)

@@ -53,7 +53,7 @@ from fedassay.support.text import plain_lines
 _MOST = 160
 """Methods and lines of verdicts that a page holds, as `tables` does rows; the CSV files have all."""
 _LEDGERS = 40
-"""Method entries whose ledgers a page holds."""
+"""Largest number of method entries with their ledgers on one page."""
 _ROWS = 6
 """Rows of the figure of epsilons on the first screen."""
 

@@ -30,7 +30,7 @@ _DEEPEST = 4
 """Folders below the given one that are looked through."""
 
 _LINKS = (("report", "report.html"), ("summary", "report.md"), ("evidence", "evidence"), ("tables", "tables"))
-"""What a run may hold beside its record, and how the page calls it."""
+"""Files that a run may hold beside its record, and their names on the page."""
 
 
 @dataclass(frozen=True)

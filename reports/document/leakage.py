@@ -38,7 +38,7 @@ class Measure:
 
     @property
     def audits(self) -> list[str]:
-        """The installed audits that declare it, whose findings are read."""
+        """The installed audits that declare it; their findings are read."""
         known = every_audit().items() if self.of_findings else ()
         return [audit for audit, facts in known if any(metric.name == self.name for metric in facts.metrics)]
 

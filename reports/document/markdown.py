@@ -86,10 +86,10 @@ def _policy(found: Answer) -> str:
 
 
 def rule_table(decision: Decision, short: bool = False) -> str:
-    """What each rule of a policy makes of the methods, as a table; empty where it judges nothing of the run.
+    """Table of a policy's rules and their marks for each method; empty where it judges nothing of the run.
 
     Args:
-        decision: What a policy makes of a run.
+        decision: The policy's decision on a run.
         short: Labels and characters for words, and rules that every method keeps on one line.
     """
     listed = checklist(decision)

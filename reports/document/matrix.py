@@ -65,7 +65,7 @@ def _ruling(group: Group, audit: str) -> Ruling:
 
 
 def _open(finding: Finding) -> bool:
-    """Whether what was not run could have found something: it had something to read, and nobody else asked it."""
+    """Whether an attack not run could have found something: it had input, and no other attack asked the same."""
     obstacle = obstacle_of(finding)
     return obstacle is not None and obstacle.kind not in ("nothing_to_read", "asked_elsewhere", "not_possible")
 

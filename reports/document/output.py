@@ -1,4 +1,4 @@
-"""Where a page goes: to a file, or to standard output where `-` is asked for."""
+"""Destination of a page: a file, or standard output where `-` is asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedassay.support.atomic import chosen_by_user, write_text
 from fedassay.support.terminal import is_stream, stream_page
 
 ANOTHER = "name another with -o"
-"""What to do where nothing can be written."""
+"""Advice where nothing can be written."""
 
 
 def write_page(text: str, output: Path) -> None:

@@ -130,7 +130,7 @@ def _named(cell: CellRecord) -> str:
 
 
 def _nearness(metrics: Mapping[str, float | None]) -> float:
-    """How close a picture came, by the first figure of likeness that it has."""
+    """Closeness of a picture, by the first figure of likeness that it has."""
     declared = registry.metrics()
     known = [
         (facts.likeness, value)

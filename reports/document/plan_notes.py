@@ -1,4 +1,4 @@
-"""What a reader must know beside the numbers: the plan, what the verdicts rest on, how to rerun."""
+"""Notes beside the numbers: the plan, the assumptions of the verdicts, the command to rerun."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MEASURED = {
     "own": "on the clients' own records, which they trained on",
     "held_out": "on records that were held out of the clients' own",
 }
-"""Where accuracy is measured, if not on the test role."""
+"""Records that accuracy is measured on, if not the test role."""
 
 
 def name_of(record: RunRecord) -> str:
@@ -108,7 +108,7 @@ def _of_the_run(record: RunRecord) -> Iterator[tuple[str, str]]:
 
 
 def absent(record: RunRecord, audit: str) -> str:
-    """Why the report has nothing to say about an audit."""
+    """Return the reason why the report has nothing to say about an audit."""
     if _part(plan_of(record), "transcript"):
         return "Not done on captured messages: it needs the clients' records, or a run of the method."
     asked = [name for entry in plan_of(record).get("audits") or () if isinstance(entry, dict) for name in entry]
@@ -118,7 +118,7 @@ def absent(record: RunRecord, audit: str) -> str:
 
 
 def assumptions(record: RunRecord) -> list[str]:
-    """What every verdict rests on: the plan's own terms."""
+    """Assumptions of every verdict: the plan's own terms."""
     plan = plan_of(record)
     out = []
     weights = _part(plan, "backbone").get("weights")
@@ -148,7 +148,7 @@ def papers(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _neighbours(adjacency: str, unit: str) -> str:
-    """What neighbouring data sets differ in."""
+    """Difference between neighbouring data sets, in words."""
     if unit == "record":
         return {
             "add_remove": "one data set holds one record more",
@@ -164,14 +164,14 @@ def _neighbours(adjacency: str, unit: str) -> str:
 
 
 def stated(record: RunRecord) -> list[str]:
-    """What single findings rest on besides, as their audits state it, once each."""
+    """Further assumptions of single findings, as their audits state them, once each."""
     return list(
         dict.fromkeys(text for cell in record.cells for finding in cell.findings for text in finding.assumptions)
     )
 
 
 def _inferred(plan: dict[str, Any]) -> list[str]:
-    """What was read into fields that declared no kind, and what could not be."""
+    """Notes on fields without a declared kind: the kinds inferred, and those that could not be."""
     said = _part(plan, "transcript").get("inferred")
     entries = [entry for entry in said if isinstance(entry, dict)] if isinstance(said, list) else []
     words = {
@@ -236,7 +236,7 @@ def _finite_back(value: Any) -> Any:
 
 
 def data_facts(record: RunRecord) -> dict[str, Any]:
-    """What the record says about the data, with seeds named as such."""
+    """Facts of the record about the data, with seeds named as such."""
     if not isinstance(record.data, dict):
         return {}
     seeds = {"null" if cell.seed is None else str(cell.seed) for cell in record.cells}

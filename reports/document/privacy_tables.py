@@ -95,7 +95,7 @@ def claims_table(record: RunRecord) -> Table:
 
 
 def _together(record: RunRecord) -> str:
-    """What all private cells compose to, were they all published; empty where fewer than two claim anything."""
+    """Sentence on the composition of all private cells, if all are published; empty for fewer than two."""
     totals = together(record.cells) if all(map(ledger_stands, record.cells)) else ()
     if not totals:
         return ""
@@ -115,7 +115,7 @@ QUESTIONS = {
 
 
 def tape_table(record: RunRecord) -> Table | None:
-    """What the run itself was asked about the claim of every cell; None where nothing was."""
+    """Table of the tape's questions on the claim of every cell; None where none were asked."""
     columns = (
         *cell_columns(record),
         Column("question", "Question"),
@@ -245,7 +245,7 @@ def ledger_table(record: RunRecord, cells: Sequence[CellRecord], alone: bool = F
 
     Args:
         record: The run.
-        cells: Whose fields.
+        cells: The cells of the fields.
         alone: Whether the table is of one method entry and seed, named above it.
     """
     named = (
@@ -283,7 +283,7 @@ def leaves_exactly(row: LedgerRow) -> bool:
 
 
 def protection(row: LedgerRow) -> str:
-    """How a field is protected, in words."""
+    """Protection of a field, in words."""
     if row.exact:
         words = "EXACT" if row.direction == "up" else "exact"
         if row.public_under_adjacency:

@@ -1,4 +1,4 @@
-"""What a page says first of the private images on it, or of their absence."""
+"""First note of a page: the private images on it, or their absence."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The data that figures need from audits: names that `Finding.series` must use.
 
-An audit puts arrays behind its figures into `Finding.series[name]`, a `fedassay.records.record.Series` whose
-columns have equal length. These names are drawn wherever they appear, whatever the audit:
+An audit puts arrays behind its figures into `Finding.series[name]`, a `fedassay.records.record.Series` with
+columns of equal length. These names are drawn wherever they appear, whatever the audit:
 
 | name | columns | drawn as |
 |---|---|---|

@@ -17,8 +17,8 @@ from fedassay.support.epsilon import Epsilon
 from fedassay.support.text import plain
 
 Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict", "flag"]
-"""How a column is printed. `metric` and `bytes` hold `Metric`s: value, interval, n, reason; `flag` is
-a word that its row's role may set in red."""
+"""Format of a column. `metric` and `bytes` hold `Metric`s: value, interval, n, reason; `flag` is a word that its
+row's role may set in red."""
 
 
 _AT_A_GLANCE = 15
@@ -46,7 +46,7 @@ class Ruling:
 
 
 Value = Metric | Epsilon | Name | Ruling | str | float | int | None
-"""What a cell of a table holds; an empty text in a column of metrics means that none applies."""
+"""Value of a table's cell; an empty text in a column of metrics means that none applies."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def printed(table: Table) -> Printed:
         rows = []
         for row in group:
             cells = []
-            # A row whose figures share their n has it once, in the column of that name.
+            # A row with one common n of its figures shows it once, in the column of that name.
             own = any(c.key == "n" and isinstance(v, int) for c, v in zip(table.columns, row.values, strict=True))
             for column, value in zip(table.columns, row.values, strict=True):
                 shown = show(column, value, count=not own)

@@ -1,4 +1,4 @@
-"""What a client sends, what is done to it, and who is assumed to see it, in words that need no manual."""
+"""Fields that a client sends, their protection, and their assumed readers, in words that need no manual."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VIEWS = {
     "aggregate": "Whoever sees the sums over all clients, and no client's own message",
     "broadcast": "Whoever receives what the server sends out",
 }
-"""Who sees what, by the plan's `threat.view`."""
+"""Readers of the messages, by the plan's `threat.view`."""
 
 
 def named(rows: Iterable[LedgerRow]) -> str:
@@ -44,7 +44,7 @@ def named(rows: Iterable[LedgerRow]) -> str:
 
 
 def noise(cell: CellRecord) -> str:
-    """What noise is added to what, a sentence for each way; empty where there is none."""
+    """Sentences on the noise and the fields that it is added to, one a mechanism; empty without noise."""
     said = []
     for mechanism, words in _MECHANISMS.items():
         fields = named(row for row in cell.ledger if row.mechanism == mechanism)
@@ -53,7 +53,7 @@ def noise(cell: CellRecord) -> str:
 
 
 def assumed(release: Release, clause: str, question: str) -> Line:
-    """Who is assumed to see what, from the plan; a person has to say it where the plan does not."""
+    """Line on the assumed adversary, from the plan; for a person to fill in where the plan does not state it."""
     plan = release.record.plan
     threat = plan.get("threat") if isinstance(plan, dict) else None
     if not isinstance(threat, dict) or threat.get("view") not in _VIEWS:
@@ -72,7 +72,7 @@ def assumed(release: Release, clause: str, question: str) -> Line:
 
 
 def people(release: Release, clause: str, question: str) -> Line:
-    """How many records, persons and clients the release is of; a person has to say it of captured messages."""
+    """Line on the numbers of records, persons and clients; a person has to fill it in for captured messages."""
     seed = str(release.cells[0][1].seed) if release.cells else ""
     data = release.record.data.get(seed)
     data = data if isinstance(data, dict) else {}

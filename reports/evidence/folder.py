@@ -92,7 +92,7 @@ def sums(digests: Mapping[str, str]) -> str:
 
 
 def evidence_facts(release: Release) -> dict[str, Any]:
-    """What the statement of a folder of evidence says beside its files: the run, the release and the decision."""
+    """Facts in the statement of a folder of evidence beside its files: the run, the release and the decision."""
     facts: dict[str, Any] = plain_tree(finite_json({**bound(release.record), "decision": release.decided()}))
     return facts
 

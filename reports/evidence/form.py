@@ -1,8 +1,8 @@
-"""What law, regulators and standards ask of a release, by article or clause where that could be cited exactly.
+"""Form of questions by law, regulators and standards about a release, by article or clause where known exactly.
 
 A client's message is assessed as a disclosure to the server, not as a released model. A source names the page of
 its own publisher that was read for it, or the document alone: copies on other sites are no sources. The questions
-are in our words; whoever signs reads the sources.
+are in our words; the signer reads the sources.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MESSAGE = "A client's message is assessed here as a disclosure to the server, n
 _ATTACKS = 6
 """Names of attacks that one line lists."""
 _OPEN = {"not run": "Attacks that apply and were not run", "inconclusive": "Attacks that gave no result"}
-"""What became of attacks that were not conclusive, in the words of `fedassay.records.coverage`."""
+"""Outcomes of attacks that were not conclusive, in the words of `fedassay.records.coverage`."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _security(release: Release) -> tuple[Line, ...]:
 
 
 def _protection(release: Release, clause: str, question: str) -> Line:
-    """What became of the claim, or of attacks where nothing is claimed."""
+    """Line on the outcome of the claim, or of attacks where nothing is claimed."""
     if not any(claims(cell) for cell in release.option.group.cells):
         return from_findings(release, clause, question, lambda _: True)
     missing = "No audit tested the claim."
@@ -320,7 +320,7 @@ def with_gallery(finding: Finding) -> bool:
 
 
 def _of_candidates(finding: Finding) -> str:
-    """How many candidates are named, how many of these wrongly, and how well they are told at all."""
+    """Sentence on the candidates named, those named wrongly, and the AUC."""
     named, wrong = finding.metrics.get("records_named"), finding.metrics.get("wrongly_named")
     if named is None or named.value is None:
         return "How many candidates are named was not measured."
@@ -340,7 +340,7 @@ def _sent(cell: CellRecord) -> str:
 
 
 def _derived(release: Release) -> str:
-    """Where nothing is sent without noise: which fields have none of their own, and follow from noised ones."""
+    """Sentence on a release without noised fields: the fields that follow from noised ones, if any."""
     cells = (cell for _, cell in release.cells)
     rows = [row for cell in cells for row in cell.ledger if row.direction == "up" and not row.exact]
     free = named(row for row in rows if row.mechanism == "public" and row.kind != "public")
@@ -368,7 +368,7 @@ def _untested(cell: CellRecord) -> str:
 
 
 def left_open(cells: Iterable[CellRecord]) -> str:
-    """Which attacks apply and were not run, and which were run and gave no result; empty where there are none."""
+    """Sentences on attacks that apply and were not run, or were run without a result; empty without any."""
     found = gaps(cells)
     said = {words: [name for name, status in found.items() if status == words] for words in _OPEN}
     return " ".join(
@@ -403,7 +403,7 @@ def _claim(cell: CellRecord) -> str:
 
 
 def _secrecy(release: Release) -> Line:
-    """Whether the noise is secret; of a system whose messages were captured nobody here knows."""
+    """Line on whether the noise is secret; for captured messages a person has to answer."""
     question = "Is the noise secret?"
     if release.captured and any(noise(cell) for _, cell in release.cells):
         return by_person("", question, "Messages do not show it: say how the system draws its noise.")

@@ -25,7 +25,7 @@ what is sent, and the guarantee declares it public. `does not apply`: nothing is
 """
 
 PERSON = "for a person to fill in"
-"""What stands where no record can answer."""
+"""Entry where no record can answer."""
 
 BESIDE_REFUTED = "The claim is disproved; that attacks showed nothing says little beside that."
 
@@ -37,7 +37,7 @@ NOT_READ: dict[ObstacleKind, str] = {
     "not_possible": "No attack could be made: what it needs is not sent, or not at hand.",
     "nothing_to_read": "What is sent holds nothing that the attack reads.",
 }
-"""Where an attack was tried and had nothing to go on; that another one might is not ruled out."""
+"""Sentences on attacks that were tried without input; another attack may still find something."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Line:
 
     Attributes:
         clause: Article, recital, clause or heading of the source; empty where it could not be cited exactly.
-        question: What is asked, in our words.
-        status: Who answered, or why nobody did.
-        answer: From the record, or what a person has to do, in one sentence.
+        question: The question, in our words.
+        status: Source of the answer, or why there is none.
+        answer: From the record, or a person's task, in one sentence.
         pointers: JSON pointers (RFC 6901) to the places in record.json that the answer is made of; empty where a
             person has to answer.
-        found: Whether what was looked for was found; None where nothing was looked for.
+        found: Whether the harm looked for was found; None where none was looked for.
         mark: Stands for the status where nothing was found by measuring; None elsewhere.
     """
 
@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Sought:
-    """Which attacks look for something.
+    """Attacks that look for something, by their results.
 
     Attributes:
         gives: Kinds of results that they give.
@@ -105,7 +105,7 @@ GIVES: dict[HarmKind, Sought] = {
     "attributes": Sought(("counts",)),
     "counts": Sought(("remarks",)),
 }
-"""What attacks that look for a harm give; persons are named by those that take a list of candidates."""
+"""Results of attacks that look for a harm; names come from attacks that take a list of candidates."""
 
 
 def all_of(*kinds: HarmKind) -> Sought:

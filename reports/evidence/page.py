@@ -50,15 +50,15 @@ _TERMS = {
 
 @dataclass(frozen=True)
 class Pages:
-    """What the pages say.
+    """Contents of the pages of evidence.
 
     Attributes:
         title: Name of the run.
-        release: What it is about.
-        claim: What is claimed, and what became of it.
-        tested: What was looked for, and what was found or may have been missed.
+        release: The release that they are about.
+        claim: The claim, and its outcome.
+        tested: The harms looked for, and those found or possibly missed.
         open: Names of attacks that apply and were not conclusive.
-        risks: What was found, on the scale.
+        risks: The risks found, on the scale.
         sources: The form.
     """
 
@@ -90,7 +90,7 @@ class Pages:
 
     @property
     def further(self) -> str:
-        """Which attacks that apply were not conclusive, where no row of the first page names them all."""
+        """Sentence on applying attacks that were not conclusive, unless rows of the first page name them all."""
         tried = {place: finding.attack for place, finding in self.release.findings()}
         left_out = {
             f"/cells/{number}/coverage/{place}": row.attack
@@ -113,13 +113,13 @@ class Pages:
 
     @property
     def worst_first(self) -> list[Line]:
-        """What was looked for: what was found, what is open, and last what was not found; each the worst first."""
+        """Tested harms in order: those found, those open, and last those not found; each the worst first."""
         order = ("found", "sent openly", "not decided", "not tested", "bounded by the claim", "nothing found")
         return sorted(self.tested, key=lambda line: order.index(line.shown))
 
     @property
     def harmless(self) -> str:
-        """What it means that no harm was found: how much of what was looked for was tested at all."""
+        """Sentence on a release without a found harm: how many of the harms were tested at all."""
         unsaid = sum(line.shown in ("not decided", "not tested") for line in self.tested)
         beyond = " beyond what the claim allows" if any(claims(cell) for cell in self.cells) else ""
         words = f"The tests that were made found no harm{beyond}."
@@ -130,7 +130,7 @@ class Pages:
 
     @property
     def sought(self) -> dict[HarmKind, str]:
-        """What each harm is called on the pages."""
+        """Names of the harms on the pages."""
         return {kind: named.asked for kind, named in NAMED.items()}
 
     @property
@@ -141,14 +141,14 @@ class Pages:
 
     @property
     def terms(self) -> str:
-        """What the terms mean that the first page uses."""
+        """Explanations of the terms on the first page."""
         said = " ".join([self.claim, self.release.answer.text, *(line.answer for line in self.tested)])
         unit = self.release.option.group.asked.unit
         return " ".join(words.format(unit=unit) for term, words in _TERMS.items() if term in said)
 
     @property
     def scale(self) -> str:
-        """What the epsilon that is spent means for one person; empty where nothing bounds it."""
+        """Meaning of the spent epsilon for one person; empty where nothing bounds it."""
         cell = self.cells[0]
         words = in_words(spent_by(cell), cell.privacy.mu)
         if not words:
@@ -159,7 +159,7 @@ class Pages:
 
     @property
     def ended(self) -> str:
-        """When the run ended, to the minute; empty where the record does not say."""
+        """Time at which the run ended, to the minute; empty where the record does not state it."""
         when = self.release.record.environment.get("finished")
         try:
             ended = datetime.fromisoformat(str(when)) if when else None
@@ -168,7 +168,7 @@ class Pages:
         return "" if ended is None else f"{ended.day} {ended:%B %Y, %H:%M %Z}".strip()
 
     def counts(self) -> dict[Status, int]:
-        """How many questions of the form came out how."""
+        """Number of questions of the form by status."""
         every = [line.status for source in self.sources for line in source.lines]
         return {status: every.count(status) for status in get_args(Status)}
 
@@ -188,7 +188,7 @@ def pages(release: Release) -> Pages:
 
 
 def _tested(release: Release) -> tuple[Line, ...]:
-    """What was looked for: every harm, the worst first, and attributes of persons."""
+    """Lines on the harms looked for: every harm, the worst first, and attributes of persons."""
     own = of_persons()
 
     def looks(kind: HarmKind) -> Callable[[Finding], bool]:

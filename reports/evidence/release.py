@@ -42,7 +42,7 @@ class Release:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the release on the pages."""
         return "the captured messages" if self.captured else who(self.option.group)
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
@@ -54,7 +54,7 @@ class Release:
                     yield f"/cells/{number}/findings/{place}", known(cell, finding)
 
     def decided(self) -> dict[str, Any]:
-        """What a signature vouches for: the answer, the policy and the release, for JSON."""
+        """Content of a signature for JSON: the answer, the policy and the release."""
         group, asked = self.option.group, self.option.group.asked
         return {
             "answer": self.answer.answer,

@@ -122,12 +122,12 @@ def risk_line(release: Release, clause: str, question: str) -> Line:
 
 
 def _tested(release: Release) -> tuple[str, ...]:
-    """Where the findings stand that something was tried for."""
+    """Places of the findings with an attempted attack."""
     return tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
 
 
 def likelihood_line(release: Release, clause: str, question: str) -> Line:
-    """How likely the worst risk is, without a probability: shown, or as much as the claim leaves possible."""
+    """Line on the likelihood of the worst risk, without a probability: shown, or bounded by the claim."""
     found = risks(release)
     if found:
         words = f"{found[0].likelihood.capitalize()}; it takes {found[0].takes}."
@@ -145,7 +145,7 @@ def likelihood_line(release: Release, clause: str, question: str) -> Line:
 
 
 def spent_by(cell: CellRecord) -> Epsilon | None:
-    """What a cell's accounting adds up to, where it bounds anything; None where it does not stand."""
+    """Return the accounted total of a cell where it bounds anything; None where it does not stand."""
     stands = claims(cell) and ledger_stands(cell) and cell.accounted is not None and cell.accounted.finite
     return cell.accounted if stands else None
 
@@ -175,7 +175,7 @@ def _needs(leak: Leak) -> tuple[str, ...]:
 
 
 def _takes(leak: Leak) -> str:
-    """What somebody must have to do it again."""
+    """Means that an attacker needs to repeat the leak."""
     attack, needs = leak.finding.attack or "", _needs(leak)
     if leak.harm.of == "worst_neighbours":
         return "all records but one, and the one that is asked about"

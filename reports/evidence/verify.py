@@ -44,7 +44,7 @@ def verify_evidence(folder: Path, key: Path | None = None) -> Verified:
 
     Args:
         folder: The folder.
-        key: The public key (PEM) of whoever must have signed; None: nobody need have.
+        key: The public key (PEM) of the required signer; None: no signature is required.
 
     Raises:
         DataError: Record, policy, statement or envelope cannot be read.
@@ -77,14 +77,14 @@ def verify_evidence(folder: Path, key: Path | None = None) -> Verified:
 
 
 def _not_verified(folder: Path, expected: Mapping[str, str]) -> Iterator[str]:
-    """What no question was asked of: the print, of which every printer makes other bytes, and foreign files."""
+    """Unverified files: the printed form, since every printer makes other bytes, and foreign files."""
     if os.path.lexists(folder / PRINTED):
         yield f"{PRINTED}: not compared with the record; read {PAGES}, which is"
     yield from left_out(folder, {*expected, STATEMENT, ENVELOPE, DIGESTS, PRINTED})
 
 
 def _made_again(folder: Path, record: RunRecord, statement: Statement) -> tuple[list[str], list[str]]:
-    """Which files follow from record and policy, and what does not."""
+    """Names of files that follow from record and policy, and the problems of those that do not."""
     policy = parse_policy(json.loads(read_json(folder / POLICY, follow=False)), str(folder / POLICY))
     try:
         release = release_of(record, policy, *_asked(statement))

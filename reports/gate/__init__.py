@@ -1,1 +1,1 @@
-"""What a CI job reads: policies, verdicts on them, SARIF and JUnit."""
+"""Gates for CI jobs: policies, verdicts on them, SARIF and JUnit."""

@@ -1,7 +1,7 @@
-"""What became worse since an earlier run: releases are matched by method and settings.
+"""Changes for the worse since an earlier run: releases are matched by method and settings.
 
-Neither another epsilon nor another label makes a release a new one. Where no release of one run is in the other,
-nothing is compared, and nothing can be said to be no worse.
+Neither another epsilon nor another label makes a release a new one. Where the runs share no release, nothing is
+compared, and no release counts as no worse.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ROUNDING = 1 + 1e-6
 
 @dataclass(frozen=True)
 class Difference:
-    """How a release differs from its like in the earlier run.
+    """Difference of a release from its counterpart in the earlier run.
 
     Attributes:
-        worse: Whether it became worse; else it is only to be known.
+        worse: Whether it became worse; otherwise the difference is only for information.
         words: What changed, in one sentence.
-        about: What it is about: a release; the version that made the runs; their data; or that they share no
-            release, so that nothing was compared.
+        about: The subject: a release; the version that made the runs; their data; or nothing, since they share no
+            release and were not compared.
     """
 
     worse: bool
@@ -48,7 +48,7 @@ class Difference:
 
 
 def differences(record: RunRecord, old: RunRecord, method: str | None = None) -> list[Difference]:
-    """What changed since an earlier run: the version, the data, and then what became worse.
+    """Differences from an earlier run: the version, the data, and then the changes for the worse.
 
     Args:
         record: The run.
@@ -110,7 +110,7 @@ def _on_other_data(record: RunRecord, old: RunRecord) -> bool:
 def matched(record: RunRecord, old: RunRecord) -> list[tuple[Group | None, Group | None]]:
     """Releases of both runs: those of one label, method and settings; of several epsilons equal ones first."""
     ours, theirs = _by_settings(record), _by_settings(old)
-    # An entry whose settings changed is still the entry of its label, and one that was renamed is no new one.
+    # An entry with changed settings is still the entry of its label, and a renamed one is no new one.
     for alike in (itemgetter(0, 1), itemgetter(1, 2), itemgetter(1)):
         for key in [key for key in ours if key not in theirs]:
             like = [other for other in theirs if alike(other) == alike(key) and other not in ours]
@@ -144,7 +144,7 @@ def _by_settings(record: RunRecord) -> dict[tuple[str, str, str], list[Group]]:
 
 
 def _differences(new: Group, old: Group) -> Iterator[Difference]:
-    """What changed in one release."""
+    """Differences in one release."""
     name = who(new)
     if new.label != old.label:
         yield Difference(False, f"{new.label} was called {old.label} in the earlier run.")
@@ -172,7 +172,7 @@ def _differences(new: Group, old: Group) -> Iterator[Difference]:
 
 
 def _no_longer_tested(name: str, new: Group, old: Group) -> Iterator[Difference]:
-    """What reached a verdict in the earlier run and does not in this one: silence that nobody asked for."""
+    """Verdicts of the earlier run that this run lacks, since the question was no longer asked."""
     if _tested(old) and not _tested(new) and not _fault(new.cells):
         yield Difference(True, f"{name}: its claim was tested before, and now it was not.")
     elif _observed(old) and not _observed(new):
@@ -195,7 +195,7 @@ def _observed(group: Group) -> bool:
 
 
 def _accuracy(name: str, new: CellRecord, old: CellRecord) -> Iterator[Difference]:
-    """A difference whose intervals do not touch."""
+    """Difference between accuracies with disjoint intervals."""
     ours, theirs = utility(new, "accuracy"), utility(old, "accuracy")
     ends = (ours.value, theirs.value, ours.high, theirs.low)
     if any(end is None for end in ends) or ours.low is None or theirs.high is None:
@@ -208,7 +208,7 @@ def _accuracy(name: str, new: CellRecord, old: CellRecord) -> Iterator[Differenc
 
 
 def _weaker(new: Epsilon, old: Epsilon) -> bool:
-    """Whether a guarantee does not imply the earlier one: it is larger, or of a kind of which nothing follows."""
+    """Whether a guarantee does not imply the earlier one: it is larger, or of a kind that implies nothing."""
     if (new.adjacency, new.unit) != (old.adjacency, old.unit) or new.delta > old.delta:
         return True
     return exceeds(new.at_delta(old.delta), old)

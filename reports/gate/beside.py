@@ -1,4 +1,4 @@
-"""What lies in a verified folder and is held to nothing: it is said, lest a reader takes it for verified."""
+"""Files in a verified folder that are not verified: they are listed, lest a reader takes them for verified."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ def check_run(
 ) -> Outcome:
     """Hold a run folder against a policy, trusting nothing that can be computed again.
 
-    A run that lacks what vouches for it cannot be decided, unless that is waived.
+    A run without a statement that vouches for it cannot be decided, unless that is waived.
 
     Args:
         run: The run folder, or a record.json.
         policy: The policy.
-        key: The public key (PEM) of whoever must have signed the run; None: nobody need have.
-        unverified: Decide on a run that nothing vouches for; what contradicts itself is refused all the same.
+        key: The public key (PEM) of the run's required signer; None: no signature is required.
+        unverified: Decide on a run that nothing vouches for; a contradictory one is refused all the same.
         record: What was read from there before; None: it is read.
         baseline: An earlier run that this one must not be worse than; None: none.
         method: The method entry that the earlier run is asked about, by label or name; None: all.

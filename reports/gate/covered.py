@@ -77,7 +77,7 @@ def relevant(cell: CellRecord, audit: str) -> list[Finding]:
 
 
 def nothing_concluded(cell: CellRecord, name: str) -> Iterator[Judgement]:
-    """Held under every policy, and said where it fails: a cell of which nothing is known does not pass."""
+    """Fail a cell without any verdict under every policy: it is undecided."""
     claim = cell.privacy.verdict not in ("inconclusive", "not_run")
     if claim or any(conclusive(finding) for finding in cell.findings):
         return
@@ -87,7 +87,7 @@ def nothing_concluded(cell: CellRecord, name: str) -> Iterator[Judgement]:
 
 
 def attacked(cell: CellRecord, name: str) -> Iterator[Judgement]:
-    """Where attacks apply, one at least was run; said where it fails."""
+    """Fail a cell where attacks apply and none was run: it is undecided."""
     if not cell.coverage or any(row.status != "not_run" for row in cell.coverage):
         return
     brief = "no attack was run"
@@ -133,7 +133,7 @@ def _not_run(attacks: Collection[str]) -> str:
 
 
 def _open(cell: CellRecord, row: Coverage) -> str:
-    """Why an attack says nothing, in one clause."""
+    """Clause on the reason why an attack says nothing."""
     for finding in unclear(cell, row):
         obstacle = obstacle_of(finding)
         if obstacle is not None and not settled(cell, finding):
@@ -142,7 +142,7 @@ def _open(cell: CellRecord, row: Coverage) -> str:
 
 
 def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iterator[Judgement]:
-    """Where an audit is silent, it would have found a leak as small as the policy wants it found."""
+    """Judge whether a silent audit would have found a leak as small as the policy demands."""
     for audit, bound in bounds.items():
         if audit == EPSILON_LIMIT:
             continue

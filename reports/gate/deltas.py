@@ -20,7 +20,7 @@ RULE = "delta"
 """The name of the rule."""
 
 _PLAN = "plan"
-"""Where a record of captured messages holds what the plan beside them says of the data."""
+"""Key of a captured record's data for the facts stated by the plan beside the messages."""
 
 
 def one_in_n(cell: CellRecord, name: str, record: RunRecord) -> Judgement:
@@ -49,7 +49,7 @@ def one_in_n(cell: CellRecord, name: str, record: RunRecord) -> Judgement:
 
 
 def _units(cell: CellRecord, record: RunRecord) -> tuple[int, str] | None:
-    """How many units delta is held against, and whose they are in words; None where the record does not say."""
+    """Number of units that delta is held against, and their kind in words; None where the record does not say."""
     key = "null" if cell.seed is None else str(cell.seed)
     facts = record.data.get(key, record.data.get(_PLAN)) if isinstance(record.data, Mapping) else None
     if not isinstance(facts, Mapping):

@@ -1,4 +1,4 @@
-"""What one rule of a policy says about one cell."""
+"""Judgement of one rule of a policy on one cell."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import Literal, get_args
 State = Literal["pass", "broken", "undecided"]
 
 Basis = Literal["measured", "claim", "nothing", "untested"]
-"""What a state rests on: what was measured; what a sound claim bounds; nothing, as the rule does not apply; or
-nothing, as nobody looked.
-"""
+"""Basis of a state: a measurement; a sound claim's bound; nothing, as the rule does not apply; or no test.
+nothing, as nobody looked."""
 
 Mark = Literal["broken", "not tested", "open", "bounded by the claim", "kept", "does not apply"]
-"""What a rule comes to, the worst first. Where several are merged the worst stands for all."""
+"""Outcomes of a rule, the worst first. Where several are merged the worst stands for all."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What one rule says about one cell.
+    """Judgement of one rule on one cell.
 
     Attributes:
         rule: The rule, such as `maximum observed`.
@@ -27,13 +26,12 @@ class Judgement:
         state: `pass`, `broken` or `undecided`.
         why: In plain words, without the cell.
         brief: The same in one short clause; empty where `why` is short enough.
-        about: `use`: on what a model can do. `coverage`: on what was tried. `silence`: on what an audit
-            that found nothing may have missed. `privacy`: the rest.
-        metric: That the rule bounds; empty where it bounds none.
-        attack: Whose coverage the rule asks for; empty where it asks for no single one.
-        basis: What the state rests on. A rule that passes though an attack that applies was left out is
-            `untested`: the policy may allow that, and nothing better may be said of it than of a rule that was put
-            to every attack.
+        about: `use`: on a model's accuracy. `coverage`: on the attacks that were run. `silence`: on leaks that an
+            audit may have missed. `privacy`: the rest.
+        metric: The metric that the rule bounds; empty where it bounds none.
+        attack: The attack that must be covered; empty where the rule asks for no single one.
+        basis: Basis of the state. A rule that passes without an applying attack is `untested`: the policy may
+            allow that, but the rule must not look better than one that was put to every attack.
     """
 
     rule: str
@@ -48,7 +46,7 @@ class Judgement:
 
     @property
     def mark(self) -> Mark:
-        """What the rule comes to: a rule that does not apply is not kept, and a bound is no measurement."""
+        """The rule's mark: a rule that does not apply is not kept, and a bound is no measurement."""
         if self.state == "broken":
             return "broken"
         if self.state == "undecided":
@@ -57,7 +55,7 @@ class Judgement:
 
     @property
     def short(self) -> str:
-        """Why, in one clause."""
+        """The reason in one clause."""
         return self.brief or self.why
 
     @property

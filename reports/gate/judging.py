@@ -47,23 +47,23 @@ _OTHERWISE = {
     "bounded by the claim": ("is bounded by the claim", "are bounded by the claim"),
     "does not apply": ("does not apply", "do not apply"),
 }
-"""How rules pass other than by what was measured: one of them, and several."""
+"""Words for rules that pass other than by a measurement: for one of them, and for several."""
 
 _ROUNDING = 1e-9
 _MARKS: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
-"""How what does not pass is marked."""
+"""Marks of judgements that do not pass."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a policy says about a run."""
+    """Outcome of a policy on a run."""
 
     policy: str
     judgements: tuple[Judgement, ...]
     provenance: str = ""
-    """What vouches for the run, in one sentence; empty where this process made it."""
+    """The evidence that vouches for the run, in one sentence; empty where this process made it."""
     changed: tuple[Difference, ...] | None = None
-    """How it differs from the run that it was held against; None where that was none."""
+    """Differences from the run that it was held against; None where there was none."""
 
     @property
     def exit_code(self) -> int:
@@ -76,11 +76,11 @@ class Outcome:
 
     @property
     def worse(self) -> tuple[Difference, ...]:
-        """What became worse since the earlier run."""
+        """Changes for the worse since the earlier run."""
         return tuple(each for each in self.changed or () if each.worse)
 
     def text(self, verbose: bool = True) -> str:
-        """How many rules passed, and `verbose` what is broken or undecided before that."""
+        """Number of rules passed, and with `verbose` the broken or undecided ones before it."""
         end = f"{self.headline} {self.provenance}" if self.provenance else self.headline.rstrip(".")
         return "\n".join(map(plain, [*(self.details() if verbose else ()), end]))
 
@@ -99,14 +99,14 @@ class Outcome:
         return f"policy {self.policy}: {words} ({counts})."
 
     def _otherwise(self) -> str:
-        """How many rules pass that were not put to anything measured."""
+        """Clause on the number of rules that passed without a measurement."""
         marks: tuple[Mark, ...] = ("bounded by the claim", "does not apply")
         many = {mark: sum(item.mark == mark for item in self.judgements) for mark in marks}
         said = [f"{number} {_OTHERWISE[mark][number > 1]}" for mark, number in many.items() if number]
         return f" ({', '.join(said)})" if said else ""
 
     def first_lines(self, most: int | None = None) -> Iterator[str]:
-        """What decides the exit code: what became worse, and then whether the policy is kept.
+        """Lines that decide the exit code: changes for the worse, and then whether the policy is kept.
 
         Args:
             most: Differences that there is room for; None: all.
@@ -121,7 +121,7 @@ class Outcome:
         yield from () if self.changed else changed
 
     def details(self) -> Iterator[str]:
-        """What is broken or undecided; equal reasons are said once."""
+        """Lines on broken or undecided rules; equal reasons are said once."""
         for state, mark in _MARKS.items():
             alike: dict[str, list[str]] = {}
             for judgement in self.judgements:
@@ -184,7 +184,7 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
 
 
 def _unfinished(record: RunRecord, names: Mapping[str, str]) -> Iterator[Judgement]:
-    """What a run lacks: cells of a stopped one, and parts that broke off."""
+    """Judgements on missing parts of a run: cells of a stopped one, and parts that broke off."""
     if record.unfinished is not None:
         lacks = f"{len(record.unfinished.cells)} cells are missing, because {record.unfinished.why}"
         yield Judgement("finished", "", "undecided", f"the run is not finished: {lacks}")
@@ -363,7 +363,7 @@ def _no_more(first: float, second: float) -> bool:
 
 
 def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], list[str]]:
-    """Where a cell holds a metric, and reasons to doubt that this is all there is to know."""
+    """Values of a metric in a cell with their places, and reasons to doubt that they are complete."""
     readers: dict[str, Callable[[], Metric]] = {
         **{key: lambda key=key: utility(cell, key) for key in UTILITY},  # type: ignore[misc]
         **{key: lambda key=key: Metric(value=cell.communication.get(key)) for key in COMMUNICATION},  # type: ignore[misc]

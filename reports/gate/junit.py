@@ -115,7 +115,7 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
 
 
 def _judged(item: Judgement) -> State:
-    """How a rule came out; one that the policy lets pass fails no job."""
+    """State of a rule in JUnit; one that the policy lets pass fails no job."""
     state = _OF_MARK[item.mark]
     return "skipped" if item.state == "pass" and state == "error" else state
 
@@ -186,7 +186,7 @@ def _difference(number: int, each: Difference) -> TestCase:
 
 
 def _timestamp(record: RunRecord) -> str:
-    """When the run started, without its time zone, as the schema has it."""
+    """Start time of the run without its time zone, as the schema requires."""
     try:
         started = datetime.fromisoformat(str(record.environment.get("started")))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where a finding stands in record.json and in the plan, for tools that show results beside lines of a file."""
+"""Place of a finding in record.json and in the plan, for tools that show results beside lines of a file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cell_places(record: RunRecord) -> tuple[tuple[Place, tuple[Place, ...]], ...
 
 
 def errors_place(record: RunRecord) -> Place:
-    """Where the list of what failed begins: also the place of what concerns the run as a whole."""
+    """Place of the list of errors: also that of everything about the run as a whole."""
     lines = record.to_json().splitlines()
     line = next(at for at, line in enumerate(lines, 1) if line.startswith(' "errors": ['))
     return Place("errors", line, *_in_plan(record, ""))

@@ -50,11 +50,11 @@ def _number(given: object) -> object:
 
 
 Bound = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-"""What a figure is held against: an infinite bound is kept, or broken, by every run, and would be no rule."""
+"""Bound on a figure: an infinite one is kept, or broken, by every run, and would be no rule."""
 
 
 class Scope(Frozen):
-    """Which cells the rules are put to.
+    """Cells that the rules are put to.
 
     Attributes:
         labels: Labels of method entries; all where empty.
@@ -66,11 +66,11 @@ class Scope(Frozen):
 
 
 class EpsilonOf(Frozen):
-    """Which epsilons the bounds on them are of; a cell whose guarantee is of another kind cannot be decided.
+    """Kind of the bounded epsilons; a cell with a guarantee of another kind cannot be decided.
 
     Attributes:
         adjacency: The relation; None: each cell's own.
-        unit: Whose privacy; None: each cell's own.
+        unit: The unit of privacy; None: each cell's own.
     """
 
     adjacency: Adjacency | None = None
@@ -78,19 +78,19 @@ class EpsilonOf(Frozen):
 
     @property
     def words(self) -> str:
-        """What it names."""
+        """Unit and adjacency in words."""
         return ", ".join(part.replace("_", " ") for part in (self.unit, self.adjacency) if part)
 
 
 class Requires(Frozen):
-    """What a run must be, so that another one cannot be shown in its place.
+    """Requirements on a run, so that another one cannot be shown in its place.
 
     Attributes:
-        plan: Digests of plans, of which it is made from one (`fedassay verify` prints them).
-        data: Digests of the data of a run, of which it has one.
-        days: It ended at most so many days ago.
-        versions: Versions of fedassay, of which one made it.
-        signers: SHA-256 of public keys (DER), of which one signed it; `check` is to be given that key.
+        plan: Digests of the allowed plans (`fedassay verify` prints them).
+        data: Digests of the allowed data of a run.
+        days: Largest age of the run, in days since its end.
+        versions: Allowed versions of fedassay.
+        signers: SHA-256 of the allowed signers' public keys (DER); `check` is to be given the signer's key.
     """
 
     plan: tuple[Digest, ...] = ()

@@ -1,8 +1,8 @@
-"""What a record says of itself, held against what can be computed from it again.
+"""Consistency of a record with everything that can be computed again from it.
 
 Totals and ledgers are accounted again, from the transcripts where the run keeps them; the verdict on a claim, its
-numbers and the coverage follow from the findings; digests of plan and cells follow from plan and cells. Whatever
-contradicts shows an edit. What no contradiction shows, only a signature does.
+numbers and the coverage follow from the findings; digests of plan and cells follow from plan and cells. A
+contradiction shows an edit. Only a signature shows edits without a contradiction.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SAYS = ("leak", "no_leak_found", "sound", "not_refuted", "unsupported", "unsoun
 
 @dataclass
 class Recomputed:
-    """What was found.
+    """Results of the computation.
 
     Attributes:
-        problems: What contradicts, one clause each.
-        missing: What the run should keep and does not.
-        open: What could not be computed again, as an older record does not hold what it takes.
+        problems: Contradictions, one clause each.
+        missing: Files that the run should keep and does not.
+        open: Values that could not be computed again, since the record lacks their inputs.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ def _transcript(cell: CellRecord, folder: Path | None, found: Recomputed) -> Tra
 
 
 def _of_the_run(record: RunRecord) -> Iterator[str]:
-    """What the cells say of the run that they are of."""
+    """Contradictions between the cells and their run."""
     known = [cell for cell in record.cells if cell.basis is not None]
     if not known:
         return
@@ -102,7 +102,7 @@ def _of_the_run(record: RunRecord) -> Iterator[str]:
 
 
 def _of_the_cell(cell: CellRecord, record: RunRecord) -> Iterator[str]:
-    """What follows from the cell alone."""
+    """Contradictions within one cell."""
     if cell.basis is None:
         return
     entry = entry_digest(

@@ -1,4 +1,4 @@
-"""What a policy requires a run to be: its plan, its data, its age, the version that made it, and its signer."""
+"""Requirements of a policy on a run: its plan, its data, its age, the version that made it, and its signer."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def required_now(record: RunRecord, requires: Requires, signer: str | None, now:
 
     Args:
         record: The run.
-        requires: What is required.
-        signer: SHA-256 of the public key whose signature was checked; None: none was.
+        requires: The requirements.
+        signer: SHA-256 of the public key that the signature was checked with; None: none was.
         now: The present time, UTC.
     """
     if requires.days is not None:

@@ -211,7 +211,7 @@ def _declared(name: str) -> SarifRule:
 
 
 def _taxonomies(rules: Iterable[str]) -> list[dict[str, Any]]:
-    """What the rules speak of, by taxonomy."""
+    """Threats that the rules speak of, by taxonomy."""
     taxa = sorted({taxon for name in rules for taxon in _declared(name).taxa})
     return [
         {

@@ -32,15 +32,15 @@ _FOLDERS = ("csv", "evidence")
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found.
+    """Result of the verification of a run folder.
 
     Attributes:
         files: Number of files whose digests were compared.
         pages: Names of the tables and pages that follow from the record.
         signature: In words.
-        problems: What does not hold, one line each; empty where everything does.
-        open: What could not be computed again, one line each.
-        about: Digests of plan and data, and the date, by which a policy can demand the run.
+        problems: Failed checks, one line each; empty where everything holds.
+        open: Values that could not be computed again, one line each.
+        about: Digests of plan and data, and the date: a policy can require them.
     """
 
     files: int
@@ -80,8 +80,8 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
 
     Args:
         run: The run folder, or its record.json.
-        key: The public key (PEM) of whoever must have signed; None: nobody need have.
-        policy: What pages in the run were made with, or SARIF and JUnit by `check`; None: none.
+        key: The public key (PEM) of the required signer; None: no signature is required.
+        policy: The policy of pages in the run, or of SARIF and JUnit by `check`; None: none.
 
     Raises:
         DataError: There is no record, or record, statement or envelope cannot be read.
@@ -103,7 +103,7 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
 
 
 def _not_verified(folder: Path, record: RunRecord, files: Collection[str]) -> Iterator[str]:
-    """What a run writes and this folder lacks, and what lies there that no question was asked of."""
+    """Files that a run writes and this folder lacks, and files that were not checked."""
     for format in ("html", "csv"):
         if not any(os.path.lexists(folder / default_name(format, redacted)) for redacted in (False, True)):
             yield f"{default_name(format)}: not there"
@@ -149,7 +149,7 @@ def _pages(folder: Path, record: RunRecord, policy: Policy | None) -> Iterator[t
 
 
 def _possible(folder: Path, record: RunRecord, format: str, policy: Policy | None) -> list[str]:
-    """What a page may hold: what it is without a policy, and with the one that is given."""
+    """Allowed contents of a page: without a policy, and with the given one."""
     return [render(folder, record, format, held) for held in dict.fromkeys((None, policy))]  # type: ignore[arg-type]
 
 

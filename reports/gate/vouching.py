@@ -1,7 +1,7 @@
-"""What vouches for a run: its statement, its signature, and that nothing in it contradicts.
+"""Evidence that vouches for a run: its statement, its signature, and the absence of contradictions.
 
-Nothing is trusted that can be computed again. What contradicts is refused; what is missing leaves the run
-unverified; and without a signature anybody who can edit the folder could have made all of it agree.
+Nothing is trusted that can be computed again. A contradiction is refused; a missing part leaves the run
+unverified. Without a signature anybody who can edit the folder could have made all of it agree.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ ANYBODY = "whoever can edit this folder could have written it"
 
 @dataclass(frozen=True)
 class Vouched:
-    """What was found.
+    """Evidence that vouches for a run, and its problems.
 
     Attributes:
-        problems: What contradicts, one line each: such a run is refused.
-        missing: What a run that ended has and this one lacks: such a run is not verified.
-        open: What could not be computed again.
-        files: SHA-256 of the files that somebody vouches for, by name.
+        problems: Contradictions, one line each: such a run is refused.
+        missing: Parts of a finished run that this one lacks: such a run is not verified.
+        open: Values that could not be computed again.
+        files: SHA-256 of the files in the statement, by name.
         signature: In words.
-        signer: SHA-256 of the key whose signature was checked, or None.
-        words: What vouches for the run, in one sentence.
+        signer: SHA-256 of the key that the signature was checked with, or None.
+        words: The evidence for the run, in one sentence.
     """
 
     problems: tuple[str, ...]
@@ -58,12 +58,12 @@ class Vouched:
 
 
 def vouched(run: Path, record: RunRecord, key: Path | None = None) -> Vouched:
-    """Find out what vouches for a run.
+    """Collect the evidence that vouches for a run.
 
     Args:
         run: The run folder, or a record.json, which is vouched for where it lies in a run folder.
-        record: What it holds.
-        key: The public key (PEM) of whoever must have signed; None: nobody need have.
+        record: Its record.
+        key: The public key (PEM) of the required signer; None: no signature is required.
 
     Raises:
         DataError: Statement or envelope cannot be read.
@@ -138,7 +138,7 @@ def signature_of(folder: Path, key: Path | None, about: About = "run") -> tuple[
 
 
 def _unlisted(record: RunRecord, expected: dict[str, str]) -> Iterator[str]:
-    """What a statement of this record lists, and this one does not."""
+    """Files of this record that its statement should list and does not."""
     if FILE not in expected:
         yield f"{STATEMENT} does not list {FILE}"
     shown = [] if (sheet := sheet_file(record.data)) is None else [sheet]
@@ -159,7 +159,7 @@ def same_code(record: RunRecord) -> bool:
 
 
 def _unbound(statement: Statement, record: RunRecord) -> tuple[list[str], list[str]]:
-    """What a statement says of its run otherwise than the record does, and what it does not say."""
+    """Contradictions between a statement and its record, and facts that the statement lacks."""
     said, wrong, lacking = statement.predicate, [], []
     expected: dict[str, Any] = bound(record)
     if "fedassay" in record.environment:

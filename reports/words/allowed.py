@@ -1,4 +1,4 @@
-"""What a claim that is sound leaves to any attack on those whom it protects: a bound on silence from above.
+"""Bound of a sound claim on any attack on those whom it protects: a limit on silence from above.
 
 An audit that found nothing says how small a leak it would have found; with few records that is a large one. The
 noise bounds the same leak from the other side: between neighbours no test has more power than the accounted

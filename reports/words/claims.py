@@ -1,7 +1,8 @@
-"""What is wrong with a claim of privacy, and why, by facts alone.
+"""Faults of a privacy claim and their reasons, by facts alone.
 
 The true reason comes first: noise that is not in the messages, a record that moves a statistic farther than its
-noise was sized for, something that is sent beside the ledger. Only then what adds up, or what an attack shows.
+noise was sized for, something that is sent beside the ledger. Only then come the accounted total, or an attack's
+result.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ Fault = Literal["noise", "sensitivity", "rest", "exact", "observed", "accounted"
 
 _ROUNDING = 1 + 1e-6
 _BY_CHANCE = 1.01
-"""How far a bound at 95 % comes above what is really spent, where noise is tight."""
+"""Largest factor of a 95 % bound over the spent epsilon by chance, where noise is tight."""
 
 
 @dataclass(frozen=True)
 class ClaimFault:
-    """Why a claim does not stand.
+    """Fault of a claim.
 
     Attributes:
         kind: `noise`: it is missing. `sensitivity`: a record moves more than is declared. `rest`: something else
             depends on records. `exact`: fields are sent without noise. `observed`: an attack shows more.
             `accounted`: what is sent adds up to more. `unstated`: only the record's sentence says.
         refuted: Whether the claim is disproved; it is only unsupported otherwise.
-        claimed: What it claims.
+        claimed: The claimed epsilon.
         fields: Names of the fields that it is about.
-        shown: What was observed or accounted; None elsewhere.
+        shown: The observed or accounted epsilon; None elsewhere.
         share: Of the noise that was found; None where unknown.
         scale: Declared scale of the missing noise, the smallest.
     """
@@ -77,7 +78,7 @@ def ledger_stands(cell: CellRecord) -> bool:
 
 
 def fault_of(cell: CellRecord) -> ClaimFault | None:
-    """Why a cell's claim does not stand; None where it makes none, or it was not shown to be wrong."""
+    """Return the fault of a cell's claim; None where it makes none, or it was not shown to be wrong."""
     privacy, claimed = cell.privacy, cell.claimed
     if not claims(cell) or claimed is None:
         return None
@@ -118,7 +119,7 @@ def _on_tape(cell: CellRecord, disproved: bool) -> ClaimFault | None:
 
 
 def _missing_noise(cell: CellRecord) -> ClaimFault | None:
-    """What captured messages say of the noise that they declare: it is not there, or there is less of it."""
+    """Fault of captured messages with less noise than they declare, or none of it."""
     for finding in cell.findings:
         if not judges_the_claim(finding.audit):
             continue
@@ -132,7 +133,7 @@ def _missing_noise(cell: CellRecord) -> ClaimFault | None:
 
 
 def noise_not_measured(cell: CellRecord) -> bool:
-    """Whether captured messages could hold the noise that they declare, and nobody measured whether they do."""
+    """Whether captured messages could hold the noise that they declare, but their noise was not measured."""
     found = [finding.metrics for finding in cell.findings if judges_the_claim(finding.audit)]
     return any("noise_p" in metrics and "noise_measured" not in metrics for metrics in found)
 
@@ -177,7 +178,7 @@ def fault_clause(fault: ClaimFault) -> str:
 
 
 def _noise_clause(fault: ClaimFault, named: str) -> str:
-    """What follows a claim of which noise is missing."""
+    """Rest of the clause on a claim with missing noise."""
     sized = "" if fault.scale is None else f" with noise of scale {short(fault.scale)}"
     if not fault.refuted:
         return f"{sized}, but whether the noise{named} was added could not be checked"
@@ -198,7 +199,7 @@ def above_claim(cell: CellRecord) -> bool:
 
 
 def claim_clause(cell: CellRecord) -> str:
-    """What a cell claims, and what became of it."""
+    """Clause on a cell's claim and its outcome."""
     fault, privacy = fault_of(cell), cell.privacy
     if fault is not None:
         return fault_clause(fault)

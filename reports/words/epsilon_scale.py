@@ -1,7 +1,7 @@
-"""A scale for epsilon in words: how often a guess about one person can be right, whatever an attacker does.
+"""A scale for epsilon in words: the share of right guesses about one person, whatever an attacker does.
 
-Who guesses between two equally likely data sets, one of which was released under (epsilon, delta), is right in at
-most (e^epsilon + delta) / (1 + e^epsilon) of cases (Kairouz, Oh and Viswanath 2015, "The composition theorem for
+A guess between two equally likely data sets, after a release of one under (epsilon, delta), is right in at most
+(e^epsilon + delta) / (1 + e^epsilon) of cases (Kairouz, Oh and Viswanath 2015, "The composition theorem for
 differential privacy", Theorem 2.1, at equal prior probabilities); under mu-GDP in at most Phi(mu / 2) (Dong, Roth
 and Su 2022, eq. 6). The words for ranges of epsilon are ours.
 """
@@ -35,10 +35,10 @@ def right_at_most(epsilon: float, delta: float, mu: float | None = None) -> floa
 
 
 def chance(spent: Epsilon | None, mu: float | None = None) -> str:
-    """How many guesses about one person can be right, as a clause; empty where nothing is bounded.
+    """Clause on the share of right guesses about one person; empty where nothing is bounded.
 
     Args:
-        spent: What a release spends, of its own unit and relation; None: nothing is known to bound it.
+        spent: The spent epsilon of a release, of its own unit and relation; None: nothing is known to bound it.
         mu: See `right_at_most`.
     """
     if spent is None or not spent.finite:
@@ -49,7 +49,7 @@ def chance(spent: Epsilon | None, mu: float | None = None) -> str:
 
 
 def in_words(spent: Epsilon | None, mu: float | None = None) -> str:
-    """What an epsilon means for one person, and the scale, in two sentences; empty where nothing is bounded."""
+    """Meaning of an epsilon for one person, and the scale, in two sentences; empty where nothing is bounded."""
     if spent is None or not spent.finite:
         return ""
     word = next((word for most, word in _RANGES if spent.bare <= most * _ROUNDING), _BEYOND)

@@ -85,7 +85,7 @@ def several_seeds(record: RunRecord) -> bool:
 
 
 def kinds_of(asked: Iterable[tuple[str, Epsilon]]) -> list[str]:
-    """What the epsilons of a table or a figure are of, a clause a kind, where their names stand without it."""
+    """Clauses on the kinds of a table's or figure's epsilons, one a kind, with the names where kinds differ."""
     names: dict[str, dict[str, None]] = {}
     for name, epsilon in asked:
         if epsilon.finite:
@@ -96,7 +96,7 @@ def kinds_of(asked: Iterable[tuple[str, Epsilon]]) -> list[str]:
 
 
 def asked_words(asked: Epsilon) -> str:
-    """What a method was asked for, behind `ε =`; where that is nothing it is of no kind."""
+    """Epsilon that a method was asked for, to follow `ε =`; an unbounded one is of no kind."""
     return with_kind(asked, exact) if asked.finite else "∞"
 
 

@@ -1,6 +1,6 @@
-"""Which harm a finding shows, by facts alone, and which of a release's is the worst.
+"""Harm of a finding, by facts alone, and the worst harm of a release.
 
-Findings state their harm. Of a third party's audit that states none, the kind alone is known: what it looks for.
+Findings state their harm. For a third party's audit that states none only the kind is known, from its threats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FALSE_ALARMS = {"tpr_at_10pct": 0.1, "tpr_at_1pct": 0.01, "tpr_at_0.1pct": 0.001
 """The rates of false alarms at which true-positive rates stand, by metric."""
 
 BY_CLAIM = "claim"
-"""What a limit is planted by that follows from a claim, and not from a run."""
+"""Name of a planted leak for limits that follow from a claim, and not from a run."""
 
 _IMAGES = {"reconstructions", "inversions"}
 """Kinds of attack results that are images."""
@@ -31,10 +31,10 @@ BY_THREAT: dict[Threat, HarmKind] = {
     "membership_inference": "members",
     "attribute_inference": "attributes",
 }
-"""What an audit looks for, by the first threat that it declares to test."""
+"""Harm that an audit looks for, by the first threat that it declares to test."""
 
 _TOLD = ("persons_told", "clients_told", "records_told")
-"""Counts of those that are told better than by chance."""
+"""Metrics for counts of units that are inferred better than by chance."""
 
 _OF_GROUPS: dict[Unit, tuple[str, ...]] = {
     "client": ("clients_told", "worst_client_told"),
@@ -43,13 +43,13 @@ _OF_GROUPS: dict[Unit, tuple[str, ...]] = {
 """Metrics by which a finding is about more than single records, and about whom."""
 
 _JOINTLY = "joint"
-"""Selection of findings on all candidates at once, of whom the adversary has a list that leaves nobody out."""
+"""Selection of findings on all candidates at once: the adversary's list leaves no record out."""
 
 _OF_CLIENTS = "clients"
 """Source of findings on whether a whole client took part, whatever was measured."""
 
 _SHOWN = ("ssim_gain", "auc", "auc_swaps", "auc_clients", "worst_record", "heldout_gap", "fraction_recovered")
-"""Metrics whose size orders harms of one kind of which no share is known; a larger one is worse."""
+"""Metrics that order harms of one kind without a known share by size; a larger one is worse."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def faint(harm: Harm) -> bool:
 def rank(harm: Harm) -> tuple[float, float]:
     """Sorts harms, the worst first: by kind, then by share, the larger first.
 
-    Faint images come after the named, and an artificial worst pair after what was told of records of the run.
+    Faint images come after the named, and an artificial worst pair after harms to records of the run.
     """
     share = harm.share
     if share is None and harm.count is not None and harm.whole:
@@ -116,7 +116,7 @@ def _of_stated_list(finding: Finding) -> bool:
 
 
 def of_full_list(finding: Finding) -> bool:
-    """Whether the same was asked of an adversary whose list holds everybody, whatever the plan gives it."""
+    """Whether the same was asked for an adversary with a list of everybody, whatever the plan gives it."""
     return finding.selection == _JOINTLY and not _of_stated_list(finding)
 
 
@@ -150,7 +150,7 @@ def names(finding: Finding) -> bool:
 
 
 def unit_sought(finding: Finding) -> Unit | None:
-    """Whose taking part a finding looked for; None where it looked for labels, attributes or counts."""
+    """Unit of the participation that a finding looked for; None for labels, attributes or counts."""
     if kind_sought(finding) in ("attributes", "counts"):
         return None
     stated = None if finding.limit is None else finding.limit.of
@@ -160,7 +160,7 @@ def unit_sought(finding: Finding) -> Unit | None:
 
 
 def obstacle_of(finding: Finding) -> Obstacle | None:
-    """Why a finding says nothing: as stated, or read off its controls; None where it says something."""
+    """Return the obstacle to a finding: as stated, or read off its controls; None where it says something."""
     if finding.verdict not in ("inconclusive", "not_run"):
         return None
     if finding.obstacle is not None:

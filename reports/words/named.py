@@ -1,4 +1,4 @@
-"""What each harm is called: once as what is looked for, once as what was found, once as a question of a form."""
+"""Names of each harm: as the aim of a search, as a result, and as a question of a form."""
 
 from __future__ import annotations
 

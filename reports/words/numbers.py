@@ -1,6 +1,6 @@
-"""How a number is printed: three significant figures, its interval, its n, its unit.
+"""Format of numbers: three significant figures, the interval, the n, the unit.
 
-Nothing here rounds what is computed with; CSV tables hold full precision.
+Numbers for computations are never rounded here; CSV tables hold full precision.
 """
 
 from __future__ import annotations

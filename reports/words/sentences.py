@@ -56,7 +56,7 @@ _ROWS = {
     "gradient_matching": "rebuilt by matching",
     "strongest_direction": "what gradients share",
 }
-"""What a row of pictures shows, by the result of the attack on gradients that it is of."""
+"""Words for a row of pictures, by the result of the gradient attack that it shows."""
 
 _SINGULAR = ("the model", "the rank", "what is sent")
 """Beginnings of those that are one thing."""
@@ -73,7 +73,7 @@ BRIEF_FAULTS = {
     "missing_noise": "declared noise is absent",
     "unprotected_field": "a field without noise",
 }
-"""The same in a few words: what such a field gives away, nobody has counted."""
+"""The same in a few words; the information given away by such a field is not counted."""
 
 _THINGS: dict[Thing, str] = {
     "record": "records",
@@ -89,7 +89,7 @@ _THINGS: dict[Thing, str] = {
 }
 
 _MOST_EXPOSED = frozenset({"worst_record", "worst_person_told", "worst_client_told"})
-"""Metrics that are shares of runs in which the unit most at risk is told."""
+"""Metrics for the share of runs in which the unit most at risk is inferred."""
 
 _PARTS = frozenset({"share", "total_variation", *FALSE_ALARMS, *_MOST_EXPOSED})
 """Metrics of limits that are parts of a whole."""
@@ -100,7 +100,7 @@ _SELECTED = {
     "attacker": "that the attacker is surest of",
     "oracle": "that come closest",
 }
-"""Which images a selection keeps, as a clause; others keep all."""
+"""Images that a selection keeps, as a clause; others keep all."""
 
 _INFORMED = "informed"
 """Source of findings that the adversary has who knows every record but one."""
@@ -108,7 +108,7 @@ _INFORMED = "informed"
 NO_ATTACK = "no attack was run"
 
 UNCLEAR = "we cannot say yet whether"
-"""How a clause on what could not be told begins."""
+"""Beginning of a clause on an open question."""
 
 _BESIDE = "the attack worked on the method's own messages without privacy, but missed another control"
 
@@ -146,16 +146,16 @@ def capital(clause: str) -> str:
 
 
 def source_words(source: str | None) -> str:
-    """What was attacked, in plain words."""
+    """Name the attacked source, in plain words."""
     if source in SOURCES:
         return SOURCES[source]
     words = (source or "what is sent").replace("_", " ")
-    # What an attack recovered is named after the attack.
+    # Vectors that an attack recovered are named after it.
     return f"what is sent, by {words}" if source in entries("attack") else words
 
 
 def row_words(row: str) -> str:
-    """What a row of pictures shows, in plain words."""
+    """Name a row of pictures, in plain words."""
     return _ROWS.get(row.removeprefix("from "), row.replace("_", " "))
 
 
@@ -165,17 +165,17 @@ def who(group: Group) -> str:
 
 
 def at_epsilon(asked: Epsilon) -> str:
-    """What was asked for, behind a name."""
+    """Epsilon that was asked for, to follow a name."""
     return f"at ε = {with_kind(asked)}" if asked.finite else "without noise"
 
 
 def harm_clause(leak: Leak) -> str:
-    """What a leak gives away."""
+    """Clause on the information that a leak gives away."""
     return harm_words(leak.harm, leak.finding)
 
 
 def harm_words(harm: Harm, finding: Finding) -> str:
-    """What a harm that a finding shows gives away."""
+    """Clause on the information that a finding's harm gives away."""
     say = {
         "pictures": _pictures,
         "exact": _exact,
@@ -216,7 +216,7 @@ def _pictures(harm: Harm, finding: Finding) -> str:
 
 
 def _nearest(things: str, harm: Harm, finding: Finding) -> str:
-    """How many of what was made are nearest to a record of their sender, and how many of what stands for them."""
+    """Clause on the images or vectors nearest to a record of their sender, against those of look-alikes."""
     near = f"{_of(harm.count, harm.total)} {things} made {_from(harm)} are nearer to a record of their sender"
     theirs = finding.baseline.get(NEAREST)
     if theirs is None or theirs.value is None or harm.total is None:
@@ -274,7 +274,7 @@ def _members(harm: Harm, finding: Finding) -> str:
 
 
 def _told(harm: Harm) -> str:
-    """How many units are told, and how often the one that is told most."""
+    """Clause on the number of inferred units, and the rate for the most exposed one."""
     many = f"{harm.count:,} of {harm.total:,} are; " if harm.count is not None and harm.total is not None else ""
     often = "" if harm.value is None else f" in {short(100 * harm.value)} % of runs, {short(50)} % is guessing"
     return f"{many}the most exposed is told{often}"
@@ -314,7 +314,7 @@ def _of(count: int | None, total: int | None, alone: str = "") -> str:
 
 
 def open_clause(finding: Finding, obstacle: Obstacle) -> str:
-    """Why nothing can be said of what a finding looked for."""
+    """Clause on the reason why a finding decides nothing about its harm."""
     source = source_words(finding.source)
     source += "," if ", " in source else ""
     give = "gives" if source.startswith(_SINGULAR) else "give"
@@ -330,7 +330,7 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
 
 
 def _sought(finding: Finding) -> str:
-    """What a finding looked for, as an object; an attribute of persons by its name."""
+    """Harm that a finding looked for, as an object; an attribute of persons by its name."""
     facts = audit_facts(finding.audit)
     own = facts is not None and [BY_THREAT[each] for each in facts.threats] == ["attributes"]
     if own and finding.selection:
@@ -339,12 +339,12 @@ def _sought(finding: Finding) -> str:
 
 
 def silent_clause(findings: Sequence[Finding], asked: Epsilon | None = None, where: str = "") -> str:
-    """What findings without a leak may have missed: the weakest of them, by what it looked for.
+    """Clause on the leak that findings without one may have missed: the weakest of them.
 
     Args:
         findings: Of one release.
-        asked: What it was asked for, which says what its epsilons are of.
-        where: What the release is called, where others stand beside it.
+        asked: The epsilon that it was asked for, with its kind.
+        where: Name of the release, where others stand beside it.
     """
     weakest = min((finding for finding in findings), key=strength, default=None)
     if weakest is None:
@@ -373,9 +373,9 @@ def strength(finding: Finding) -> tuple[int, float, int]:
 
 
 def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
-    """What a finding without a leak may have missed, empty where it would have found the least there is.
+    """Clause on the leak that a silent finding may have missed; empty where it would have found any.
 
-    It names the attack that it speaks of: of one that was not run it says nothing.
+    It names its attack, and says nothing about attacks that were not run.
     """
     words = _missed(finding, asked)
     by_claim = finding.limit is not None and finding.limit.planted == BY_CLAIM
@@ -416,7 +416,7 @@ def _missed(finding: Finding, asked: Epsilon | None) -> str:
 
 
 def _most(limit: Limit, asked: Epsilon | None) -> str:
-    """What a sound claim leaves to any attack."""
+    """Clause on the bound of a sound claim on any attack."""
     whose = _THINGS[limit.of or "record"]
     if limit.metric == "epsilon":
         of = "the claim's unit and relation" if asked is None else asked.kind.words
@@ -429,7 +429,7 @@ def _most(limit: Limit, asked: Epsilon | None) -> str:
 
 
 def _at(limit: Limit) -> str:
-    """How many false alarms a true-positive rate is at."""
+    """Clause on the share of false alarms of a true-positive rate."""
     return f"{short(100 * FALSE_ALARMS[limit.metric])} % false alarms"
 
 

@@ -35,7 +35,7 @@ SELECTIONS = {
 """Plain words for which targets were scored."""
 
 _WHOEVER = frozenset({"named", "members"})
-"""Kinds of harm of which nothing is said of what gave them away."""
+"""Kinds of harm that are named without their source."""
 
 _AT_A_GLANCE = 15
 """Lines that are taken in at once, whatever their order."""
@@ -66,22 +66,22 @@ class Line:
 
     @property
     def further(self) -> int:
-        """How many more clauses there are."""
+        """Number of clauses beyond the first two."""
         return max(0, len(self.clauses) - 2)
 
     @property
     def text(self) -> str:
-        """What was found, and what was not tested."""
+        """Words on the found leaks, and on the harms that were not tested."""
         return "; ".join(part for part in (self.said, self.untested) if part)
 
 
 def selection_words(selection: str | None) -> str:
-    """Which targets were scored, in plain words; empty where nothing was selected."""
+    """Name the scored targets, in plain words; empty where nothing was selected."""
     return SELECTIONS.get(selection or "", (selection or "").replace("_", " "))
 
 
 def about(finding: Finding) -> str:
-    """What a finding speaks of: its source and selection, in plain words; empty where it names neither."""
+    """Name a finding's source and selection, in plain words; empty where it has neither."""
     source = "" if finding.source is None else source_words(finding.source)
     return ", ".join(part for part in (source, selection_words(finding.selection)) if part)
 
@@ -144,7 +144,7 @@ def _bounded(group: Group) -> bool:
 
 
 def attacks_on(cell: CellRecord) -> tuple[Finding, ...]:
-    """A cell's findings without those on its claim, whose result is the cell's own privacy verdict."""
+    """A cell's findings without those on its claim, which decide the cell's own privacy verdict."""
     return tuple(finding for finding in cell.findings if not judges_the_claim(finding.audit))
 
 
@@ -169,7 +169,7 @@ def _quiet(cell: CellRecord, finding: Finding) -> bool:
 
 
 def _unbounded(group: Group) -> bool:
-    """Whether of some silent finding nobody knows what it missed."""
+    """Whether some silent finding has no known bound on the leaks that it missed."""
     return any(
         known(cell, finding).limit is None and not _public(cell, finding)
         for cell in group.cells
@@ -199,7 +199,7 @@ def line_of(group: Group) -> Line:
 
 
 def _clauses(group: Group) -> Iterator[str]:
-    """What there is to say about a group, the worst first; nothing that comforts stands below what is bad."""
+    """Clauses on a group, the worst first; nothing that comforts stands below a harm."""
     found = distinct(leaks(group.cells))
     cell = max(group.cells, key=lambda item: LOOKS[item.privacy.verdict].rank)
     fault = fault_of(cell)
@@ -219,8 +219,8 @@ def _clauses(group: Group) -> Iterator[str]:
 def distinct(found: list[Leak]) -> list[Leak]:
     """The worst leak of each kind of harm and mechanism, the worst first, one of each kind before a second.
 
-    Two mechanisms of which the same would be said are one to whoever reads it; who took part is told or named by
-    the best attack, whichever that is.
+    Two mechanisms with the same sentence are one to a reader. Participation is inferred or named by the best
+    attack, whichever that is.
     """
     kept: dict[tuple[str, ...], Leak] = {}
     for leak in found:
@@ -237,11 +237,11 @@ def distinct(found: list[Leak]) -> list[Leak]:
 
 
 def silence(group: Group, where: str = "", unasked: str = "") -> Iterator[str]:
-    """What it means that no leak was found: what could not be tested, the worst harm first, or what was missed.
+    """Clauses on a release without a found leak: harms that could not be tested, the worst first, or limits.
 
     Args:
         group: A release.
-        where: What it is called, where others stand beside it.
+        where: Its name, where others stand beside it.
         unasked: Said before each thing that could not be tested.
     """
     unclear = [

@@ -1,4 +1,4 @@
-"""What of all that applies to a release is open, in words; the same wherever it is shown."""
+"""Words on open attacks among all that apply to a release; the same wherever they are shown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.sentences import listed
 
 _WORDS = ("inconclusive", "not judged", "not run")
-"""What may have become of an attack that applies, the worst last."""
+"""Outcomes of an applying attack without a result, the worst last."""
 
 
 def open_rows(cell: CellRecord) -> list[Coverage]:
-    """What applies to a cell and is open: not run, or inconclusive and not bounded by the claim either."""
+    """Open attacks of a cell: not run, or inconclusive and not bounded by the claim either."""
     return [row for row in cell.coverage if row.status != "conclusive" and not _settled(cell, row)]
 
 
@@ -44,7 +44,7 @@ def gaps(cells: Iterable[CellRecord]) -> dict[str, str]:
 
 
 def happened(row: Coverage) -> str:
-    """Why an attack said nothing, as a verb: it ran and no audit of the plan judges it, too."""
+    """Return a verb phrase on an attack without a result; also for one that no audit of the plan judges."""
     if row.status == "inconclusive":
         return "was inconclusive"
     judged_by_none = row.remedy is not None and {change.key for change in row.remedy.changes} == {"audits"}
@@ -63,7 +63,7 @@ def not_fully_tested(cells: Iterable[CellRecord]) -> str:
 
 
 def failed_attacks(cells: Iterable[CellRecord]) -> str:
-    """Which attacks fail on this release whatever its noise, and what speaks in their place; empty without any."""
+    """Sentence on attacks that fail on this release whatever its noise, and the evidence in their place."""
     names = dict.fromkeys(
         finding.attack or finding.audit for cell in cells for finding in cell.findings if failed(cell, finding)
     )
@@ -76,7 +76,7 @@ def failed_attacks(cells: Iterable[CellRecord]) -> str:
 
 
 def not_sought(cells: Iterable[CellRecord]) -> tuple[HarmKind, ...]:
-    """The harms that nobody looked for in one of the cells, the worst first; the claim was no search."""
+    """The harms not looked for in one of the cells, the worst first; the claim was no search."""
     held = list(cells)
     return tuple(kind for kind in HARMS if any(not _sought(cell, kind) for cell in held))
 
@@ -87,6 +87,6 @@ def _sought(cell: CellRecord, kind: HarmKind) -> bool:
 
 
 def not_tested(kinds: Iterable[HarmKind]) -> str:
-    """Harms that nobody looked for, as a sentence; empty where there are none."""
+    """Harms that were not looked for, as a sentence; empty where there are none."""
     words = [NAMED[kind].sought for kind in kinds]
     return f"Not tested: {listed(words, limit=len(words))}." if words else ""

@@ -1,7 +1,7 @@
 """The eight verdicts: their words, their order, their look.
 
-A verdict is always a word, an icon of its own shape and a colour, so that it can be told in
-greyscale and by any eye (the palette is Okabe and Ito's).
+A verdict is always a word, an icon of its own shape and a colour, so that it can be identified in greyscale and by
+any eye (the palette is Okabe and Ito's).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Tone = Literal["bad", "warn", "unsure", "open", "good", "none"]
 
 @dataclass(frozen=True)
 class Look:
-    """How a verdict is shown.
+    """Display of a verdict.
 
     Attributes:
         word: Printed beside the icon.

@@ -28,7 +28,7 @@ from fedassay.reports.words.numbers import short, significant
 WIDTH, HEIGHT = 420.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 404.0, 34.0, 232.0
 _MOST = 8
-"""Curves in one plot; more would not be told apart."""
+"""Curves in one plot; more could not be distinguished."""
 
 
 @dataclass(frozen=True)

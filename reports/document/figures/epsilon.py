@@ -43,12 +43,12 @@ from fedassay.support.epsilon import numbers
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a plot shows against epsilon.
+    """Description of a plot against epsilon.
 
     Attributes:
         name: Of the figure.
         title: Its title.
-        axis: What stands at the vertical axis.
+        axis: Label of the vertical axis.
         column: Header of the value in the CSV.
         single: The note where there is one seed.
     """
@@ -107,7 +107,7 @@ def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Met
 def _one_kind(
     record: RunRecord, drawn: Drawn, axis: str, alike: Sequence[Group], read: Callable[[Group], Metric]
 ) -> Figure | None:
-    """A figure of groups whose guarantees are of one kind, and of groups without any."""
+    """A figure of groups with guarantees of one kind, and of groups without any."""
     measured = [(group, metric) for group in alike if (metric := read(group)).value is not None]
     finite = sorted(set(numbers(group.asked for group in alike if group.asked.finite)))
     if not measured or not finite:

@@ -60,7 +60,7 @@ class Walls:
 
     @property
     def drawn(self) -> list[Epsilon]:
-        """What stands on the axis of the group's kind; a claim of another kind does not."""
+        """Epsilons on the axis of the group's kind; a claim of another kind is left out."""
         known = (self.claimed, self.accounted, self.observed)
         return [each for each in known if each is not None and each.kind == self.group.asked.kind]
 
@@ -202,7 +202,7 @@ def _body(panels: Sequence[tuple[str, list[Walls]]], width: float, deltas: bool)
 
 @dataclass(frozen=True)
 class _Box:
-    """Where a panel stands: the top of its rows, the ends of its axis, the width of the drawing; what it is of."""
+    """Geometry of a panel: the top of its rows, the ends of its axis, the drawing's width; and its content."""
 
     top: float
     left: float

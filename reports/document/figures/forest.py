@@ -157,7 +157,7 @@ def _body(rows: Sequence[ForestRow], width: float) -> list[str]:
 
 
 def _words_end(rows: Sequence[ForestRow]) -> float:
-    """Where the words beside the marks end: as far right as the longest needs, half of the figure at most."""
+    """Right end of the words beside the marks, in pixels: the longest one's, half of the figure at most."""
     longest = max(max(7.2 * len(entry.who), 5.9 * len(entry.what)) for entry in rows)
     return min(max(300.0, longest + 44), 440.0)
 

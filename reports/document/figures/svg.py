@@ -262,7 +262,7 @@ _KEY, _LETTER = 22.0, 6.2
 
 
 def marker(index: int, x: float, y: float, size: float = 4.5, hollow: bool = False) -> str:
-    """The marker of a series: colour and shape differ, so that either alone tells series apart."""
+    """The marker of a series: colour and shape differ, so that either alone identifies the series."""
     class_ = f"mark s{index % 8}" + (" hollow" if hollow else "")
     r = size
     match index % SHAPES:

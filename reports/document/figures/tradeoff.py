@@ -44,7 +44,7 @@ class Point:
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Which points no other point beats, leaking no more and being at least as accurate.
+    """Whether each point is undominated: no other leaks as little or less and is as accurate or more.
 
     Args:
         points: (leakage, accuracy) of each.
@@ -208,10 +208,10 @@ def _scatter(
 
 
 _Box = tuple[float, float, float, float]
-"""What a label, a mark or a whisker covers: left, right, top, bottom."""
+"""Area covered by a label, a mark or a whisker: left, right, top, bottom."""
 
 _SHIFTS = (3.5, -9, 16, -21, 28)
-"""How far below the middle of its point the foot of a label may stand; further off it would seem another's."""
+"""Offsets of a label's foot below the middle of its point; a larger one would seem another point's."""
 
 
 def _placed(words: str, x: float, y: float, taken: list[_Box]) -> str | None:

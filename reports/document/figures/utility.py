@@ -1,4 +1,4 @@
-"""What a method sends: bytes of every method entry and epsilon."""
+"""Communication of a method: bytes of every method entry and epsilon."""
 
 from __future__ import annotations
 

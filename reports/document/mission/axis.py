@@ -1,4 +1,4 @@
-"""Which methods share an axis of epsilon: those of one relation, and those that can be converted to it.
+"""Methods that share an axis of epsilon: those of one relation, and those that can be converted to it.
 
 A guarantee of another relation is added up again for the axis's own, from what the record says was released, by
 the accountant of every ledger (`fedassay.exchange.ledger.account`). A line that is converted says so by name; one
@@ -19,7 +19,7 @@ from fedassay.support.epsilon import Epsilon, Kind, largest
 from fedassay.support.errors import FedassayError
 
 _MOST_SLOW = 12
-"""Rows whose privacy loss has no closed form, each of which takes a second or two to be added up again."""
+"""Largest number of rows without a closed form of the privacy loss: each takes a second or two to account."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _placed(line: Line, kind: Kind, slow: bool) -> Placed | None:
 
 @lru_cache(maxsize=256)
 def _accounted(held: str, kind: Kind) -> Epsilon | None:
-    """What a release adds up to under another relation; None where that cannot be said."""
+    """Account a release under another relation; None where that is not possible."""
     try:
         sent = transcript_of(Released.model_validate_json(held))
         return account(sent, kind.adjacency, kind.delta, kind.unit).total

@@ -183,7 +183,7 @@ def _in_line(panel: Panel, label: str) -> list[Point]:
 
 
 def _band(frame: Frame, points: Sequence[Point], index: int) -> Iterator[str]:
-    """What look-alikes reach along a line: an area between the ends of their intervals, dashed in the middle."""
+    """Draw the reach of look-alikes along a line: an area between the ends of intervals, the middle dashed."""
     held = [(frame.across(p.placed.at.bare), p.beside) for p in points if p.beside is not None]
     known = [(a, m) for a, m in held if m.value is not None]
     if not known:

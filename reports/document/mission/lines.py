@@ -1,6 +1,6 @@
-"""What the mission's table says of one method at one epsilon, read off the findings of its cells.
+"""Rows of the mission's table: one method at one epsilon, from the findings of its cells.
 
-Of every kind of attack the strongest finding speaks: a leak before silence, silence before an undecided result,
+The strongest finding stands for each kind of attack: a leak before silence, silence before an undecided result,
 images of everybody before images of a few, and then the figure that gives most away. An undecided number is never
 left out: it stands there with the reason in two words.
 """
@@ -33,7 +33,7 @@ _EVERYBODY = frozenset({"all", "oracle_all", None})
 """Selections that score every private image, not a part that somebody chose."""
 
 _ARTIFICIAL = frozenset({"worst_case"})
-"""Selections of records that nobody holds: what is told of them is no member, and speaks of the claim alone."""
+"""Selections of records that no client holds: they are no members, and speak of the claim alone."""
 
 _DECIDED: Mapping[Verdict, int] = {"leak": 3, "no_leak_found": 2, "inconclusive": 1, "not_run": 0}
 
@@ -42,16 +42,16 @@ _UNMEASURED = Metric(value=None, reason="not measured")
 
 @dataclass(frozen=True)
 class Strongest:
-    """What the strongest attack of a kind came to.
+    """Result of the strongest attack of a kind.
 
     Attributes:
-        audit: Which kind: the audit that judges it.
+        audit: The kind: the audit that judges it.
         why: Why nothing is decided, in two words; empty where something is.
         reason: The whole reason.
         verdict: Over seeds.
         finding: The strongest finding of the first seed that has one.
         metrics: Its figures, over seeds.
-        baseline: The same without the attack: for images, what look-alikes reach.
+        baseline: The same without the attack: for images, those of look-alikes.
     """
 
     audit: str
@@ -132,7 +132,7 @@ def lines(record: RunRecord) -> tuple[Line, ...]:
 
 
 def missing_groups(record: RunRecord) -> tuple[tuple[str, Epsilon], ...]:
-    """Methods and epsilons of which a stopped run has no cell: the name as `Group.name`, and what was asked."""
+    """Methods and epsilons missing from a stopped run: the name as `Group.name`, and the epsilon asked for."""
     if record.unfinished is None:
         return ()
     held = {(group.name, group.asked) for group in groups(record)}
@@ -166,12 +166,12 @@ def line_of(group: Group) -> Line:
 
 
 def copies_of(found: Strongest) -> tuple[MetricFacts, Metric] | None:
-    """How many images of a generator are copies."""
+    """Number of a generator's images that are copies."""
     return found.lead(_COPIES)
 
 
 def members_of(found: Strongest) -> tuple[MetricFacts, Metric] | None:
-    """How well members are told."""
+    """Figure of how well members are inferred."""
     return found.lead(_MEMBERS)
 
 

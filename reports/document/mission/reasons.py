@@ -1,4 +1,4 @@
-"""Why the mission's table has no number, or none that decides, in two words."""
+"""Two-word reasons in the mission's table where a number is missing or decides nothing."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _READ = (
     ("no gradient", ("gradient",)),
     ("no model", ("model", "parameters", "head")),
 )
-"""What is missing where nothing is sent that attacks read, by what they read."""
+"""Missing input in two words where the attacks have nothing to read, by the kinds that they read."""
 
 
 def undecided(cell: CellRecord, finding: Finding) -> str:
-    """Why a finding decides nothing; empty where it does."""
+    """Return the reason why a finding decides nothing; empty where it decides."""
     if finding.verdict in {"leak", "no_leak_found"}:
         return ""
     if settled(cell, finding):
@@ -65,7 +65,7 @@ def undecided(cell: CellRecord, finding: Finding) -> str:
 
 
 def absent(cell: CellRecord, audit: str) -> str:
-    """Why a cell has no finding of an audit: it was not run, or nothing is sent that it speaks of."""
+    """Return the reason why a cell has no finding of an audit: not run, or nothing sent that it applies to."""
     facts = audit_facts(audit)
     applying = {row.attack for row in cell.coverage}
     if facts is None or not cell.coverage or audit in applying:
@@ -95,7 +95,7 @@ def _judged(facts: AuditFacts) -> list[str]:
 
 
 def unread(attacks: Iterable[str], facts: AuditFacts | None) -> str:
-    """What is missing where attacks, or an audit that attacks by itself, read nothing of what is sent."""
+    """Return the missing input where attacks, or an audit that attacks by itself, have nothing to read."""
     kinds = {"generator"} if facts is not None and "generator" in facts.needs else set[str]()
     for name in attacks:
         if name not in entries("attack"):
@@ -105,7 +105,7 @@ def unread(attacks: Iterable[str], facts: AuditFacts | None) -> str:
 
 
 def unmeasured(record: RunRecord, metric: str) -> str:
-    """Why a figure of images stands nowhere in a finding that has others, in two words."""
+    """Return the reason, in two words, why a finding with other figures lacks one of images."""
     if metric != LPIPS.name:
         return "no truth"
     asked = record.plan.get("similarity") if isinstance(record.plan, dict) else None

@@ -221,7 +221,7 @@ def _number(metric: Metric, unit: bool = False, beside: Metric | None = None, wh
 
 
 def _images(record: RunRecord, found: Strongest, told: bool) -> Entry:
-    """The figures of images; `told`: the heading says of how many."""
+    """The figures of images; `told`: the heading gives their number."""
     if not _measured_any(found):
         return Entry(why=found.why or unmeasured(record, SSIM.name), reason=_about(found))
     parts = tuple(

@@ -1,7 +1,7 @@
-"""One strip of pictures a method: a private image, its look-alike, and what each epsilon shows of it.
+"""One strip of pictures a method: a private image, its look-alike, and its rebuilt image at each epsilon.
 
-A strip shows one private image at as many epsilons as pictures hold it, of those the image that comes closest at
-the largest epsilon. Grids of one run may show different images, which are told by their pixels alone.
+A strip shows the private image that appears in pictures of the most epsilons, and of those the one rebuilt most
+closely at the largest epsilon. Grids of one run may show different images, which only their pixels identify.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Seen:
 
 
 def strips(run: Path, record: RunRecord) -> tuple[MethodStrip, ...]:
-    """The strips of a run; of a method none where no picture shows what was rebuilt.
+    """The strips of a run; none for a method without a picture of a rebuilt image.
 
     Args:
         run: The run folder, whose pictures are read.
@@ -115,7 +115,7 @@ def _likeness(private: Image.Image, other: Image.Image) -> str:
 
 
 def _why_none(line: Line) -> str:
-    """Why no picture of an epsilon shows the image, in two words."""
+    """Return the reason, in two words, why no picture of an epsilon shows the image."""
     return next((found.why for found in line.images if found.why and not found.metrics), "not pictured")
 
 
@@ -129,7 +129,7 @@ def _chosen(held: Sequence[Mapping[bytes, _Seen]]) -> bytes | None:
 
 
 def _seen_at(run: Path, line: Line) -> dict[bytes, _Seen]:
-    """What the grids of an epsilon show, by private image; the strongest finding's grid before others."""
+    """Pictured images of an epsilon, by private image; the strongest finding's grid before others."""
     found: dict[bytes, _Seen] = {}
     for finding in _findings(line.group.cells[:1], line.images):
         for picture in finding.pictures:
