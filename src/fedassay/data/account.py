@@ -1,4 +1,4 @@
-"""What was read of the user's own data and what was not: nothing is left out without a word."""
+"""Account of the user's own data, read and left out: nothing is left out without a word."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from fedassay.support.text import cut, plain
 
 Kind = Literal["file", "image", "row", "column", "table", "record"]
-"""What is left out: a file that is no picture, a picture, a row or a column of a table, a table, or a record."""
+"""Things left out: a file that is no picture, a picture, a row or a column of a table, a table, or a record."""
 
 SAID = ("read:", "note:", "left out:")
-"""How lines of an account begin."""
+"""Beginnings of the lines of an account."""
 _LONGEST = 200
 
 
@@ -44,12 +44,12 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Account:
-    """What was read, how, and what was left out.
+    """Data that were read, how, and those left out.
 
     Attributes:
         read: A sentence without its full stop each: files, classes, persons, sites, official parts, sizes.
-        notes: How something was read that could be another: encodings, spellings that were taken for one.
-        left_out: What was not read.
+        notes: Ambiguous readings: encodings, spellings that were taken for one.
+        left_out: Data that were not read.
         root: The folder that paths of `left_out` start from; None where there are none.
     """
 

@@ -25,7 +25,7 @@ _OUTSIDE = re.compile(r"^([/\\]|[A-Za-z]:)|(^|[/\\])\.\.([/\\]|$)")
 
 @dataclass(frozen=True)
 class Header:
-    """What a member of an archive says it is, before it is read."""
+    """Declared shape and type of a member of an archive, before it is read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -53,7 +53,7 @@ class Archive:
         return array
 
     def images(self, name: str) -> NDArray[np.uint8]:
-        """One of the arrays in `headers`, whose images have channels last."""
+        """One of the arrays in `headers`, as images with channels last."""
         array = self.read(name)
         return np.ascontiguousarray(array if array.ndim == 4 else array[..., np.newaxis])
 
@@ -121,7 +121,7 @@ def _name(member: zipfile.ZipInfo) -> str:
 
 
 def _declared(file: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Header:
-    """What a member declares, which is checked against the size that it has."""
+    """Return the declaration of a member, checked against its size."""
     with file.open(member) as stream:
         return _checked(stream, member.file_size, f"{where}: {_name(member)}")
 

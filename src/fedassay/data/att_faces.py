@@ -1,4 +1,4 @@
-"""AT&T's faces, whose class is whether they wear glasses: a class that is not the person."""
+"""AT&T's faces, classified by glasses: the class is not the person."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SOMETIMES = {
     19: (0, 1, 2, 4, 6, 7, 8, 9),
     35: (8, 9),
 }
-"""Persons, and their pictures, with glasses; told by eye."""
+"""Persons, and their pictures, with glasses; classified by eye."""
 
 
 def outline_of_att_faces(request: DataRequest) -> Outline:
@@ -80,11 +80,11 @@ def outline_of_att_faces(request: DataRequest) -> Outline:
 def att_faces(request: DataRequest) -> LoadedData:
     """Faces of 40 persons, ten pictures each: 400 grey images of 112x92 (`root` or `path`).
 
-    AT&T Laboratories Cambridge (F. Samaria and A. Harter 1994, "Parameterisation of a stochastic model for human
-    face identification"): att_faces.zip as it is published, the folder unpacked from it (`s1/1.pgm` to
-    `s40/10.pgm`), or, as `path`, an archive of one array x (400, 112, 92) in that order. The class is told by eye:
-    119 pictures of 15 persons are with glasses, and seven of these persons are in both classes. With
-    `label_column: person` it is the person. `groups: person` says whose each picture is.
+    Source: AT&T Laboratories Cambridge (F. Samaria and A. Harter 1994, "Parameterisation of a stochastic model for
+    human face identification"). Allowed are att_faces.zip as it is published, the folder unpacked from it
+    (`s1/1.pgm` to `s40/10.pgm`), or, as `path`, an archive of one array x (400, 112, 92) in that order. The class
+    was assigned by eye: 119 pictures of 15 persons are with glasses, and seven of these persons are in both
+    classes. With `label_column: person` it is the person. `groups: person` gives the person of each picture.
 
     Raises:
         PlanError: Other groups or labels are asked for.

@@ -1,7 +1,7 @@
-"""`knowledge.gallery`: candidates whom the attacker has, in a folder of images for each class or in an archive.
+"""Candidates of `knowledge.gallery`, which the attacker has: a folder of images for each class, or an archive.
 
-Classes are matched by name with the data set's; labels of which none names a class are positions. Candidates are
-of the shape of the plan's images, since a member is a candidate whose image and label are a record's.
+Classes are matched by name with the data set's; labels are positions where none names a class. Candidates have the
+shape of the plan's images, since a member is a candidate with the image and label of a record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def candidates_of(path: Path, alike: ImageSet, extract: Callable[[Images], Float
 
     Args:
         path: Exists.
-        alike: Images of the plan, whose shape and classes candidates have.
+        alike: Images of the plan; candidates have their shape and classes.
         extract: Computes features of images.
         key: The plan's key, for errors.
 

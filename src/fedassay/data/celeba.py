@@ -11,7 +11,7 @@ from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 
 _TEST = 2
-"""How the list of partitions calls the test set; 0 is the training set, 1 the validation set."""
+"""Code of the test set in the list of partitions; 0 is the training set, 1 the validation set."""
 
 
 @register("dataset", "celeba")

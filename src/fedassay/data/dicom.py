@@ -26,7 +26,7 @@ SUFFIXES = frozenset({".dcm", ".dicom", ".ima"})
 """Endings of DICOM files; those without one tell themselves by their first bytes."""
 
 PERSON, SITE, BURNED_IN = "PatientID", "InstitutionName", "BurnedInAnnotation"
-"""Keywords of whose a picture is, of where it was taken, and of whether text is burnt into its pixels.
+"""Keywords of a picture's person, of its site, and of text burnt into its pixels.
 
 `data.groups` and `data.sites` may name the first two."""
 
@@ -171,15 +171,15 @@ def _is_packed(pydicom: Any, held: Any) -> bool:
 
 
 def of_headers(key: str, values: Sequence[str], paths: Sequence[str]) -> list[str]:
-    """What all headers say for a key of `data`.
+    """Return the values of all headers for a key of `data`.
 
     Args:
         key: The key.
-        values: Of each file, empty where its header does not say it.
+        values: Of each file, empty where its header has none.
         paths: The files.
 
     Raises:
-        DataError: One does not say it.
+        DataError: One header has none.
     """
     if (missed := next((path for path, value in zip(paths, values, strict=True) if not value), None)) is not None:
         raise DataError(f"data.{key}: {missed} does not say it in its header; allowed: leave it away")

@@ -66,7 +66,7 @@ class Published:
 
     @property
     def digest(self) -> str | None:
-        """What a download is held against; None where nothing is known that does."""
+        """Digest that a download is held against; None where no known one applies."""
         return SHA256.get(self.md5) or (None if self.runs else MD5 + self.md5)
 
 
@@ -130,7 +130,7 @@ def published_file(file: Published, request: DataRequest) -> Path:
 
 
 def matches(path: Path, md5: str) -> bool:
-    """Whether a file has this MD5, which tells a damaged copy (not a forged one)."""
+    """Whether a file has this MD5, which detects a damaged copy (not a forged one)."""
     with path.open("rb") as stream:
         return hashes_to(stream, MD5 + md5)
 

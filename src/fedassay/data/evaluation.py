@@ -1,4 +1,4 @@
-"""Whose records accuracy is measured on: the test role's, or the clients' own."""
+"""Records that accuracy is measured on: the test role's, or the clients' own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedassay.data.sampling import by_class
 from fedassay.support.errors import PlanError
 
 Evaluate = Literal["test", "own", "held_out"]
-"""Which records accuracy is measured on.
+"""Records that accuracy is measured on.
 
 `test`: the test role. `own`: all records of the clients, which is training accuracy. `held_out`: a share of every
 client's own records, which no method sees.
@@ -55,10 +55,10 @@ def held_out(
 
 
 def against_chance(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> dict[str, float]:
-    """What an accuracy is worth: the largest class's share, and the mean of the classes' own accuracies.
+    """Compare an accuracy with chance: the largest class's share, and the mean of the classes' own accuracies.
 
     Args:
-        hits: Which records were classified rightly, shape (n,).
+        hits: Whether each record was classified rightly, shape (n,).
         labels: Their true classes, shape (n,).
 
     Returns:
@@ -80,7 +80,7 @@ def against_chance(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> dict[s
 def _drawn(
     private: ImageSet, part: NDArray[np.int64], share: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Which of a client's records are held out."""
+    """Draw the records of a client that are held out."""
     mine = np.zeros(len(part), dtype=np.bool_)
     if not len(part):
         return mine

@@ -244,6 +244,6 @@ def _joined(archive: Archive, part: str, records: ImageSet) -> ImageSet:
 
 
 def stand_ins(features: NDArray[np.float32]) -> Images:
-    """What stands where images would, (n, 1, 4 d, 1): the bytes of each row, so that equal rows are equal."""
+    """Placeholder images (n, 1, 4 d, 1): the bytes of each row, so that equal rows are equal."""
     rows = np.ascontiguousarray(features)
     return rows.view(np.uint8).reshape(len(rows), 1, 4 * rows.shape[1], 1)

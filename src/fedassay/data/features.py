@@ -2,8 +2,8 @@
 
 Beside a data set of images, row i of `features` is training record i and row i of `test_features` test record i,
 in the order in which the data set gives them. On its own (the data set `precomputed_features`) the archive brings
-labels as well, and images where there are any. Without images, records are told apart by their features: the
-bytes of these stand where images would.
+labels as well, and images where there are any. Without images, records are identified by their features: the bytes
+of these stand where images would.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedassay.support.registry import register
 
 
 def outline_of_features(request: DataRequest) -> Outline:
-    """What the archive's headers and labels tell; no feature and no image is read.
+    """Outline of an archive of features, from its headers and labels; no feature and no image is read.
 
     Raises:
         PlanError: As `precomputed_features`.

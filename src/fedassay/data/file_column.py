@@ -1,4 +1,4 @@
-"""What of a table names the files of a folder: a column, a pattern of columns, or a column that names folders."""
+"""Column of a table that names the files of a folder: one column, a pattern of columns, or one naming folders."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def rows_of_folders(
     for each in below:
         named += each or [None]
     note = f"column {name} of {table.name} names folders, with {many:,} images in them"
-    # A column of persons says whose the images are as well, and stays a column of the others.
+    # A column of persons also gives the persons of the images, and stays a column of the others.
     column = f"{{{name}}}" if is_person(name) else name
     return replace(table, frame=table.frame.iloc[numbers]), column, Matches(named, (note,))
 

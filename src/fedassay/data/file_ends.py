@@ -17,7 +17,7 @@ _PARTS = ((273, 279), (324, 325))
 
 
 def ends_whole(image: ImageFile.ImageFile, stream: IO[bytes]) -> bool:
-    """Whether an open file is as long as it says, or ends as its format does; decoding tells for certain."""
+    """Whether an open file is as long as it says, or ends as its format does; only decoding is certain."""
     end, size = _tail(stream, _END), os.fstat(stream.fileno()).st_size
     if image.format == "TIFF":
         tags = getattr(image, "tag_v2", {})
@@ -47,7 +47,7 @@ def _tail(stream: IO[bytes], most: int) -> bytes:
 
 
 def _least_end(tile: tuple[object, ...]) -> int:
-    """Where the rows of a tile end at the earliest: those of packed ones are of unknown length."""
+    """Earliest possible end of a tile's rows, in bytes: those of packed ones are of unknown length."""
     codec, extents, offset, how = tile[:4]
     if not isinstance(extents, tuple) or not isinstance(offset, int):
         return 0

@@ -1,4 +1,4 @@
-"""Which of the images in folders are records: neither masks, nor of a test set without classes."""
+"""Images in folders that are records: neither masks, nor of a test set without classes."""
 
 from __future__ import annotations
 

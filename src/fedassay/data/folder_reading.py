@@ -1,8 +1,8 @@
-"""How folders above images are read: which level is the class, the person, the site or the official part.
+"""Reading of the folders above images: the level of the class, the person, the site and the official part.
 
-Every level of folders has a kind by its names. A reading makes one level the class and lets each other level
-be what its names and the nesting of levels allow. The one reading that is left is taken; of several, a person is
-asked.
+Every level of folders has a kind by its names. A reading makes one level the class and lets each other level be
+what its names and the nesting of levels allow. If one reading is left it is taken; if several are left, the user
+is asked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Level:
 
 
 class FolderReading(NamedTuple):
-    """How folders are read, and whether the names of a level say that it is the class."""
+    """Reading of folders, and whether the names of a level say that it is the class."""
 
     layout: Layout
     by_name: bool
@@ -70,7 +70,7 @@ def read_folders(
     _check_depth(paths, where)
     levels = [_level(values) for values in zip(*map(folders_of, paths), strict=True)]
     for level in [level for level in levels if level.kind == "split"][:-1]:
-        # Of two levels of parts, as in train/train, the inner one tells.
+        # Of two levels of parts, as in train/train, the inner one counts.
         level.word = "*"
     named = _find_words(levels, paths, are_classes_too)
     if all(level.kind == "skipped" for level in levels):
@@ -138,7 +138,7 @@ def _find_words(
     in_names = all(level.kind not in {"class", "nothing"} for level in levels)
     levels.append(files)
     pattern, words = words_in([stem_of(path) for path in paths] if in_names else [])
-    # Folders whose images have one word each, as breeds of dogs, are the classes themselves.
+    # Folders with one word for all of their images, as breeds of dogs, are the classes themselves.
     if not words or (unknown and not _cross(unknown[-1].values, words)):
         return ""
     if are_classes(set(words)) or are_classes_too(words):
@@ -177,7 +177,7 @@ def _readings(levels: Sequence[_Level]) -> Iterator[tuple[str, ...]]:
 
 
 def _choices(levels: Sequence[_Level], number: int, place: int) -> list[str]:
-    """What a level may be where the one at a place is the class."""
+    """Possible words for a level where the one at a place is the class."""
     level, classes = levels[number], levels[place]
     if number == place:
         return ["class"]
@@ -206,7 +206,7 @@ def _any_reading(levels: Sequence[_Level]) -> list[Layout]:
 
 
 def _others(layout: Layout) -> list[Layout]:
-    """What the only layout could be as well: its classes persons, of which a table says the classes."""
+    """Alternatives to the only layout: its classes may be persons, with the classes in a table."""
     if "site" in layout.words:
         return [Layout(layout.text.replace("site", "*"))]
     return [] if "person" in layout.words else [Layout(layout.text.replace("class", "person"))]
@@ -230,7 +230,7 @@ def _check_odd(names: Collection[str], layout: str, where: str) -> None:
 
 
 def folder_places(paths: Sequence[str], labels: Collection[str]) -> list[Place]:
-    """Official parts and sites of images whose classes a table gives.
+    """Official parts and sites of images that get their classes from a table.
 
     Folders at the top are the sites where all images lie in such, unless their names are something else: persons,
     parts, views, shares of a download, or the classes themselves.

@@ -1,4 +1,4 @@
-"""What a level of folders is, by the names on it: a part, a site, a person, a class, or nothing of a record."""
+"""Kind of a level of folders, by the names on it: a part, a site, a person, a class, or nothing of a record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _GRADES = 10
 
 
 def level_of(names: Collection[str]) -> Kind:
-    """What folders of these names are, which stand on one level; `unknown` where the names do not say."""
+    """Return the kind of a level of folders with these names; `unknown` where the names do not say."""
     whole = [name.casefold() for name in names]
     numbered = [found for name in whole if (found := _NUMBERED.fullmatch(name))]
     stems = [re.sub(r"[^a-zà-ÿ]+", " ", found[1]).split() for found in numbered]

@@ -1,4 +1,4 @@
-"""Which of the tables in and beside a folder says what its images are; of several that may, all are named."""
+"""Tables in and beside a folder that may describe its images; of several, all are named."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ def gallery_of(folder: Path, classes: int, extract: Callable[[Images], Floats] |
         folder: An `.npz` file; or a folder that holds `gallery.npz`, or a folder of images for each class, in the
             order of their names.
         classes: Of the messages.
-        extract: Computes features of images; None: nobody has a backbone.
+        extract: Computes features of images; None: there is no backbone.
 
     Raises:
-        DataError: There is no such folder, it is of other classes, or holds images and nobody has a backbone.
+        DataError: There is no such folder, it is of other classes, or holds images and there is no backbone.
     """
     if folder.suffix == ".npz" and folder.is_file():
         return _of_archive(folder, classes)
@@ -56,7 +56,7 @@ def _of_archive(path: Path, classes: int) -> Records:
     if labels.dtype.kind not in "iu" or not np.isfinite(features).all():
         raise DataError(f"{path}: labels must be whole numbers, and features finite; allowed: {_HOLDS}")
     _check_labels(labels, classes, str(path))
-    # What tells records apart where there are no images: their numbers.
+    # Without images, numbers identify the records.
     marks = np.arange(len(labels), dtype="<u8").view(np.uint8).reshape(-1, 1, 8, 1)
     return Records("candidates", marks, labels.astype(np.int64), lambda images: features[_rows(images)])
 

@@ -1,4 +1,4 @@
-"""Whose each record is: numbers of persons, from names and from the paths of files.
+"""Persons of records, as numbers, from names and from the paths of files.
 
 A person may have many records. Nothing that is measured on one record of a person holds for a stranger, so roles,
 clients and limits keep the records of a person together (`fedassay.data.roles`, `fedassay.data.partition`).
@@ -21,7 +21,7 @@ from fedassay.support.text import cut
 Numbers = NDArray[np.int64]
 
 PERSON = "{person}"
-"""What stands for the name of a person in a pattern of paths."""
+"""Placeholder for the name of a person in a pattern of paths."""
 
 OBVIOUS = ("person", "patient", "pat", "pt", "subject", "subj", "sub", "participant", "individual", "writer")
 _ENDINGS = ("", "s", "id", "ids", "number", "no", "key", "name")
@@ -29,7 +29,7 @@ _KNOWN = frozenset(name + ending for name in OBVIOUS for ending in _ENDINGS)
 
 
 def is_obvious(name: str) -> bool:
-    """Whether an array or column of this name says whose a record is: `patient`, `Subject_ID`, `personNumber`."""
+    """Whether an array or column of this name holds persons: `patient`, `Subject_ID`, `personNumber`."""
     return re.sub(r"[^a-z]", "", name.lower()) in _KNOWN
 
 
@@ -54,7 +54,7 @@ def numbered(*names: Sequence[Any] | NDArray[Any]) -> list[Numbers]:
 
 
 def check_several(groups: Numbers | None, where: str) -> None:
-    """Refuse persons who cannot be told from each other.
+    """Refuse records of one person only.
 
     Raises:
         DataError: All records are of one person.
@@ -76,7 +76,7 @@ def typical(values: Numbers, groups: Numbers) -> Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What is drawn whole: persons, or records where each is of a person of its own.
+    """Units that are drawn whole: persons, or records where each is of a person of its own.
 
     Attributes:
         of: The unit of each record, from 0, shape (n,).
@@ -108,7 +108,7 @@ def units_of(labels: Numbers, groups: Numbers | None) -> Units:
 def persons_of(pattern: str, paths: Sequence[str], where: str) -> list[str]:
     """The person of each file, by a pattern of paths.
 
-    Several `{person}` are put together: `{person}/{person}_*` tells apart the same number at two sites.
+    Several `{person}` are put together: `{person}/{person}_*` separates equal numbers at two sites.
 
     Args:
         pattern: As the plan gives it; see `PathPattern`.

@@ -33,19 +33,19 @@ from fedassay.support.text import cut
 Frames = Literal["first", "each"]
 
 _DARK = 0.25
-"""Where no value of deep images reaches this share of what their depth allows, another depth is likelier."""
+"""Share of the largest value that a depth allows: if deep images stay below it, another depth is likelier."""
 _DECODED_FIRST, _MOST_DECODED = 32 * limits.MIB, 10_000
 """Pixels and pictures that are decoded when only headers are asked for, which takes about a second."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are read.
+    """Parameters of the reading of image files.
 
     Attributes:
         size: Side of the square that all are resized to; None: they must agree.
-        bits: Bits that values of images have that declare more of them; None: what each declares.
-        frames: Which pictures of a file of several are taken; None: there must be one.
+        bits: Actual bits of the values of images that declare more; None: the declared bits.
+        frames: Pictures that are taken of a file of several; None: there must be one.
     """
 
     size: int | None = None
@@ -87,8 +87,8 @@ def headers_of(places: Sequence[Place], root: Path, reading: Reading) -> list[He
         reading: How they are read.
 
     Raises:
-        DataError: A file that is no image or ends too early, one with several pictures where nobody says which are
-            meant, one that is too small or too deep.
+        DataError: A file that is no image or ends too early, one with several pictures where `frames` is not
+            given, one that is too small or too deep.
         MissingExtraError: Reading one needs a package that is not installed.
     """
     found = []
@@ -201,7 +201,7 @@ def one_image(place: Place, root: Path, reading: Reading) -> NDArray[np.uint8]:
 
 
 def facts_of(files: Sequence[Path], root: Path, reading: Reading) -> dict[str, list[str]]:
-    """What headers of DICOM files say of person and site of each file, by keyword; empty where no file is DICOM.
+    """Persons and sites in the headers of DICOM files, one value a file, by keyword; empty without DICOM files.
 
     Raises:
         DataError: As `headers_of`.
@@ -213,10 +213,10 @@ def facts_of(files: Sequence[Path], root: Path, reading: Reading) -> dict[str, l
 
 
 def in_words(files: Sequence[Path] | Sequence[Place], root: Path, reading: Reading) -> list[str]:
-    """How files are read that could be read otherwise, one sentence each without its full stop.
+    """Sentences on ambiguous readings of files, without full stops.
 
     Args:
-        files: By path, or as pictures of files, all of which can be read.
+        files: By path, or as pictures of files; all can be read.
         root: As `headers_of`.
         reading: How they are read.
     """

@@ -40,11 +40,11 @@ def image_folder(request: DataRequest) -> Listed:
 
     A table in the folder, or the one that `labels` names, says the class of each image (`label_column`, or `label`
     for one of several that a record may have), its person (`groups`) and its site (`sites`). Without one the
-    folders say it: class/image, class/person/image, site/class/image, with `train` and `test` at any level;
-    `layout` says which level is what where names do not. The test part is the official test set. Of all that can
-    be read in two ways, nothing is read; of all that is not read, the account of the data says so.
+    folders give it: class/image, class/person/image, site/class/image, with `train` and `test` at any level;
+    `layout` names the levels where their names do not. The test part is the official test set. Ambiguous data are
+    refused; the account of the data lists everything that is not read.
 
-    `groups` says whose each image is: columns, a pattern laid on the end of its path (`{person}_*` for
+    `groups` gives the person of each image: columns, a pattern laid on the end of its path (`{person}_*` for
     `p12_left.png`), or `person` for the folders that `layout` calls so.
 
     Classes, domains and images come in the order of their names. All images are grey (1 channel) if every file is,
@@ -177,7 +177,7 @@ def _read_folder(scan: Scanned, request: DataRequest, outside: object) -> Listed
 
 
 def _both(place: Place, row: Place) -> Place:
-    """What folders and a table say of an image: folders of classes and persons, the table of sites and parts."""
+    """Merge the places by folders and by a table: folders give classes and persons, the table sites and parts."""
     return Place(
         place.label or row.label, place.person, row.site or place.site, row.part or place.part, row.persons
     )
@@ -315,7 +315,7 @@ def _pictures(
 
 
 def _in_classes(persons: Sequence[str], labels: Sequence[str], layout: Layout | None) -> str | None:
-    """Why persons of one name in several classes are asked about; None: there are none such below classes."""
+    """Message that asks about persons of one name in several classes; None: there are none such below classes."""
     pairs, whole = len(set(zip(persons, labels, strict=True))), len(set(persons))
     words = [] if layout is None else layout.words
     if layout is None or pairs == whole or words.index(_PERSON) < words.index("class"):
@@ -331,7 +331,7 @@ def _in_classes(persons: Sequence[str], labels: Sequence[str], layout: Layout | 
 
 
 def recurring(persons: Iterable[Any], sites: Iterable[Any], name: str = _PERSON, site: str = _SITE) -> str | None:
-    """Why persons of one number at several sites have to be asked about; None: there are none such."""
+    """Message that asks about persons of one number at several sites; None: there are none such."""
     pairs = set(zip(persons, sites, strict=True))
     whole = len({person for person, _ in pairs})
     several = len(pairs) - whole
@@ -345,7 +345,7 @@ def recurring(persons: Iterable[Any], sites: Iterable[Any], name: str = _PERSON,
 
 
 def _with_frames(pictures: list[Picture], root: Path, request: DataRequest) -> list[Picture]:
-    """Every picture of the files; where nothing says whose they are, those of a file are one person's."""
+    """Every picture of the files; without known persons, those of one file are one person's."""
     if request.frames != "each":
         return pictures
     by_path = {picture.path: picture for picture in pictures}

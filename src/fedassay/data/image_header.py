@@ -1,4 +1,4 @@
-"""What the header of an image file says of the pictures in it; nothing is decoded."""
+"""Header of an image file: the facts about the pictures in it; nothing is decoded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"})
 _MAGIC = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b"\0\0\0\x0cjP  ")
 """First bytes of the formats that a file without an ending is taken for."""
 _STRETCHED = ("PPM", "JPEG2000")
-"""Formats whose grey values Pillow stretches to 16 bits, whatever depth the file has."""
+"""Formats with grey values that Pillow stretches to 16 bits, whatever depth the file has."""
 
 _WIDTH_TAG, _HEIGHT_TAG = 256, 257
 _ORIENTATION, _BITS_TAG, _KIND_TAG, _SIGNED_TAG, _WHITE_TAG = 0x0112, 258, 254, 339, 262
@@ -44,7 +44,7 @@ _COPIES = 0b101
 
 
 class PictureError(ValueError):
-    """What is wrong with a picture that can be read, and what is allowed; the message does not name the file."""
+    """Fault of a readable picture, with the allowed ones; the message does not name the file."""
 
 
 class Place(NamedTuple):
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header says.
+    """Facts in the header of an image file.
 
     Attributes:
         format: Of the file: `PNG`, `DICOM`.
@@ -65,11 +65,11 @@ class Header:
         size: Width and height, upright.
         bits: Bits of a channel, as the file declares them.
         spread: Bits that decoded values span, where they are more.
-        orientation: EXIF's number, 1 to 8, of what decoding does not turn upright.
+        orientation: EXIF's number, 1 to 8, of a rotation that decoding leaves.
         inverted: Whether the highest value is black, and decoding leaves it so.
         frames: Numbers of the pictures in the file; smaller copies and masks of TIFF pages are none.
         whole: Whether the file ends as its format does, or is as long as it says.
-        facts: What DICOM says of the person, the site and the like, by keyword.
+        facts: DICOM's values for the person, the site and the like, by keyword.
     """
 
     format: str
@@ -135,7 +135,7 @@ def header_of(path: Path, frame: int = 0) -> Header:
 
 @contextmanager
 def opened(path: Path) -> Iterator[ImageFile.ImageFile]:
-    """An image file of bounded size whose header says that it unpacks to a bounded size.
+    """Open an image file of bounded size that unpacks to a bounded size by its header.
 
     Only the formats that `SUFFIXES` names are tried: others are read by programs that Pillow starts.
     """
@@ -152,7 +152,7 @@ def opened(path: Path) -> Iterator[ImageFile.ImageFile]:
 
 
 class _Stream(io.BufferedReader):
-    """A file of which only so much can be read byte by byte: Pillow reads comments in headers that way."""
+    """A file with a limit on reads byte by byte: Pillow reads comments in headers that way."""
 
     _single = 0
 

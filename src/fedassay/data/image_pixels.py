@@ -77,7 +77,7 @@ def shallow(values: NDArray[np.int64], depth: int) -> NDArray[np.uint8]:
 
 
 def _both_bytes(place: Place, image: ImageFile.ImageFile) -> NDArray[np.int64]:
-    """Colours of 16 bits, of which Pillow keeps the higher byte: decoded again, the lower one is taken for it."""
+    """Colours of 16 bits: Pillow keeps the higher byte, and decoding again gives the lower one."""
     if image.mode != "RGB" or not all(";16" in str(tile[3]) for tile in image.tile):
         raise PictureError(
             f"is of mode {image.mode}, of which only the highest {BITS} bits can be read; allowed with data.bits: "

@@ -14,7 +14,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
 
 NO_PICTURES = "this needs images, and data.features brought features alone; allowed: images beside them"
-"""Why something cannot be done where only features are known."""
+"""Message where images are needed and only features are known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +114,13 @@ class ImageSet:
 
 @dataclass(frozen=True, eq=False)
 class LoadedData:
-    """What a data set's loader returns.
+    """Result of a data set's loader.
 
     Attributes:
         train: The records that the roles are drawn from.
         test: The official test set, where the data set has one; its groups number the same persons.
-        source: Where the records came from, for the record and the report.
-        account: What was read of the user's own files and what was not; empty of data sets that are known by name.
+        source: Origin of the records, for the record and the report.
+        account: Account of the user's own files, read and not read; empty for data sets that are known by name.
     """
 
     train: ImageSet

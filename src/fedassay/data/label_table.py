@@ -1,4 +1,4 @@
-"""A table beside images: of which class each file is, of which person, from which site, in which part."""
+"""A table beside images: the class, the person, the site and the official part of each file."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from fedassay.support.errors import DataError, UnrelatedTableError
 _MANY = 24
 """More columns than this that differ in a number alone hold values, such as pixels, and name no files."""
 _ELSEWHERE = frozenset({"site", "person", dicom.PERSON, dicom.SITE})
-"""What folders and headers of images may be asked for, where no column has the name."""
+"""Names of facts that folders and headers of images may give, where no column has the name."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What a plan says of a table; None: the table itself must tell.
+    """Columns of a table as the plan gives them; None: they are found from the table itself.
 
     Attributes:
         file: Column of file names, or a pattern of the name with columns in braces.
-        label: Column of the labels; several: one for each class, of which one holds 1 in each row.
-        presence: A label of several that a record may have, and what becomes of records that do not say.
-        persons: Columns that together say whose a record is.
+        label: Column of the labels; several: one for each class, exactly one of them 1 in each row.
+        presence: A label of several that a record may have, and the treatment of records without a statement on
+            it.
+        persons: Columns that together identify the person of a record.
         sites: Column of sites.
-        leave_out: Whether what has no row, no label or no file is left out, instead of refused.
+        leave_out: Whether images without a row or a label and rows without a file are left out, instead of
+            refused.
         folders_are_classes: Whether the table is asked for all but the labels.
     """
 
@@ -58,17 +60,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class TableReading:
-    """What a table says of the images of a folder.
+    """Result of reading a table of a folder's images.
 
     Attributes:
         name: Of its file, or of all that go together.
         columns: Names of its columns.
-        rows: What it says of each image, by path.
-        notes: How it was read.
+        rows: Its facts about each image, by path.
+        notes: Remarks on the reading.
         left_out: Rows, images, columns and other tables that were not used.
-        proposals: Keys of the plan that it and the names of its columns give away.
-        labels: Whether it says the classes; else the folders do.
-        asked: Whether it says anything of each image; else the names of its columns alone are known.
+        proposals: Keys of the plan that follow from it and the names of its columns.
+        labels: Whether it gives the classes; otherwise the folders do.
+        asked: Whether it says anything of each image; otherwise only the names of its columns are known.
     """
 
     name: str
@@ -135,14 +137,14 @@ class LabelTable:
         return made
 
     def reading(self, columns: Columns, listed_only: Collection[str] = ()) -> TableReading:
-        """What the rows say of the files.
+        """Read the rows of the table for the files.
 
         Args:
-            columns: What the plan says of the table.
-            listed_only: Files that are named where nothing is said of them, as of a test set without labels.
+            columns: The plan's keys for the table.
+            listed_only: Files that are named without a row, as those of a test set without labels.
 
         Raises:
-            DataError: A column is not there or not to be told, two rows disagree, or, unless they are to be left
+            DataError: A column is not there or cannot be found, two rows disagree, or, unless they are to be left
                 out, a row has no file or no label or a file no row.
         """
         label, values, notes = self._labels(columns)
@@ -303,7 +305,7 @@ class LabelTable:
 def _lack(
     row: Place, label: Sequence[str], site: str | None, persons: Sequence[str], presence: Presence | None
 ) -> tuple[str, str] | None:
-    """What a row does not say that it is asked for: of what kind the image is then, and what it has not."""
+    """Return the kind of image that a row's missing fact makes it, and the fact; None: nothing is missing."""
     if not row.label and presence is None:
         return "without a label", f"no label in column {' or '.join(label)}"
     if site is not None and is_missing(row.site):

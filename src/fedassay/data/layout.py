@@ -21,19 +21,19 @@ _ENDING = r"(?:\.[^./]*)?"
 
 
 class Place(NamedTuple):
-    """What folders, or a table, say of an image; empty: nothing."""
+    """Facts about an image from folders or a table; empty: unknown."""
 
     label: str = ""
     person: str = ""
     site: str = ""
     part: str = ""
     persons: tuple[str, ...] = ()
-    """What columns of a table say of the person."""
+    """Values of a table's columns for the person."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What each level of folders is, laid on the last folders of a path.
+    """Kinds of the levels of folders, laid on the last folders of a path.
 
     Attributes:
         text: As `data.layout` gives it, such as `site/class/*/image`.
@@ -62,11 +62,11 @@ class Layout:
 
     @property
     def words(self) -> list[str]:
-        """What folders and the name say of a file, the outermost first."""
+        """Kinds of facts that folders and the file name give, the outermost first."""
         return self._pattern.words
 
     def place(self, path: str) -> Place | None:
-        """What folders and name of a file say; None: it does not fit."""
+        """Return the facts in the folders and name of a file; None: it does not fit."""
         values = self._pattern.values(path)
         if values is None:
             return None
@@ -91,7 +91,7 @@ class Layout:
         return kept, left_images(rest, f"which data.layout, {self.text}, does not fit")
 
     def places(self, paths: Iterable[str]) -> list[Place]:
-        """What folders and names say of those files that fit."""
+        """Return the facts in the folders and names of those files that fit."""
         return [place for path in paths if (place := self.place(path)) is not None]
 
     def counted(self, paths: Iterable[str]) -> str:

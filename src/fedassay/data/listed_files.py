@@ -1,4 +1,4 @@
-"""Data sets whose files somebody else's lists or folders name: looked at first, decoded afterwards."""
+"""Data sets of files named by published lists or folders: looked at first, decoded afterwards."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Picture:
         path: An image file.
         label: Its class.
         domain: Its domain; empty where there are none.
-        person: Whom it is of; empty where nobody says it.
-        frame: Which picture of the file.
+        person: Its person; empty where unknown.
+        frame: Number of the picture in the file.
     """
 
     path: Path
@@ -67,7 +67,7 @@ class Listed:
 
     @property
     def places(self) -> list[Place]:
-        """Where the pictures of both sets are."""
+        """Places of the pictures of both sets."""
         return [Place(picture.path, picture.frame) for picture in (*self.train, *self.test)]
 
 
@@ -90,7 +90,7 @@ def of_files(lister: Callable[[DataRequest], Listed]) -> Callable[[DataRequest],
 
 
 def outline_of(listed: Listed, request: DataRequest) -> Outline:
-    """What lists and the images' headers tell; some images are decoded.
+    """Outline from lists and the images' headers; some images are decoded.
 
     Raises:
         DataError: There are no files, one is no image, or sizes differ and `size` is not given.

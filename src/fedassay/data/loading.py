@@ -35,7 +35,7 @@ LABEL = "label"
 """The attribute that is the class itself, which every data set has."""
 
 _NAMED = 20
-"""How many classes an error names before it counts the rest."""
+"""Number of classes that an error names before it counts the rest."""
 
 Source = Literal[
     "root",
@@ -57,7 +57,7 @@ Source = Literal[
 
 @dataclass(frozen=True)
 class DataSize:
-    """What is known of a data set by its name.
+    """Size of a data set that is known by its name.
 
     Attributes:
         records: Number of training records.
@@ -74,7 +74,7 @@ class DataSize:
 
 @dataclass(frozen=True)
 class DataRequest:
-    """What a plan says about its data.
+    """Request of a plan for its data.
 
     Attributes:
         name: Registered name of the data set.
@@ -91,17 +91,17 @@ class DataRequest:
         label_column: Column of labels in it, or number of the column of an `npz`'s labels; None: it is found.
         features: Archive of features that were computed elsewhere; None: a backbone computes them.
         classes: Names of the classes that are kept; None: all.
-        groups: What says whose each record is: an array, a column or several, a pattern of paths, or a name that
+        groups: Source of the records' persons: an array, a column or several, a pattern of paths, or a name that
             the data set knows; None: each record is of a person of its own.
         sites: Column of sites in the table; None: folders named like sites are.
-        layout: What each level of folders is; None: their names tell.
-        label: One label of several that a record may have, whose presence is the class; None: labels are classes.
-        uncertain: What becomes of records that do not say whether they have it; None: there must be none.
+        layout: Kind of each level of folders; None: found from their names.
+        label: One label of several that a record may have; its presence is the class. None: labels are classes.
+        uncertain: Treatment of records that do not say whether they have it; None: there must be none.
         incomplete: Whether images without a row or a label, rows without an image, and files that cannot be read
             are refused or left out.
         attributes: Names of sensitive attributes: arrays of the archive, or `label` for the classes themselves.
-        bits: Bits that values of images have that declare more of them; None: what each declares.
-        frames: Which pictures of a file of several are taken, `first` or `each`; None: each file must have one.
+        bits: Actual bits of the values of images that declare more; None: the declared bits.
+        frames: Pictures that are taken of a file of several, `first` or `each`; None: each file must have one.
         download: Whether published files that are not there may be downloaded.
     """
 
@@ -130,7 +130,7 @@ class DataRequest:
 
     @property
     def group(self) -> str | None:
-        """What says whose each record is, where that can be one name only.
+        """Source of the records' persons, where only one name is possible.
 
         Raises:
             PlanError: Several are given.
@@ -140,7 +140,7 @@ class DataRequest:
         raise PlanError(f"data.groups: {', '.join(self.groups)} given; data set {self.name} takes one name alone")
 
     def unlimited(self) -> DataRequest:
-        """What is asked of the loader: everything, where a limit is drawn of what features or classes leave."""
+        """Request to the loader: everything, where the limit applies to those that features or classes leave."""
         if self.features is None and self.classes is None:
             return self
         return dataclasses.replace(self, limit=None)

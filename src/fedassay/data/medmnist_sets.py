@@ -55,7 +55,7 @@ def pneumoniamnist(request: DataRequest) -> LoadedData:
     """Chest X-rays of children, 5,232 + 624 grey images of 28x28, normal or pneumonia (`root`; CC BY 4.0).
 
     PneumoniaMNIST of MedMNIST (Yang et al. 2023), after Kermany et al. 2018. Training and validation images are
-    the training set. The file does not say whose an image is: each is taken to be of a person of its own.
+    the training set. The file does not identify persons: each image is taken to be of a person of its own.
     """
     return _medmnist(request, "pneumoniamnist")
 

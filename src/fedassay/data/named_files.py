@@ -1,4 +1,4 @@
-"""Which file of a folder a row of a table means, however the table writes its path."""
+"""File of a folder that a row of a table means, however the table writes its path."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SEARCHED = 2_000
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """What the values of a column name.
+    """Files named by the values of a column.
 
     Attributes:
         files: The file of each value; None: it names none, or several.
-        notes: In which way paths differ from the files', where they do.
+        notes: Differences of paths from the files', where there are any.
     """
 
     files: list[str | None]
@@ -33,7 +33,7 @@ class Matches:
 
     @property
     def hits(self) -> int:
-        """How many files are named."""
+        """Number of files that are named."""
         return len(self.named)
 
 
@@ -105,7 +105,7 @@ class NamedFiles:
         return "" if near is None else f"; the nearest file is {near}"
 
     def _prefix(self, values: Sequence[str]) -> str:
-        """What stands before the paths of files in values that name none, with `/` at its end; empty: nothing."""
+        """Prefix before the paths of files in values that name none, with `/` at its end; empty: none."""
         for value in values[:20]:
             parts = fold(value).split("/")
             for cut in range(1, len(parts)):
@@ -123,7 +123,7 @@ def fold(path: str) -> str:
 
 
 def unpadded(value: str) -> str:
-    """One form of a value whose numbers may lack leading zeros, or have decimals that are zeros."""
+    """One form of a value: numbers without leading zeros, and without decimals that are zeros."""
     return re.sub(r"(?<!\d)0+(?=\d)", "", one_form(value))
 
 
@@ -133,7 +133,7 @@ def _stem(path: str) -> str:
 
 
 def _by_name(files: Iterable[tuple[str, str]]) -> dict[str, str | None]:
-    """What a row may call a file: any end of its path, with and without ending; None where that is several."""
+    """Files by possible names in a row: any end of a path, with and without suffix; None where several match."""
     whole = list(files)
     found: dict[str, str | None] = {}
     for path, file in whole:

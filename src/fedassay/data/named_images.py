@@ -43,7 +43,7 @@ class NamedImages:
     how: str
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of images."""
         return len(self.images)
 
     def name(self, at: int) -> str:

@@ -53,7 +53,7 @@ _NAMES = {name for pair in _PAIRS for name in pair}
 
 
 def outline_of_npz(request: DataRequest) -> Outline:
-    """What an archive's headers and labels tell; no image is unpacked.
+    """Outline of an archive from its headers and labels; no image is unpacked.
 
     Raises:
         PlanError: As `npz`.
@@ -64,7 +64,7 @@ def outline_of_npz(request: DataRequest) -> Outline:
 
 
 def names_of_npz(request: DataRequest) -> list[str]:
-    """What arrays are called, without `train`, `val` and `test` in their names.
+    """Return the names of arrays without `train`, `val` and `test` in them.
 
     Raises:
         PlanError: As `npz`.
@@ -126,7 +126,7 @@ def _wanted(request: DataRequest) -> set[str]:
 
 
 def _whose(images: str, groups: str) -> str:
-    """The array that says whose these images are: `patient_test` of `x_test`, `val_patient` of `val_images`."""
+    """Name of the array with these images' persons: `patient_test` of `x_test`, `val_patient` of `val_images`."""
     return groups + images[1:] if images.startswith("x") else images.removesuffix("images") + groups
 
 

@@ -19,8 +19,8 @@ from fedassay.support.errors import PlanError
 def official_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.Generator) -> Roles:
     """Give the clients the official test set, and share the training set out to the other roles.
 
-    Test records whose image or whose person is in the training set are left out (`Roles.dropped`): the adversary
-    would hold them. Each part is drawn as `split_roles` draws it.
+    Test records with an image or a person of the training set are left out (`Roles.dropped`): the adversary would
+    hold them. Each part is drawn as `split_roles` draws it.
 
     Args:
         data: A data set with an official test set.

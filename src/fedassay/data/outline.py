@@ -1,4 +1,4 @@
-"""What a user's own data set holds, as far as names, headers and labels tell: no image is decoded."""
+"""Outline of a user's own data set, from names, headers and labels: no image is decoded."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def without_pixels(
     domains: NDArray[np.int64] | None = None,
     domain_names: tuple[str, ...] = (),
 ) -> ImageSet:
-    """A set of records whose images have not been read: 0 pixels high, wide and deep."""
+    """A set of records with unread images: 0 pixels high, wide and deep."""
     return ImageSet(np.empty((len(labels), 0, 0, 0), np.uint8), labels, class_names, domains, domain_names)

@@ -1,8 +1,8 @@
-"""How the private records are spread over the clients.
+"""Partition of the private records over the clients.
 
-Where the data say whose each record is (`ImageSet.groups`), a person is at one client with all of its records:
-what is dealt out, drawn and counted are then persons, of the class that most of their records are of. Where a
-partition goes by what a person has several of (classes, domains), a person can belong to several clients, which
+Where the data identify persons (`ImageSet.groups`), a person is at one client with all of its records. Persons are
+then dealt out, drawn and counted, each under the class of most of its records. A person may have records of
+several classes or domains. Where a partition goes by these, it can belong to several clients, which
 `shared_persons` refuses or settles.
 """
 
@@ -20,10 +20,10 @@ from fedassay.data.sampling import by_class
 from fedassay.support.errors import PlanError
 
 Partition = Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"]
-"""How records are spread over clients."""
+"""Ways to spread records over clients."""
 
 SharedPersons = Literal["refuse", "one_client"]
-"""What becomes of a person whose records a partition would put at several clients."""
+"""Treatment of a person with records that a partition would put at several clients."""
 
 Indices = NDArray[np.int64]
 
@@ -93,7 +93,7 @@ def partition(
 
 
 class _Units(NamedTuple):
-    """What is dealt out whole: records, persons, or a person's records of one class or domain.
+    """Units that are dealt out whole: records, persons, or a person's records of one class or domain.
 
     Attributes:
         of_record: The unit of each record, shape (n,).
@@ -128,7 +128,7 @@ def _units(private: ImageSet, kind: Partition) -> _Units:
 def _persons_at_one(
     parts: list[Indices], groups: NDArray[np.int64], kind: Partition, shared: SharedPersons
 ) -> list[Indices]:
-    """The same parts, none of which shares a person with another."""
+    """The same parts after moving each person's records to one part."""
     held = np.concatenate(parts)
     client = np.empty(len(groups), np.int64)
     client[held] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -221,14 +221,13 @@ def disjoint_labels(labels: NDArray[np.int64], count: int, rng: np.random.Genera
 def dominant_classes(
     labels: NDArray[np.int64], count: int, dominant: int, uniform_share: float, rng: np.random.Generator
 ) -> list[Indices]:
-    """Clients of equal size, most of whose records come from a few classes of their own.
+    """Clients of equal size with most records from a few classes of their own.
 
-    Each client draws `uniform_share` of its records from all classes and the rest from its dominant
-    classes (the partition of the personalized experiments of Guan et al. 2025, who do not say how many classes
-    dominate; with a uniform share of 0 that of Yu et al. 2026). A client's classes are those dealt out least so
-    far, ties broken at random; clients take a record each, by rounds, from that of their classes of which
-    they hold least. Whoever finds these empty is filled up from what is left, so that sizes differ by at
-    most 1 and every record is used.
+    Each client draws `uniform_share` of its records from all classes and the rest from its dominant classes (the
+    partition of the personalized experiments of Guan et al. 2025, who do not say how many classes dominate; with a
+    uniform share of 0 that of Yu et al. 2026). A client's classes are those dealt out least so far, ties broken at
+    random. In rounds each client takes a record from the one of its classes that it holds least of. A client that
+    finds these empty is filled up from the rest, so that sizes differ by at most 1 and every record is used.
 
     Raises:
         PlanError: More dominant classes than there are classes with a record.

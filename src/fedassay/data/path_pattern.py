@@ -29,7 +29,7 @@ class PathPattern:
         self._whole = re.compile(rf"(?:.*/)?{'/'.join(parts)}", re.DOTALL)
 
     def values(self, path: str) -> Sequence[str] | None:
-        """What stands in a path for each of the words; None: it does not fit."""
+        """Return the parts of a path at the pattern's words; None: it does not fit."""
         found = self._whole.fullmatch(path)
         return None if found is None else found.groups()
 

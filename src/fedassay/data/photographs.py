@@ -17,7 +17,7 @@ SIDE = 32
 REGION = 2
 """Patches on the side of a region; the patches of a region are never in two roles."""
 LEAST_DEVIATION = 12.0
-"""Patches whose grey levels deviate less than this (of 255) are left out: sky, background, blur."""
+"""Least deviation of the grey levels of a patch, of 255; others are left out: sky, background, blur."""
 
 
 class _Photograph(NamedTuple):

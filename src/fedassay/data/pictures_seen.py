@@ -1,4 +1,4 @@
-"""What pictures look like in few numbers: a small grey copy, brightness, grey values, sizes."""
+"""Appearance of pictures in few numbers: a small grey copy, brightness, grey values, sizes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SAMPLED = 64
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What was seen of some pictures.
+    """Measurements of some pictures.
 
     Attributes:
-        rows: Which of all pictures they are, ascending, shape (m,).
+        rows: Their positions among all pictures, ascending, shape (m,).
         small: Their small grey copies, shape (m, SMALL * SMALL), uint8.
         brightness: Mean grey value of each, 0 to 255.
         contrast: Standard deviation of the grey values of each.
@@ -40,7 +40,7 @@ class Seen:
 
     @cached_property
     def masks(self) -> NDArray[np.bool_]:
-        """Which of them have so few grey values that they may be masks."""
+        """Whether each has so few grey values that it may be a mask, shape (m,)."""
         return self.values <= FEW_VALUES
 
 

@@ -1,4 +1,4 @@
-"""One label of several that a record may have: it is there, it is not, or nobody knows."""
+"""One label of several that a record may have: it is present, absent or unknown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedassay.data.spellings import is_missing, one_form
 from fedassay.support.errors import DataError
 
 Uncertain = Literal["drop", "positive", "negative"]
-"""What becomes of records of which a table says neither that they have a label nor that they do not."""
+"""Treatment of records without a statement on whether they have a label."""
 
 _YES = frozenset({"1", "true", "yes", "y", "positive", "pos", "present", "t"})
 _NO = frozenset({"0", "false", "no", "n", "negative", "neg", "absent", "f"})
@@ -21,7 +21,7 @@ _SEPARATORS = "|;"
 
 @dataclass(frozen=True)
 class Presence:
-    """Which label is asked of a record, and what becomes of records that do not say.
+    """Label that makes the class, and the treatment of records without a statement on it.
 
     Attributes:
         label: Its name.
@@ -80,7 +80,7 @@ def of_several(values: Sequence[str], asked: Presence, where: str) -> list[str]:
 
 
 def joined_labels(values: Sequence[str]) -> Counter[str]:
-    """How often each label stands in a column whose cells join several; empty where they do not."""
+    """Count the labels in a column with joined cells; empty where no cells are joined."""
     joined = {value for value in values if len(parts_of(value)) > 1}
     counts = Counter(part.strip() for value in values for part in parts_of(value))
     inside = Counter(part.strip() for value in joined for part in parts_of(value))

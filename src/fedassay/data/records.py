@@ -85,12 +85,12 @@ class Records:
         )
 
     def among(self, *others: Records) -> Bools:
-        """Which records have an image that one of the others has, too, shape (n,)."""
+        """Whether each record's image is also one of the others', shape (n,)."""
         held = {image.tobytes() for each in others for image in each.images}
         return np.array([image.tobytes() in held for image in self.images], np.bool_)
 
     def without(self, *others: Records) -> Records:
-        """The records whose image none of the others has."""
+        """The records with an image that none of the others has."""
         return self.take(np.flatnonzero(~self.among(*others)))
 
 

@@ -1,10 +1,10 @@
-"""Who holds which records: private, attacker, public, test, control.
+"""Roles of records: private, attacker, public, test, control.
 
-Private records are the clients' own and what an audit is about; the attacker has its own records
-of the same distribution; the public ones are known to everybody (a backbone may be trained on
-them); test records measure accuracy; of control records, which are nobody's,
-audits make releases that are known to leak. A reconstruction or membership score means nothing if the
-attacker already holds the very image, so no image may be in two roles, and no person.
+Private records are the clients' own and the subject of an audit. The attacker has its own records of the same
+distribution. Public records are known to everybody (a backbone may be trained on them). Test records measure
+accuracy. Control records belong to no party: audits make releases of them that are known to leak. A reconstruction
+or membership score means nothing if the attacker already holds the very image, so no image may be in two roles,
+and no person.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedassay.support.errors import PlanError
 from fedassay.support.hashing import digest_records
 
 Role = Literal["private", "attacker", "public", "test", "control"]
-"""What a record is for."""
+"""Purpose of a record."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Roles:
         control: Records of the private distribution that controls are made of.
         indices: Role to positions in `LoadedData.train` (in `LoadedData.test` for the test role
             of a data set with an official test set), in the order of the role's records.
-        duplicates: Training records whose image is that of an earlier one; each is in the same
-            role as the first.
+        duplicates: Training records that repeat the image of an earlier one; each is in the same role as the
+            first.
         dropped: Official test records left out because their image, or their person, is in the training set.
     """
 
@@ -158,7 +158,7 @@ def _joined(
 
 
 def unseen(train: ImageSet, test: ImageSet) -> NDArray[np.int64]:
-    """Positions of the test records of whom the training set has neither the image nor the person."""
+    """Positions of the test records with neither their image nor their person in the training set."""
     known = set(digest_records(train.images))
     unseen = np.array([key not in known for key in digest_records(test.images)], np.bool_)
     if train.groups is not None and test.groups is not None:

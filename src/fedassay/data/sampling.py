@@ -66,12 +66,12 @@ def whole_persons(
 ) -> NDArray[np.int64]:
     """Draw persons with all of their records, each class in its own proportion, as many as `size` has room for.
 
-    Persons of a class are put into random order, and all into one by the share of their class that has gone
-    before; each is taken if there is room left for its records.
+    The persons of each class are put into random order. All are then merged into one order, by the share of their
+    class that has gone before. Each is taken if there is room left for its records.
 
     Args:
         labels: (n,) class of each record; a person is of the class that most of its records are of.
-        groups: (n,) whose each record is.
+        groups: (n,) person of each record.
         size: Records at most.
         rng: Source of randomness.
 

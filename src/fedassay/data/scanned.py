@@ -1,4 +1,4 @@
-"""What lies in a folder: images, tables, pictures that are not read, and everything else by its ending."""
+"""Content of a folder: images, tables, pictures that are not read, and everything else by its ending."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ class Scanned:
         return [path for why, paths in self.others.items() if why.endswith(_UNREAD_WHY) for path in paths]
 
     def left_out(self) -> tuple[LeftOut, ...]:
-        """What is neither image nor table: one entry for each ending and kind of link, the largest first."""
+        """Files that are neither image nor table: one entry for each suffix and kind of link, largest first."""
         return tuple(
             LeftOut("file", len(paths), why + _in_folders(paths), tuple(sorted(paths)[:_HELD]))
             for why, paths in sorted(self.others.items(), key=lambda item: (-len(item[1]), item[0]))
         )
 
     def lies_there(self) -> str:
-        """What lies in a folder without images, for messages."""
+        """Content of a folder without images, for messages."""
         return "; ".join(each.line for each in self.left_out()[:_NAMED]) or "nothing lies there"
 
     def copies(self, paths: Collection[str]) -> int:
-        """How many of some images are equal to another to the byte."""
+        """Number of images among some that equal another to the byte."""
         return _copies(self, frozenset(paths))
 
 
@@ -164,7 +164,7 @@ def _in_words(name: str) -> str:
 
 
 def _in_folders(paths: Sequence[str]) -> str:
-    """Where they lie: the folders with most of them, with their numbers."""
+    """Folders with most of the paths, with their numbers."""
     counts = Counter(str(PurePosixPath(path).parent) for path in sorted(paths))
     named = [
         f"{'the folder itself' if name == '.' else name} {count:,}" for name, count in counts.most_common(_NAMED)

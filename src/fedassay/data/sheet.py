@@ -35,13 +35,13 @@ class Group(Frozen):
     Attributes:
         kind: `part`, `class`, `site` or `client`.
         name: Of the part, the class, the site, the client.
-        records: How many there are.
-        persons: How many persons they are of; None where nobody says it.
-        looked_at: How many of them were looked at for what follows.
+        records: Number of pictures.
+        persons: Number of their persons; None where unknown.
+        looked_at: Number of pictures looked at for the following figures.
         brightness: Mean of their mean grey values, 0 to 255; None where none was looked at.
         spread: Standard deviation of these mean grey values.
         sizes: The most frequent sizes and modes, in words.
-        thumbnails: How many of them are shown.
+        thumbnails: Number of pictures shown.
     """
 
     kind: str
@@ -77,16 +77,16 @@ class Sheet(Frozen):
     Attributes:
         source: The data set.
         records: Pictures in it.
-        persons: Persons that they are of; None where nobody says it.
+        persons: Number of their persons; None where unknown.
         looked_at: Pictures that were looked at.
         groups: Kinds in the order of a reader: parts, classes, sites, clients.
         unshown: Groups of a kind that are not among `groups`.
-        warnings: What looks odd, worst first, one sentence each.
-        test: How classes were compared, in words.
-        alike: Number of pairs that are alike (`all`), and of those in two `parts`, `persons`, `classes`, `clients`
-            or `sites`.
+        warnings: Oddities, worst first, one sentence each.
+        test: The comparison of classes, in words.
+        alike: Number of similar pairs (`all`), and of those in two `parts`, `persons`, `classes`, `clients` or
+            `sites`.
         pairs: Those that are shown.
-        left_out: What was left out, one line each, with the number of its thumbnails.
+        left_out: Data left out, one line each, with the number of their thumbnails.
         files_left_out: Number of files among that.
     """
 
@@ -119,9 +119,9 @@ class Listed:
         part_names: Roles, or the official training and test set.
         sites: Numbers in `site_names` of each, or None.
         site_names: Of the sites.
-        persons: Whose each is, or None.
+        persons: The person of each, or None.
         clients: Client of each, from 0, and -1 of those that no client has; None where no clients are known.
-        account: What was read and left out.
+        account: Account of the data, read and left out.
         unread: Gives the picture of a file that was left out, or None where it is none.
     """
 
@@ -227,7 +227,7 @@ def _row(pictures: Sequence[Images]) -> NDArray[np.uint8]:
 
 
 def _sample(kinds: Sequence[Header], rng: np.random.Generator) -> list[int]:
-    """Which pictures are looked at: all, or as many at random as their pixels allow."""
+    """Draw the pictures to look at: all, or as many at random as their pixels allow."""
     pixels = np.array([kind.size[0] * kind.size[1] for kind in kinds], np.int64)
     order = rng.permutation(len(kinds))[:_PICTURES]
     kept = order[np.cumsum(pixels[order]) <= _PIXELS]
@@ -290,7 +290,7 @@ def _mode(kind: Header) -> str:
 
 
 def _parted(twin: Twin, listed: Listed, looked: Seen) -> list[str]:
-    """What parts two pictures that are alike: the words of `Sheet.alike`."""
+    """Return the borders between two similar pictures: the words of `Sheet.alike`."""
     one, other = int(looked.rows[twin.first]), int(looked.rows[twin.second])
     ways = {"parts": listed.parts, "persons": listed.persons, "classes": listed.labels, "sites": listed.sites}
     found = [name for name, numbers in ways.items() if numbers is not None and numbers[one] != numbers[other]]
@@ -303,7 +303,7 @@ def _and(words: Sequence[str]) -> str:
 
 
 def _warnings(listed: Listed, looked: Seen, alike: Mapping[str, int]) -> Iterator[str]:
-    """What looks odd, in sentences without their full stop."""
+    """Oddities, in sentences without their full stop."""
     labels = listed.labels[looked.rows]
     persons = None if listed.persons is None else listed.persons[looked.rows]
     kinds = [listed.kinds[row] for row in looked.rows.tolist()]

@@ -1,8 +1,8 @@
-"""What tells a class without a look at what is in the picture: its size, its colours, its brightness.
+"""Shortcuts: measures that identify a class without its content, such as size, colours or brightness.
 
 A class is named where 90 of 100 pairs of units, one of the class and one of the others, are in the same order by
-such a number, and a Mann-Whitney test rejects that they are alike at level 0.001, shared among all tests. A unit
-is a person, by the mean of the pictures of the class, or a picture where nobody says whose it is.
+such a measure. A Mann-Whitney test must also reject equality at level 0.001, shared among all tests. A unit is a
+person, by the mean of the pictures of the class, or a picture where persons are unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FEWEST = 3
 
 
 class Shortcut(NamedTuple):
-    """A class that such a number tells from the others.
+    """A class that such a measure separates from the others.
 
     Attributes:
         of: The class.
@@ -51,14 +51,14 @@ class Shortcut(NamedTuple):
 def shortcuts(
     labels: Ints, names: Sequence[str], persons: Ints | None, kinds: Sequence[Header], seen: Seen
 ) -> list[Shortcut]:
-    """The classes that a number tells from the others; of two classes, the first.
+    """The classes that a measure separates from the others; of two classes, the first.
 
     Args:
         labels: Class of each picture that was seen, shape (m,).
         names: Of the classes.
-        persons: Whose each is, shape (m,), or None.
+        persons: The person of each, shape (m,), or None.
         kinds: Headers of all.
-        seen: What was seen of them.
+        seen: Their measurements.
     """
     from scipy.stats import mannwhitneyu
 
@@ -84,7 +84,7 @@ def shortcuts(
 
 
 _SHARES = ("share of",)
-"""How measures begin that are shares of pictures."""
+"""Beginnings of the names of measures that are shares of pictures."""
 
 
 def _measures(kinds: Sequence[Header], seen: Seen) -> Mapping[str, Floats]:
@@ -112,7 +112,7 @@ def _of_units(values: Floats, persons: Ints | None, where: Bools) -> Floats:
 
 
 def odd_masks(labels: Ints, names: Sequence[str], seen: Seen) -> Iterator[str]:
-    """Classes some of whose pictures may be masks, while most of them are none, one sentence each."""
+    """Sentences on classes with some pictures that may be masks, while most of them are none."""
     for number in np.unique(labels).tolist():
         masks = int(seen.masks[labels == number].sum())
         held = int((labels == number).sum())

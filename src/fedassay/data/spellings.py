@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 _MISSING = frozenset({"", "nan", "<na>", "na", "n/a", "#n/a", "#na", "null", "none", "nat", "-", "--", "?"})
-"""What spreadsheets and programs write where there is no value."""
+"""Entries of spreadsheets and programs for a missing value."""
 
 _WHOLE = re.compile(r"([+-]?)0*(\d+)(?:[.,]0*)?")
 _DATE = re.compile(
@@ -89,6 +89,6 @@ def are_numbers(values: Iterable[str]) -> bool:
 
 
 def partition(texts: Iterable[str]) -> tuple[int, ...]:
-    """Which rows have equal values, by numbers that do not depend on the values."""
+    """Partition rows by equal values, as numbers that do not depend on the values."""
     numbers: dict[str, int] = {}
     return tuple(numbers.setdefault(one_form(text), len(numbers)) for text in texts)

@@ -1,4 +1,4 @@
-"""What the columns of a table may hold, by their names and values: labels, persons, sites, parts."""
+"""Possible contents of a table's columns, by their names and values: labels, persons, sites, parts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Column:
         return {one_form(value) for value in self.texts.unique()} <= set(allowed)
 
     def no_class(self) -> str | None:
-        """Why its values are no classes, as a clause; None: they may be."""
+        """Return the reason why its values are no classes, as a clause; None: they may be."""
         if are_dates(self.values):
             return "holds dates"
         many = len(self.forms)
@@ -85,7 +85,7 @@ class Column:
         return fewest <= len(self.forms) < len(self.texts)
 
     def in_words(self) -> str:
-        """What it may be used for."""
+        """Possible uses of the column, in words."""
         many = f"{len(self.forms):,} value{'' if len(self.forms) == 1 else 's'}"
         if is_site(self.name) and len(self.forms) > 1:
             return f"{many}; use it as clients with data.sites: {self.name}"
@@ -116,7 +116,7 @@ class OtherColumns:
 
     @cached_property
     def _marks(self) -> tuple[str, ...]:
-        """Columns of one label each, of which every row has one; empty where they are no such."""
+        """Columns of one label each, exactly one of them set in every row; empty where there are none such."""
         marks = [each for each in self.columns if each.are_marks("0", "1")]
         rows = zip(*(each.texts for each in marks), strict=True)
         one = len(marks) > 1 and all(sum(one_form(value) == "1" for value in row) == 1 for row in rows)
@@ -142,7 +142,7 @@ class OtherColumns:
         return not self._named and any(partition(each.texts) == wanted for each in self._likely)
 
     def labels(self, where: str) -> str | tuple[str, ...]:
-        """The column of labels, or those of one label each of which every row has one.
+        """The column of labels, or the columns of one label each with exactly one set in every row.
 
         Raises:
             DataError: Several could be it, or none.

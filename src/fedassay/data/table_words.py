@@ -1,4 +1,4 @@
-"""What the name of a column, of a folder or of a part gives away; every list of such words in one place."""
+"""Meaning of the names of columns, folders and parts; every list of such words in one place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PERSONS_ELSE = frozenset(
     for word in WORDS["group_columns"]
     for end in ("id", "", "number", "no", "uid", "instanceuid", "name")
 )
-"""Columns that say what belongs together where none says whose it is."""
+"""Columns that say which records belong together where none identifies persons."""
 PARTS_COLUMNS = WORDS["part_columns"]
 _TEXT = frozenset({".csv", ".tsv", ".tab"})
 ENDINGS = _TEXT | {".xlsx", ".jsonl"}
@@ -91,7 +91,7 @@ def _beside_part(name: str) -> frozenset[str]:
 
 
 def is_person(name: str) -> bool:
-    """Whether a column says whose a record is."""
+    """Whether a column identifies persons."""
     return is_obvious(name)
 
 
@@ -106,7 +106,7 @@ def is_about(name: str) -> bool:
 
 
 def label_rank(name: str) -> int | None:
-    """How surely a column of this name holds the labels, 0 the surest; None: nothing says that it does."""
+    """Rank of a column's name as that of the labels, 0 the surest; None: nothing says that it holds them."""
     words = re.sub(r"[^a-z]+", "_", name.casefold()).strip("_")
     if len(words) == 1 and len(name) > 1:
         return None

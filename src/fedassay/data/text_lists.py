@@ -26,7 +26,7 @@ _NAMED = 0.5
 
 
 class Column(NamedTuple):
-    """What a column of a list says of images, by path, and whether its head says that it holds classes."""
+    """Column of a list: values of images, by path, and whether its head says that it holds classes."""
 
     values: Mapping[str, str]
     is_class: bool
@@ -39,7 +39,7 @@ def lists_in(scan: Scanned) -> list[Path]:
 
 
 def columns_of_lists(scan: Scanned, paths: Sequence[str]) -> list[Column]:
-    """What all columns of all lists in a folder say of its images."""
+    """Return all columns of all lists in a folder that describe its images."""
     lists = lists_in(scan)
     files = NamedFiles(paths if lists else ())
     found: list[Column] = []
@@ -63,10 +63,10 @@ def columns_of_lists(scan: Scanned, paths: Sequence[str]) -> list[Column]:
 
 
 def as_filed(paths: Sequence[str], columns: Sequence[Column]) -> dict[str, str]:
-    """Every image by the path that it would have if it lay in the folder which a list names beside it.
+    """Every image by its path if it lay in the folder that a list names beside it.
 
-    That is the folder of other images, one level of which these lack: `val/images/1.png` of class `cat` is read as
-    `val/cat/images/1.png` beside `train/cat/images/7.png`.
+    That is the folder of other images, with one level more than these have: `val/images/1.png` of class `cat` is
+    read as `val/cat/images/1.png` beside `train/cat/images/7.png`.
     """
     levels = {(name, path.count("/")): number for path in paths for number, name in enumerate(folders_of(path))}
     found = {path: path for path in paths}

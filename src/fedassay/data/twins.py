@@ -1,8 +1,8 @@
-"""Pictures that are the same, or nearly: what one record of a pair tells, it tells of the other.
+"""Pictures that are the same, or nearly: a leak of one record of a pair is a leak of the other.
 
-Two pictures are near duplicates where their small grey copies differ by at most a tenth of what each differs from
-an even slope of brightness, as root mean squares. A picture that is saved again, scaled or brightened is found.
-Two patches of one sky are not, for there is nothing in them but the slope.
+Two pictures are near duplicates where their small grey copies differ by at most a tenth of each copy's difference
+from an even slope of brightness, as root mean squares. A picture that is saved again, scaled or brightened is
+found. Two patches of one sky are not, for there is nothing in them but the slope.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _FITTED = 2_000
 
 
 class Twin(NamedTuple):
-    """Two pictures that are alike, by their places in `Seen`; the first is the earlier one.
+    """Two similar pictures, by their places in `Seen`; the first is the earlier one.
 
     Attributes:
         first: Place of one.
         second: Place of the other.
-        same: Whether nothing tells them apart: their small copies, mean and deviation.
+        same: Whether they are equal in small copies, mean and deviation.
     """
 
     first: int
@@ -57,7 +57,7 @@ def twins(seen: Seen) -> list[Twin]:
 
 
 def _structure(small: NDArray[np.uint8]) -> Floats:
-    """What is left of small copies without an even slope of brightness, shape (m, SMALL * SMALL)."""
+    """Structure of small copies: the residual from an even slope of brightness, shape (m, SMALL * SMALL)."""
     down, across = np.meshgrid(np.arange(SMALL), np.arange(SMALL), indexing="ij")
     plane = np.stack([np.ones(SMALL * SMALL), down.ravel(), across.ravel()])
     basis = np.linalg.qr(plane.T.astype(np.float32))[0]
@@ -66,7 +66,7 @@ def _structure(small: NDArray[np.uint8]) -> Floats:
 
 
 def _near(structure: Floats, amount: Floats) -> NDArray[np.int64]:
-    """Pairs of places whose structures are near each other, each once, shape (k, 2)."""
+    """Pairs of places with structures near each other, each once, shape (k, 2)."""
     if len(structure) < 2:
         return np.zeros((0, 2), np.int64)
     from scipy.spatial import cKDTree

@@ -18,7 +18,7 @@ Of = Literal["ones", "features", "squares", "norms", "magnitudes"]
 
 @dataclass(frozen=True, eq=False)
 class OfImages:
-    """What is summed of a record is computed from its image: by a body that everybody has, for one.
+    """Summand of a record that is computed from its image: by a public body, for one.
 
     Attributes:
         vectors: Makes vectors (n, p) of images (n, H, W, channels).
@@ -92,7 +92,7 @@ class LinearBlock:
 
     @property
     def equations(self) -> int:
-        """Numbers that are told: products count once."""
+        """Number of scalar equations: products count once."""
         each = self.width if self.power == 1 else self.width * (self.width + 1) // 2
         return each * (len(self.total) if self.by_class else 1)
 

@@ -1,8 +1,8 @@
-"""Clients that collude with the server: whose they are, and what they undo.
+"""Clients that collude with the server: the records that they hold, and the protection that they undo.
 
-They tell the server what they sent. It subtracts that from every sum, and of a noise that is divided over the
-senders of a sum it takes their shares away: of n shares of variance s^2 / n each, those of k colluders are known,
-and (n - k) / n of the variance is left to hide the others.
+They give the server their messages, and it subtracts these from every sum. Where noise is divided over the senders
+of a sum, it subtracts their shares: of n shares of variance s^2 / n each, those of k colluders are known, and (n -
+k) / n of the variance is left to hide the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def colluders_of(messages: Sequence[Message]) -> tuple[str, ...]:
 
 
 def without_shares(release: Release, colluding: int) -> Release:
-    """A release whose noise is divided over its senders, of whom so many have told their shares."""
+    """A release with noise divided over its senders, after so many of them gave away their shares."""
     left = release.shares - colluding
     if not colluding or release.noise_scale is None or release.shares == 1 or left < 1:
         return release

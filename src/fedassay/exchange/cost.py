@@ -1,8 +1,8 @@
-"""What attacks on messages would take, told before any of them starts.
+"""Cost of attacks on messages, known before any of them starts.
 
-Every rule on second moments and covariances decomposes them, which takes the cube of their width: at 2,048
-half a minute, at 16,384 five hours. Whoever captured the messages, or made them up, chose the width. A
-factorization takes the cube of the number of records; the second moment's rank tells it where no counts are sent.
+Every rule on second moments and covariances decomposes them, which takes the cube of their width: at 2,048 half a
+minute, at 16,384 five hours. The width is chosen by the author of the messages, who is not trusted. A
+factorization takes the cube of the number of records; where no counts are sent, the second moment's rank gives it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def seconds_of(transcript: Transcript, enough: float = math.inf) -> float:
 
     Args:
         transcript: The messages.
-        enough: Seconds beyond which nobody needs to know how many more.
+        enough: Seconds beyond which the exact number does not matter.
     """
     sent = [message for message in transcript.messages if message.sender != SERVER]
     total = math.fsum(_decomposing(message) for message in sent)
@@ -78,7 +78,7 @@ def _decomposing(message: Message) -> float:
 
 
 def _factoring(gram: Gram) -> float:
-    """Cost of one factorization, where it would be tried; the number of records is sent, or the rank tells it."""
+    """Cost of one factorization, where it would be tried; the number of records is sent, or the rank."""
     if not gram.second.size:
         return 0.0
     try:
@@ -106,7 +106,7 @@ def _factoring_classes(message: Message) -> float:
 
 
 def _change(before: Gram, gram: Gram) -> Gram:
-    """What came or went between two messages of one sender."""
+    """Difference between two messages of one sender, as the Gram matrix of records that came or went."""
     change = gram.second - before.second
     sign = 1.0 if np.trace(change) > 0 else -1.0
     unit = max(before.unit, gram.unit) * max(
@@ -125,5 +125,5 @@ def _means_width(message: Message) -> int:
 
 
 def _width(shape: tuple[int, ...], packed: bool) -> int:
-    """The side of a square matrix, or of the one whose lower triangle is packed in a row."""
+    """The side of a square matrix, or of one given by its packed lower triangle."""
     return math.isqrt(2 * shape[-1]) if packed else shape[-1]

@@ -1,4 +1,4 @@
-"""How much a server draws where messages say how much.
+"""Numbers of draws by a server, from counts in messages.
 
 Without noise a histogram asks for as many draws as there were records. A noised one may ask for any number: with
 little budget for many, most of them noise. The limits here are public; the number of records, which would be the
@@ -24,16 +24,16 @@ MAX_IMAGES = 100_000
 """Most images drawn where noised counts ask for more; a network is trained on every one of them."""
 
 _LARGEST = 1e12
-"""What a count is lowered to, so that sums of them are whole numbers still."""
+"""Upper bound on a count, so that sums of counts are whole numbers still."""
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """How many of each class to draw from each message.
+    """Number of draws of each class from each message.
 
     Attributes:
         counts: One array for each message.
-        notes: Says it where these are fewer than were asked for.
+        notes: Remarks where these are fewer than were asked for.
     """
 
     counts: tuple[Ints, ...]
@@ -56,12 +56,12 @@ def thinned(counts: Ints, most: int) -> Ints:
 
 
 def draws(sent: Sequence[MessageField], most: int, what: str, *, above: float = 0.0) -> Draws:
-    """How many to draw by the counts of each message: as many as they say, and of noised ones no more than `most`.
+    """Draw counts of each message: as many as stated, and for noised counts no more than `most` in all.
 
     Args:
         sent: The counts of each message, shape (P,).
         most: Draws in all, of noised counts.
-        what: What is drawn, for the note.
+        what: Name of the drawn things, for the note.
         above: Counts no larger than so many times their noise are left out.
     """
     counts, noised = [], False
@@ -78,5 +78,5 @@ def draws(sent: Sequence[MessageField], most: int, what: str, *, above: float = 
 
 
 def remark(asked: float, most: int, what: str) -> str:
-    """What a run says where it draws fewer than noised counts ask for."""
+    """Remark of a run that draws fewer than noised counts ask for."""
     return f"noised counts ask for {asked:,.0f} {what}; {most:,} are drawn, in the same proportions"

@@ -1,4 +1,4 @@
-"""What a transcript's manifest says of messages and their fields."""
+"""Manifest of a transcript: declarations of messages and their fields."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_LENGTH)]
 
 
 _Number = Annotated[int, Field(strict=True, ge=0)]
-"""Which of the manifest's `shared` says what a field is."""
+"""Index of a field's declaration in the manifest's `shared`."""
 
 
 class FieldRecord(Frozen):
-    """What is said of a field."""
+    """Declaration of a field."""
 
     kind: FieldKind = "other"
     release: Release
@@ -32,11 +32,11 @@ class FieldRecord(Frozen):
 
 
 Fields = dict[str, FieldRecord]
-"""What is said of the fields of one message, by name."""
+"""Declarations of the fields of one message, by name."""
 
 
 class MessageRecord(Frozen):
-    """What is said of a message: its fields each for itself, or by the numbers of what is shared."""
+    """Declaration of a message: its fields one by one, or by indices into the shared ones."""
 
     round: int = Field(ge=0, le=limits.RECORDS)
     sender: _Name
@@ -48,7 +48,7 @@ class MessageRecord(Frozen):
 
 
 class Manifest(Frozen):
-    """What `transcript.json` holds."""
+    """Content of `transcript.json`."""
 
     format: Literal[1]
     method: str = Field(max_length=limits.NAME_LENGTH)
@@ -61,10 +61,10 @@ class Manifest(Frozen):
 
 
 class Said:
-    """What a manifest says of messages, as JSON.
+    """Manifest entries of messages, as JSON.
 
-    What is said of a field stands in its message, or, where all of that would be more than is read, once in
-    `shared`, and in the message by its number.
+    A field's declaration stands in its message. Where all declarations together would exceed the limit of reading,
+    it stands once in `shared`, and the message holds its index.
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:

@@ -139,7 +139,7 @@ def public_bodies(view: View) -> tuple[Callable[[Images], NDArray[np.float64]], 
 
 
 def other_features(view: View, width: int) -> str:
-    """Why vectors of a view are no features of a backbone of this width; empty where they may be.
+    """Return the reason why a view's vectors are no features of a backbone of this width; empty where they may be.
 
     One constant feature beside those of the backbone is none of another network.
     """
@@ -163,16 +163,16 @@ def _of_others(widths: Collection[int], width: int) -> str:
 
 
 def no_vectors(seen: Sequence[VectorSource], width: int, needed: str) -> NotRunError:
-    """Why an attack on features has nothing to work on: nothing of the kind is sent, or it is of another width.
+    """Error for an attack on features without input: no vectors are sent, or they are of another width.
 
-    Where nothing that holds vectors is sent the attack does not apply. Vectors of another width are features of
-    networks that the adversary does not hold, and noise may leave no class with records: that nothing was tried on
-    these is no answer.
+    Where no field with vectors is sent the attack does not apply. Vectors of another width are features of
+    networks that the adversary does not hold, and noise may leave no class with records: then the attack was not
+    tried, and that is no answer.
 
     Args:
         seen: The sources of vectors.
         width: Of the backbone's features.
-        needed: What holds vectors, in words.
+        needed: The fields with vectors, in words.
     """
     if not seen:
         return NothingToReadError(f"the view holds no vectors: {needed} are needed")

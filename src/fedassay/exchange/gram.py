@@ -1,4 +1,4 @@
-"""How many vectors a Gram matrix is made of, and whether they can be told apart.
+"""Number of vectors in a Gram matrix, and whether they can be separated.
 
 B = F^T F of n independent vectors has rank n, so that the number of records shows in B however well the
 counts are hidden; and A_c B^+ A_c^T = 1_c^T F (F^T F)^+ F^T 1_c is the number of records of class c.
@@ -18,7 +18,7 @@ from fedassay.support.types import Ints
 Matrix = NDArray[np.float64]
 
 _WHOLE = 0.05
-"""How far a number of records may be from a whole one that it stands for."""
+"""Largest distance of a number of records from the whole number that it stands for."""
 
 _ROUNDED = 0.01
 _MOST_RANKS = 6
@@ -48,7 +48,7 @@ class Gram:
 
 @dataclass(frozen=True)
 class Size:
-    """How many vectors a Gram matrix is made of, and how exactly it is known.
+    """Number of vectors in a Gram matrix, and the evidence for it.
 
     Attributes:
         rank: Eigenvalues of `second` that stand out from rounding and noise.
@@ -57,8 +57,8 @@ class Size:
         edge: Largest eigenvalue that rounding and noise alone would give.
         noise: Standard deviation of the noise, from the spectrum where it is not stated; 0 where rounding
             explains everything.
-        counted: Where the counts come from: `given`, `from_sums` (A_c B^+ A_c^T is n_c), `total` (counts are
-            given, sums to use them with are not), or `rank`.
+        counted: Source of the counts: `given`, `from_sums` (A_c B^+ A_c^T is n_c), `total` (counts are given, sums
+            to use them with are not), or `rank`.
     """
 
     rank: int
@@ -90,7 +90,7 @@ def sizes(gram: Gram) -> tuple[Size, ...]:
     width = len(values)
     rounding = 2 * gram.unit * float(np.sqrt((gram.second**2).sum(axis=1).max() / 3))
     floor = max(1.5 * -float(values[-1]), width * np.finfo(float).eps * abs(float(values[0])))
-    # The edge of the spectrum of symmetric noise whose off-diagonal variance is halved (semicircle law).
+    # The edge of the spectrum of symmetric noise with halved off-diagonal variance (semicircle law).
     stated = 1.1 * gram.noise * float(np.sqrt(2 * width))
     noise = gram.noise
     if noise == 0 and -values[-1] > 3 * max(rounding, width * np.finfo(float).eps * abs(float(values[0]))):
@@ -161,7 +161,7 @@ def _squares(gram: Gram, values: Matrix, vectors: Matrix, rank: int) -> Matrix |
 
 
 def obstacle(gram: Gram, size: Size) -> Why | None:
-    """Why non-negative vectors cannot be sought at all, or None."""
+    """Return the reason why non-negative vectors cannot be sought at all, or None."""
     if size.total == 0 or (size.rank == 0 and size.noise > 0):
         return Why("no eigenvalue of the second moment stands out from noise and rounding", kind="nothing_to_read")
     if is_signed(gram, size):

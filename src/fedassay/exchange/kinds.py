@@ -28,21 +28,21 @@ from fedassay.support.registry import entries, lookup
 
 @dataclass(frozen=True)
 class FieldFacts:
-    """What a kind of field is.
+    """Facts about a kind of field.
 
     Attributes:
         shape: Its shape, for readers.
-        meaning: What the array holds, for readers.
+        meaning: Content of the array, for readers.
         words: The same in plain words, as a report names it.
         sides: Sides of its array; None: any number.
-        first: What its first side counts; empty: nothing that other fields count as well.
+        first: Things that its first side counts; empty: none that other fields count as well.
         whole: Whether its numbers are integers.
         wide: Whether its second side is the feature width, which all such fields of a message share.
-        square: Sides of the array whose last ones are a symmetric matrix, whole or as its packed lower triangle;
+        square: Sides of an array with a symmetric matrix in the last ones, whole or as its packed lower triangle;
             0: it holds none.
         vectors: Whether each of its rows is a vector of feature space, by itself, that attacks on features read.
         sums: Whether each of its rows is the sum of the features of a class, which solvers read.
-        names: What systems call such arrays, parted by spaces: whole names, or words of them.
+        names: Names of such arrays in systems, parted by spaces: whole names, or words of them.
     """
 
     shape: str
@@ -281,7 +281,7 @@ def kinds() -> dict[str, FieldFacts]:
 
 
 def facts_of(kind: str) -> FieldFacts:
-    """What a kind is.
+    """Return the facts about a kind.
 
     Raises:
         ValueError: There is no such kind.
@@ -307,7 +307,7 @@ def called(name: str, *, whole: bool = False) -> tuple[str, ...]:
 
 
 def vector_kinds() -> tuple[str, ...]:
-    """The kinds whose rows are vectors of feature space."""
+    """The kinds of fields with vectors of feature space as rows."""
     return tuple(name for name, facts in kinds().items() if facts.vectors)
 
 

@@ -1,12 +1,12 @@
-"""The release ledger: what leaves each client, how it was protected, and what it adds up to.
+"""The release ledger: everything that leaves each client, its protection, and the accounted total.
 
-The worst record decides. A record sits at one client and in one class; what can reveal it are the
-releases over the whole client (cell `all`) and those over its own class (cell `class/c`). Releases
-over other clients and other classes are computed from other records and compose in parallel. Under
-`replace_one` a record is replaced within its class, or it leaves one class for another and two class
-cells change at once: both are added up, and the worse one counts. What the server, or a secure sum, gives
-away is of every client's records: it is added to each client's own. Clients that collude with the server have no
-secrets from it, and their shares of a sum's noise hide nobody (`fedassay.exchange.colluders`).
+The worst record decides. A record sits at one client and in one class. Only the releases over the whole client
+(cell `all`) and those over its own class (cell `class/c`) can reveal it. Releases over other clients and other
+classes are computed from other records and compose in parallel. Under `replace_one` a record is replaced within
+its class, or it leaves one class for another and two class cells change at once: both are added up, and the worse
+one counts. Releases of the server, or of a secure sum, depend on every client's records: they are added to each
+client's own. Clients that collude with the server have no secrets from it, and their shares of a sum's noise hide
+no one (`fedassay.exchange.colluders`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHANGES = 16
 
 @dataclass(frozen=True)
 class _Entry:
-    """What one release gives away about a record of one cell.
+    """Privacy loss by one release about a record of one cell.
 
     Attributes:
         inside: The record is replaced within the cell, or appears in it or vanishes from it.
@@ -50,10 +50,10 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Query:
-    """What is asked about: a relation, whose privacy, and by which of the two sensitivities.
+    """Query to the ledger: a relation, a unit of privacy, and one of the two sensitivities.
 
     Attributes:
-        records: The most records of one such unit; None: nobody says.
+        records: The most records of one such unit; None: unknown.
     """
 
     adjacency: Adjacency
@@ -70,19 +70,19 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float, unit: Un
         adjacency: The relation asked about; a release made for another one is converted where that
             is sound, else counted as unbounded.
         delta: In (0, 1).
-        unit: Whose privacy is asked about. For persons a release for records is converted by the most records that
-            the transcript says one person has, and is unbounded where it does not say; see
+        unit: The unit of privacy asked about. For persons a release for records is converted by the most records
+            that the transcript says one person has, and is unbounded where it does not say; see
             `fedassay.privacy.conversions`.
 
     Returns:
         Epsilon on the exact and on the sources' stated sensitivities, mu, and what leaves exactly.
     """
     exact = exact_fields(transcript, adjacency)
-    # How many records a client has, nobody says.
+    # The number of records of a client is unknown.
     most = transcript.most_records if unit == "person" else None
     asked, members = _Query(adjacency, unit, most, stated=False), 1
     if most is not None and _all_of_records(transcript):
-        # What composes as a whole is converted as a whole.
+        # Releases that compose as a whole are converted as a whole.
         asked, members = replace(asked, unit="record"), most
     ours = _worst(_events(transcript, asked), adjacency, delta, members)
     stated = ours
@@ -154,10 +154,10 @@ def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_
 
 
 def _alone(release: Release, secure: bool, colluders: int) -> Release:
-    """What protects one sender: one draw of noise has one scale, whatever is noted beside it.
+    """Protection of one sender: one draw of noise has one scale, whatever is noted beside it.
 
-    Fields that share a group's name but not its release are two draws. Outside of the secure sum a sender's own
-    share of the noise is all that there is.
+    Fields that share a group's name but not its release are two draws. Outside the secure sum only a sender's own
+    share of the noise protects it.
     """
     changed: dict[str, object] = {"note": ""}
     if release.shares > 1 and release.noise_scale is not None and not secure:
@@ -262,13 +262,13 @@ def _worst(
 
 
 def _no_guarantee(cells_of: dict[str, dict[str, list[_Entry]]]) -> str | None:
-    """Why the total is infinite, by the first release that bounds nothing: some record takes part in it."""
+    """Return the reason for an infinite total: the first release that bounds nothing."""
     entries = (entry for cells in cells_of.values() for part in cells.values() for entry in part)
     return next((reason for entry in entries if (reason := no_guarantee(entry.inside)) is not None), None)
 
 
 def _candidates(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency) -> list[Composition]:
-    """What a record may take part in, over clients and cells, none of it unbounded."""
+    """Compositions that a record may take part in, over clients and cells, none of it unbounded."""
     candidates: dict[Composition, None] = {(): None}
     known: dict[tuple[Composition, ...], list[Composition]] = {}
     for cells in cells_of.values():
@@ -284,7 +284,7 @@ def _candidates(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacen
 
 
 def _changes(classes: list[list[_Entry]], adjacency: Adjacency) -> list[Composition]:
-    """What a record takes part in that changes within a class, or that moves between two of them."""
+    """Compositions for a record that changes within a class, or that moves between two of them."""
     if not classes:
         return [()]
     changes = foremost([tuple(entry.inside for entry in part) for part in classes], 1, _CHANGES)
@@ -308,16 +308,16 @@ def _largest(sets: Sequence[Sequence[Composition]], adjacency: Adjacency, delta:
 def account_together(
     transcripts: Sequence[Transcript], adjacency: Adjacency, delta: float, unit: Unit = "record"
 ) -> Total:
-    """What several runs on the same records with independent noise give away together, all of them published.
+    """Total of several runs on the same records with independent noise, all of them published.
 
     Every run is accounted under the one relation, and the releases of all are composed at once. One record may be
-    the worst of every run, so that of each run its worst composition counts: never below what any record meets.
+    the worst of every run, so the worst composition of each run counts: never below the loss of any record.
 
     Args:
         transcripts: Of the runs.
         adjacency: The relation asked about, for all of them.
         delta: Strictly between 0 and 1, of the whole.
-        unit: Whose privacy is asked about.
+        unit: The unit of privacy asked about.
     """
     most = [transcript.most_records for transcript in transcripts]
     known = [number for number in most if number is not None]

@@ -1,9 +1,9 @@
-"""How a record enters a message: the sums that a message holds, block by block.
+"""Linear equations of a message: the sums over records that it holds, block by block.
 
-Sums, moments, class means beside counts, and the components of mixtures are linear in who is in:
-a block is T = sum_i w_i phi(x_i, y_i), w_i 1 for the sender's records and 0 for everybody else's. `linear_blocks`
-reads the blocks of a message from the kinds of its fields, so that messages of any origin have them; a method
-whose fields have no such kind declares its own by `fedassay.contracts.method.Outcome.enters`.
+Sums, moments, class means beside counts, and the components of mixtures are linear in the indicators of
+membership: a block is T = sum_i w_i phi(x_i, y_i), w_i 1 for the sender's records and 0 for all others.
+`linear_blocks` reads the blocks of a message from the kinds of its fields, so that messages of any origin have
+them. A method with fields of no such kind declares its own by `fedassay.contracts.method.Outcome.enters`.
 
 | fields | blocks |
 |---|---|
@@ -212,7 +212,7 @@ class _Reader:
         *,
         by_class: bool = True,
     ) -> LinearBlock:
-        """A block whose entries are a field's, times a factor for each class."""
+        """A block with the entries of a field, times a factor for each class."""
         size = self.classes if by_class else 1
         scales = self._scales(item) if by_class else np.full(size, noise_of(item))
         flat = total.reshape(size, -1)

@@ -21,8 +21,8 @@ from fedassay.exchange.stored import Stored, StoredArray, array_starts
 SERVER = "server"
 AGGREGATE = "aggregate"
 COLLUDER = "colluder/"
-"""How the names of clients begin that give the server what they sent: their sums are subtracted, and they are
-nobody's victims."""
+"""Prefix of the names of clients that give the server their messages: these are subtracted from sums, and the
+clients are no victims."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class MessageField:
         kind: What the array means.
         release: How it was protected.
         additive: Whether the sum over the senders of a round is what the server needs.
-        secure: Whether it travels under secure aggregation: nobody sees more than that sum.
+        secure: Whether it travels under secure aggregation: only that sum is visible.
         doubted: Whether noise was declared that attacks and rules do not believe: the claim's audit says why.
     """
 
@@ -46,7 +46,7 @@ class MessageField:
     doubted: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a kind that nobody declared."""
+        """Refuse an undeclared kind."""
         facts_of(self.kind)
 
     @property
@@ -77,14 +77,14 @@ class MessageField:
 
 @dataclass(frozen=True)
 class Message:
-    """What one party sends another in one round.
+    """Message from one party to another in one round.
 
     Attributes:
         round: The round, from 0.
         sender: `client/3`, `colluder/0`, `server`.
         receiver: The same.
         fields: The arrays by name.
-        stored: Where the message lies as serialized; None: only in memory.
+        stored: File with the serialized message; None: only in memory.
     """
 
     round: int

@@ -32,21 +32,21 @@ Matrix = NDArray[np.float64]
 Field = tuple[str, MessageField]
 
 _FITTED = 4 * 2.0**-24
-"""What the arithmetic of a fit in float32 leaves a sum over components off by, relatively: four roundings."""
+"""Relative error of a sum over components from the arithmetic of a fit in float32: four roundings."""
 _FLOORED = 0.01
 """Share of its class's variance below which a component's one variance may be a floor."""
 _WHOLE = 0.01
-"""How far from a whole number the records of a component may be, beside what rounding explains."""
+"""Largest distance of a component's number of records from a whole number, beside the error by rounding."""
 _TOLD = 0.25
-"""Rounding of a number of records, four times over, above which nobody can tell whether it is whole."""
+"""Largest rounding of a number of records, four times over, at which it can be seen to be whole."""
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureSums:
-    """The sums that the mixtures of one message hold.
+    """The sums in the mixtures of one message.
 
     Attributes:
-        message: Whose.
+        message: The message.
         mixed: Its mixtures.
         order: The class of each, shape (P,).
         known: Records per class, shape (C,).
@@ -101,7 +101,7 @@ class MixtureSums:
 
     @cached_property
     def _alone(self) -> NDArray[np.bool_]:
-        """Which components are sums of their own, shape (S,)."""
+        """Whether each component is a sum of its own, shape (S,)."""
         kinds = ("mixture_means", "mixture_covariances", "mixture_weights", "class_counts")
         found = [field_of(self.message, kind) for kind in kinds]
         noised = any(each is not None and noise_of(each[1]) > 0 for each in found)
@@ -134,7 +134,7 @@ class MixtureSums:
 
     @cached_property
     def _cells(self) -> Cells | None:
-        """Which sum a candidate would be in; None where that is its class's."""
+        """Sums that a candidate would be part of; None where that is its class's."""
         if not self._alone.any():
             return None
         classes = np.concatenate([np.arange(len(self.known)), self.order[self._group][self._alone]])
@@ -160,7 +160,7 @@ class MixtureSums:
     def _block(
         self, field: Field, of: Of, values: Matrix, error: Matrix, lost: Matrix | float = 0.0
     ) -> LinearBlock:
-        """What components hold (S, p), added up; off by `error` one by one, by `lost` all alike."""
+        """Block of the components' summed values (S, p); their errors are `error` each, and `lost` in common."""
         total = np.zeros((self._rows, values.shape[1]))
         np.add.at(total, self._cell, self._records[:, None] * values)
         held = np.zeros(self._rows)

@@ -1,4 +1,4 @@
-"""What a message computes where it carries a model: classifiers score records, generators make images."""
+"""Computations on a model in a message: classifiers score records, generators make images."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ScoringModel(Protocol):
 
 @runtime_checkable
 class SentModule(Protocol):
-    """A network whose weights are known: what its gradient is of anything can be computed."""
+    """A network with known weights: its gradient can be computed of any input."""
 
     def network(self) -> nn.Module:
         """A network of its own, from images (n, channels, height, width), 0 to 255, to class scores (n, C)."""

@@ -1,8 +1,8 @@
-"""Whose privacy a claim speaks of, and what else its reader must know besides the numbers.
+"""Unit of a claim's privacy, and the remarks that its reader needs besides the numbers.
 
 A patient has several images, and all of them are there or none is. So epsilon for one record, sold as the
-patient's, is too small. Where somebody says how many records one person has, a claim for records is held against
-that person by a conversion (`fedassay.privacy.conversions`), and what it really is stands beside it.
+patient's, is too small. Where the number of records of one person is known, a claim for records is converted to
+that person (`fedassay.privacy.conversions`), and the real guarantee stands beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedassay.support.epsilon import Epsilon, exceeds
 
 
 def warnings_of(transcript: Transcript, target: PrivacyTarget, units: int) -> tuple[str, ...]:
-    """What a reader of the claim must know besides the numbers.
+    """Remarks that a reader of the claim needs besides the numbers.
 
     Args:
         transcript: What was sent.
@@ -50,9 +50,10 @@ class UnitMismatch:
 
     Attributes:
         records: The most records of one person.
-        total: What leaves adds up to for that person, at the delta of the claim: an upper bound.
-        attained: Whether a person whose records are all alike gives so much away.
-        generic: What the claimed pair alone gives for that person, whatever the mechanism; infinite: nothing.
+        total: The accounted total for that person, at the delta of the claim: an upper bound.
+        attained: Whether a person with identical records gives so much away.
+        generic: The guarantee that the claimed pair alone implies for that person, whatever the mechanism;
+            infinite: none.
         words: All that in one sentence.
     """
 
@@ -64,7 +65,7 @@ class UnitMismatch:
 
 
 def record_as_person(transcript: Transcript) -> UnitMismatch | None:
-    """What a claim for one record is for the person with the most records.
+    """Convert a claim for one record to the person with the most records.
 
     A client that is one person is the case where all of its records are one person's.
 

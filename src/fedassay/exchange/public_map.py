@@ -1,15 +1,15 @@
-"""Public maps of features before they are summed up: random projections, and random Fourier features.
+"""Public maps of features before the sum: random projections, and random Fourier features.
 
 Both are random draws that clients and server share, so the server makes them known in its messages: R as a field
-of kind `projection`, and c beside it as `phases`, where there are any. They hide nothing: whoever sees them maps
-features of its own alike.
+of kind `projection`, and c beside it as `phases`, where there are any. They hide nothing: any receiver can map
+features of its own in the same way.
 
 Of features f of width w, d columns of R and phases c:
 
 - without phases, R^T f;
-- with phases, z = sqrt(2 / d) cos(R^T f + c), whose inner products approximate the Gaussian kernel
-  exp(-|f - g|^2 / (2 b^2)) where R has independent N(0, 1 / b^2) entries and c is uniform in [0, 2 pi) (Rahimi and
-  Recht, "Random Features for Large-Scale Kernel Machines", 2007).
+- with phases, z = sqrt(2 / d) cos(R^T f + c); inner products approximate the Gaussian kernel exp(-|f - g|^2 / (2
+  b^2)) where R has independent N(0, 1 / b^2) entries and c is uniform in [0, 2 pi) (Rahimi and Recht, "Random
+  Features for Large-Scale Kernel Machines", 2007).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedassay.support.types import Floats
 Matrix = NDArray[np.float64]
 
 _COMPARED = 2000
-"""Records at most whose distances are looked at."""
+"""Maximum number of records with compared distances."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
-"""Accounting once more: from what a record says was released, or from a transcript, trusting none of its totals.
+"""Accounting once more, from a record's releases or from a transcript, without trust in its totals.
 
-A record holds the releases of every sender without their values (`fedassay.records.basis.Released`). That is all
-an accountant reads, so a record whose totals or ledger do not follow from its own releases was altered.
+A record holds the releases of every sender without their values (`fedassay.records.basis.Released`). An accountant
+reads nothing else, so a record was altered if its totals or ledger do not follow from its own releases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOTHING = np.zeros(0, np.float32)
 
 
 def released(transcript: Transcript, manifest: str = "") -> Released:
-    """What left, as a record keeps it.
+    """Releases of a run, as a record keeps them.
 
     Args:
         transcript: What was sent.
@@ -129,13 +129,13 @@ def transcript_of(what: Released) -> Transcript:
 
 @dataclass(frozen=True)
 class Recounted:
-    """What was added up again.
+    """Totals accounted again.
 
     Attributes:
         asked: Under the cell's own relation, delta and unit.
-        claimed: Under those of the claim; the same where nothing is claimed that could be audited.
-        claim: What is claimed; None where nothing is.
-        problems: What of the cell does not follow, one clause each.
+        claimed: Under those of the claim; the same without a claim that could be audited.
+        claim: The claimed epsilon; None without a claim.
+        problems: Contradictions in the cell, one clause each.
     """
 
     asked: Accounted
@@ -238,7 +238,7 @@ def _is_dp_sgd(row: Mapping[str, float], release: Release) -> bool:
 
 
 def _beside(cell: CellRecord, transcript: Transcript) -> Iterator[str]:
-    """What a transcript says that the record says otherwise."""
+    """Contradictions between a transcript and the record."""
     assert cell.released is not None
     own = released(transcript, cell.released.transcript)
     if own != cell.released:

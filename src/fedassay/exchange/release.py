@@ -1,4 +1,4 @@
-"""How a field of a message was protected, and what its sender claims.
+"""Protection of a message's field, and the claim of its sender.
 
 A `Release` is what the accountant reads: the mechanism, its noise, the L2 sensitivity it was
 calibrated for, the adjacency that sensitivity is for, and the unit of privacy. A
@@ -21,7 +21,7 @@ from fedassay.support.text import cut
 from fedassay.support.types import Extended, Frozen
 
 DependsOn = Literal["records", "labels", "size"]
-"""What an exact field is a function of: the records, their labels alone, or how many a client has."""
+"""Argument of an exact field: the records, their labels alone, or the number of a client's records."""
 
 MechanismName = Literal["exact", "public", "derived", "gaussian", "pure", "dp_sgd"]
 """The mechanisms an accountant can represent.
@@ -145,15 +145,15 @@ def derived(note: str = "", *, answers: bool = True) -> Release:
 
 
 class PrivacyClaim(Frozen):
-    """What somebody says about a transcript.
+    """Stated claim about a transcript.
 
     Attributes:
         epsilon: The claimed epsilon, positive and finite.
         delta: The claimed delta, in (0, 1), or 0 for pure differential privacy.
         adjacency: The relation the claim is for.
-        unit: What one neighbour differs in.
+        unit: The difference between neighbours.
         covers: Names of the fields the claim speaks of; empty means everything that leaves a client.
-        source: Where the claim comes from (paper, section, formula, or the transcript's author).
+        source: Source of the claim (paper, section, formula, or the transcript's author).
     """
 
     kind: Literal["claim"] = "claim"
@@ -166,7 +166,7 @@ class PrivacyClaim(Frozen):
 
     @property
     def guarantee(self) -> Epsilon:
-        """What is claimed, with what it is of."""
+        """The claimed epsilon, with its kind."""
         return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
 
 
@@ -187,8 +187,8 @@ class PrivacyTarget(Frozen):
         epsilon: Infinite: nothing is noised and nothing is claimed.
         delta: In (0, 1).
         adjacency: Named always; see `Adjacency`.
-        unit: Whose privacy; see `Unit`.
-        max_records: The most records of one person or client that statistics are taken of; None: all.
+        unit: The unit of privacy; see `Unit`.
+        max_records: The most records of one person or client in statistics; None: all.
     """
 
     epsilon: Extended = Field(gt=0)
@@ -204,11 +204,11 @@ class PrivacyTarget(Frozen):
 
     @property
     def guarantee(self) -> Epsilon:
-        """What is asked for, with what it is of."""
+        """The epsilon asked for, with its kind."""
         return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
 
     def claim(self, source: str) -> Claim:
-        """What a run that was asked for this claims: it, from `source`, or nothing where nothing is noised."""
+        """Claim of a run for this target, from `source`; none where nothing is noised."""
         if not self.private:
             return NoClaim()
         return PrivacyClaim(

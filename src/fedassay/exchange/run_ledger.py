@@ -1,8 +1,8 @@
-"""What all releases of a run give away together, under every relation and unit that its cells speak of.
+"""Total of all releases of a run together, under every relation and unit that its cells speak of.
 
 Epsilons of unlike kinds do not add up. So nothing is added here: the releases that a record holds of every cell
-are accounted under one relation at a time, and composed at once. What a relation does not cover makes that total
-infinite, and the release that does is named.
+are accounted under one relation at a time, and composed at once. A release that a relation does not cover makes
+that total infinite, and is named.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fedassay.support.errors import FedassayError, PlanError
 
 @dataclass(frozen=True)
 class Together:
-    """What several cells give away together, for one relation and unit.
+    """Total of several cells together, for one relation and unit.
 
     Attributes:
         kind: The relation, the unit and the delta of the whole.
-        total: Infinite where a release is not covered; None where nobody could add it up.
+        total: Infinite where a release is not covered; None where it could not be accounted.
         reason: Why it is infinite or missing, or how it was composed.
     """
 
@@ -53,7 +53,7 @@ class Together:
 
 
 def together(cells: Sequence[CellRecord]) -> tuple[Together, ...]:
-    """What some cells of a run on the same records give away together, all of them published.
+    """Total of some cells of a run on the same records, all of them published.
 
     Args:
         cells: With independent noise. The delta is the largest of theirs.

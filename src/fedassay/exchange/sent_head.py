@@ -43,7 +43,7 @@ def head_in(message: Message) -> LinearHead | None:
 
 
 def scaler_in(message: Message) -> Scaler | None:
-    """What the message says that features are standardised by; None where it says nothing."""
+    """Read the scaler that standardises features from the message; None where it has none."""
     mean, variance = message.of_kind("scaler_mean"), message.of_kind("scaler_variance")
     if mean is None or variance is None or mean.ndim != 1 or mean.shape != variance.shape:
         return None

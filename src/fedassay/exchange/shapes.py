@@ -27,12 +27,12 @@ MAX_BLOCKS = 1 << 27
 
 
 def shape_problem(message: Message, classes: int) -> str | None:
-    """What contradicts the table of kinds in a message, or None."""
+    """Return a contradiction of the table of kinds in a message, or None."""
     return next(_problems(message, classes), None)
 
 
 def declared_problem(what: str, kind: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:
-    """What contradicts the table of kinds in what a file says of an array, before that is read; or None.
+    """Return a contradiction of the table of kinds in a declared array, before that is read; or None.
 
     Args:
         what: The field, for the message.

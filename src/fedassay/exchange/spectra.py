@@ -19,7 +19,7 @@ def magnitudes(images: Images) -> NDArray[np.float64]:
 
 
 def half_spectrum(height: int, width: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
-    """How a spectrum is laid out as a vector.
+    """Layout of a spectrum as a vector.
 
     Returns:
         For each frequency the coordinate that stands for it, shape (H W,); the frequency that each coordinate is

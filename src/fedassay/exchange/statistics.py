@@ -1,7 +1,7 @@
-"""What the arithmetic of a message gives away besides vectors: a linter of transcripts.
+"""Information in the arithmetic of a message besides vectors: a linter of transcripts.
 
-Every rule looks at one message, or at all of them, and says in one sentence what follows from it. None needs the
-method that wrote the message, learns anything, or takes longer than an eigendecomposition.
+Every rule looks at one message, or at all of them, and states a consequence in one sentence. None needs the method
+that wrote the message, learns anything, or takes longer than an eigendecomposition.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Remark:
 
     Attributes:
         rule: Name of the rule.
-        sender: Whose message.
+        sender: The sender of the message.
         field: The field it was seen in; several are joined by " and ".
         values: The numbers that were derived (counts, a rank), shape (k,).
         text: One sentence.
-        discloses: Whether it tells something that the fields do not say themselves, or breaks a protection.
+        discloses: Whether it reveals something that the fields do not state themselves, or breaks a protection.
     """
 
     rule: str
@@ -158,7 +158,7 @@ def _constant_column(sums: Matrix, rounding: float) -> int | None:
 
 
 def without_spread(covariances: Floats, means: Matrix) -> NDArray[np.bool_]:
-    """Which covariances are those of a single record: 0, or the regularisation that they all share and no more.
+    """Whether each covariance is that of a single record: 0, or the regularisation that all share and no more.
 
     Args:
         covariances: In any of a message's forms: (S, d, d), (S, d(d+1)/2), (S, d) or (S,).

@@ -1,8 +1,7 @@
-"""Where the messages of a run wait until attacks and audits have read them.
+"""Store of the messages of a run until attacks and audits have read them.
 
-The first ones stay in memory; from a limit on they lie on the disk, one after the other in one file, and
-their arrays are read when they are asked for. So memory does not grow with the number of clients, and
-small runs touch no disk.
+The first ones stay in memory; beyond a limit they lie on the disk, one after the other in one file, and their
+arrays are read on request. So memory does not grow with the number of clients, and small runs touch no disk.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ class Spool:
         self._last: tuple[Message, Stored | None, bytes] | None = None
 
     def keep(self, message: Message) -> Message:
-        """The message, or one equal to it whose arrays lie on the disk.
+        """The message, or an equal one with its arrays on the disk.
 
         Raises:
             OSError: The disk is full.
         """
         if self._last is None or not _same_arrays(message, self._last[0]):
-            # Where all stays in memory, nobody reads it.
+            # Where all stays in memory, it is never read.
             serialized = b"" if self._folder is None else message.serialized
             self._last = (message, self._place(message, serialized), serialized)
         # Else it is a broadcast: many receivers, one set of arrays.
@@ -63,7 +62,7 @@ class Spool:
         return [self.keep(message) for message in messages]
 
     def _place(self, message: Message, serialized: bytes) -> Stored | None:
-        """Where the message has been written to; None: it stays in memory."""
+        """Write the message to the file and return its place; None: it stays in memory."""
         size = sum(item.nbytes for item in message.fields.values())
         if self._folder is None or self._held + size <= self._limit:
             self._held += size

@@ -18,7 +18,7 @@ from fedassay.support.reading import regular_size
 from fedassay.support.text import cut
 
 UNREADABLE = (SafetensorError, KeyError, ValueError, TypeError, OSError, json.JSONDecodeError)
-"""What reading a file that is no safetensors file of NumPy types may raise."""
+"""Exceptions from reading a file that is no safetensors file of NumPy types."""
 
 _LENGTH = 8
 """Bytes of a safetensors file that say how long its header is; what the header calls offset 0 comes after it."""
@@ -43,9 +43,9 @@ class Stored:
 
     Attributes:
         file: The file.
-        offset: Where in it the message starts.
+        offset: First byte of the message in the file.
         nbytes: Its length.
-        owner: Whatever removes the file when nobody refers to it any more; None: nobody does.
+        owner: Object that removes the file when it is no longer referred to; None: there is none.
     """
 
     file: Path
@@ -116,21 +116,21 @@ class StoredArray:
 
 @dataclass(frozen=True)
 class Declared:
-    """What the header of a safetensors file says of one array."""
+    """Declaration of one array in the header of a safetensors file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
 
 def declared_arrays(file: Path) -> dict[str, Declared]:
-    """What a safetensors file says that it holds; nothing but its header is read.
+    """Read the declarations in the header of a safetensors file; nothing but its header is read.
 
     Args:
-        file: In a folder that nobody vouches for.
+        file: In an untrusted folder.
 
     Raises:
-        DataError: It is no regular file, or a link; too large; no safetensors file of NumPy types; or what it
-            declares is not the size that it has.
+        DataError: It is no regular file, or a link; too large; no safetensors file of NumPy types; or its declared
+            size is not its real one.
     """
     size = regular_size(file, limits.MESSAGE_BYTES, follow=False)
     try:
@@ -197,7 +197,7 @@ def arrays_in(serialized: bytes) -> dict[str, NDArray[Any]]:
 
 
 def array_starts(serialized: bytes) -> dict[str, int]:
-    """Where the bytes of each array of a valid safetensors message start."""
+    """First byte of each array of a valid safetensors message."""
     length = int.from_bytes(serialized[:_LENGTH], "little")
     header = json.loads(serialized[_LENGTH : _LENGTH + length])
     return {

@@ -137,7 +137,7 @@ def _name_in(folder: Path, message: Message) -> str | None:
 
 
 def load_transcript(folder: Path) -> Transcript:
-    """Read a transcript from a folder that nobody vouches for.
+    """Read a transcript from an untrusted folder.
 
     Nothing in it is executed, and nothing is opened that the manifest does not name. Every file must lie inside
     the folder and be a regular one; what it declares is held against the manifest before it is read.
@@ -179,10 +179,10 @@ def load_transcript(folder: Path) -> Transcript:
 
 
 def _said(path: Path, manifest: Manifest) -> list[Fields]:
-    """What is said of the fields of every message, and no more declared releases than a ledger adds up.
+    """Declarations of the fields of every message; no more releases are declared than a ledger adds up.
 
     Raises:
-        DataError: A field is said to be what nothing says, or is said twice; or more is declared.
+        DataError: A field refers to no declaration, or is declared twice; or more releases are declared.
     """
     found: list[Fields] = []
     kept: dict[FieldRecord, FieldRecord] = {}

@@ -1,9 +1,9 @@
-"""What an adversary sees: a transcript filtered by a threat model.
+"""View of an adversary: a transcript filtered by a threat model.
 
 Under secure aggregation the server gets S = sum of m_i over the n clients of a round, in a ring where additions
-are exact. Clients that collude with it give it their own m_i, and what is left, S minus these, is the sum over the
-others: that is what every attack on sums is run on. One client that is left is seen by itself. Of what the
-colluders sent nothing else is shown, for they know their own records.
+are exact. Clients that collude with it give it their own m_i. The rest, S minus these, is the sum over the other
+clients, and every attack on sums is run on it. If one client is left it is seen by itself. The view holds no other
+fields of the colluders, for they know their own records.
 """
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ class View:
         models: Classifiers that the visible messages carry, by sender and round; see
             `fedassay.contracts.membership.visible`.
         generators: Generative models that they carry, by sender.
-        cohorts: Whose messages the aggregate of a round is the sum of, which a server knows that runs secure
-            aggregation, by round; without colluders. Rounds of which nobody says it are left out.
-        enters: How a record enters the messages, where their method says so; None: by the kinds of their fields.
-        estimators: What the heads in messages solve, by sender and round; see `fedassay.contracts.method.Outcome`.
+        cohorts: Senders in the aggregate of each round, without colluders; a server that runs secure aggregation
+            knows them. Rounds with unknown senders are left out.
+        enters: The method's own linear equations of its messages; None: by the kinds of their fields.
+        estimators: Estimators that the heads in messages solve, by sender and round; see
+            `fedassay.contracts.method.Outcome`.
     """
 
     messages: tuple[Message, ...]
@@ -90,19 +91,19 @@ class View:
     estimators: Mapping[tuple[str, int], Estimator] = field(default_factory=dict)
 
     def from_clients(self) -> tuple[Message, ...]:
-        """What is seen of the clients' messages, the aggregate included."""
+        """Visible messages of the clients, the aggregate included."""
         return tuple(message for message in self.messages if message.sender != SERVER)
 
 
 def view(transcript: Transcript, threat: ThreatModel) -> View:
-    """Filter a transcript: rounds first, then who can see what.
+    """Filter a transcript: rounds first, then visibility.
 
     Messages of senders called `colluder/0` and so on are subtracted from every sum; where a plan's method is run,
     `threat.colluding` of its clients are called so.
 
     Raises:
-        DataError: Fields that are to be summed over their senders are of different shapes; or clients are
-            said to collude, and nobody else has sent anything that is seen in a sum, or a sum was captured so.
+        DataError: Fields that are to be summed over their senders are of different shapes; or clients are said to
+            collude, and no other client's field is in a sum, or a sum was captured so.
     """
     rounds = {message.round for message in transcript.messages}
     wanted = {

@@ -1,11 +1,11 @@
-"""The worst of many compositions: what clients and classes give away, of which one total is the largest.
+"""The worst of many compositions of clients and classes: the one of the largest total.
 
-Every composition is one row of numbers that all grow with what it gives away: mu of its Gaussians, its pure
-epsilons from the largest down, and of every kind of DP-SGD less noise, a larger sample and more steps. A row
-that another one reaches or surpasses in every number is dropped. Of what is left, neighbours are composed as
-the worst of them in every number, which bounds each of them from above; the set with the largest bound is
-halved until that bound is attained by a composition of its own. Where `limits.COMPOSITIONS` totals do not get
-there, the bound stands: it is above the truth, and no number of clients is refused.
+Every composition is one row of numbers that all grow with its privacy loss: mu of its Gaussians, its pure epsilons
+from the largest down, and for every kind of DP-SGD less noise, a larger sample and more steps. A row that another
+one reaches or surpasses in every number is dropped. Neighbours among the rest are composed as the worst of them in
+every number, which bounds each of them from above; the set with the largest bound is halved until that bound is
+attained by a composition of its own. Where `limits.COMPOSITIONS` totals do not get there, the bound stands: it is
+above the truth, and no number of clients is refused.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _halves(table: _Table, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], ND
 
 
 def foremost(parts: Sequence[Composition], kept: int, most: int) -> list[Composition]:
-    """The parts of which the worst `kept` together are made, or at most so many that bound them.
+    """The parts in the worst union of `kept` parts, or at most `most` that bound them.
 
     Args:
         parts: None of them unbounded.

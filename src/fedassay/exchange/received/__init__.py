@@ -1,1 +1,1 @@
-"""What a client can check of what a server sent it: is it what it is said to be, and is it a trap?"""
+"""Checks by a client of a file from a server: is it what it is said to be, and is it a trap?"""

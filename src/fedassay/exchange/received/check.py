@@ -18,11 +18,11 @@ from fedassay.support.errors import DataError
 
 @dataclass(frozen=True)
 class Checked:
-    """What the tests say.
+    """Results of the tests.
 
     Attributes:
         tests: In their order.
-        untested: What the file holds that no test looked at.
+        untested: Contents of the file that no test looked at.
     """
 
     tests: tuple[Tested, ...]
@@ -57,18 +57,18 @@ class Checked:
 def check_received(
     path: Path, own: Path, *, fresh: bool = False, bandwidth: float | None = None, seed: int = 0
 ) -> Checked:
-    """Test a file of what a server sent on a client's own records.
+    """Test a server's file on a client's own records.
 
     Args:
         path: The file, see `fedassay.exchange.received.reading.read_received`.
-        own: The records, see `fedassay.exchange.received.reading.read_own`, and their features under what was
-            received, where it is a backbone; see `read_features` there.
+        own: The records, see `fedassay.exchange.received.reading.read_own`, and their features under the received
+            network, where it is a backbone; see `read_features` there.
         fresh: Whether layers are said to be freshly initialised.
-        bandwidth: Of a map, as it is stated; None: nobody says.
+        bandwidth: Of a map, as it is stated; None: not stated.
         seed: Of the tests' draws.
 
     Raises:
-        DataError: A file cannot be used, or the records are rows of nothing that was received.
+        DataError: A file cannot be used, or the records are rows of no received layer or map.
     """
     rows, features = read_own(own), read_features(own)
     received = read_received(path, any_network=features is not None)

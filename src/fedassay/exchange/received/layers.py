@@ -24,7 +24,7 @@ from fedassay.exchange.received.tested import DRAWS, LEVEL, Tested, p_of
 Matrix = NDArray[np.float64]
 
 PARALLEL = 1e-4
-"""Rows are parallel whose cosine is within this of 1."""
+"""Rows are parallel if the absolute cosine is within this of 1."""
 FEWEST = 3
 _NARROW = 8
 """Rows of fewer numbers may be parallel by chance."""
@@ -88,7 +88,7 @@ def _one_question(name: str, weights: Matrix) -> Tested:
 
 
 def alone(weights: Matrix, bias: Matrix, own: Matrix) -> NDArray[np.bool_]:
-    """Which records are alone in switching a unit on, or between thresholds of two parallel units, shape (n,)."""
+    """Whether each record alone activates a unit or lies between thresholds of parallel units, shape (n,)."""
     found = _alone_in_a_unit(own @ weights.T + bias > 0)
     rows = parallel_rows(weights)
     if len(rows) >= FEWEST:

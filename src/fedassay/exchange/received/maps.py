@@ -39,7 +39,7 @@ def check_map(
         known: The map.
         own: Features of the receiver's records, shape (n, w).
         rng: Source of randomness.
-        bandwidth: As it is stated; None: nobody says.
+        bandwidth: As it is stated; None: not stated.
     """
     matrix = known.matrix.astype(np.float64)
     found = [_law(name, matrix, known.phases, rng, bandwidth), _sparse(name, matrix)]

@@ -34,7 +34,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Received:
-    """What can be tested of a file.
+    """Testable contents of a file.
 
     Attributes:
         layers: In their order.
@@ -48,7 +48,7 @@ class Received:
 
 
 def read_received(path: Path, *, any_network: bool = False) -> Received:
-    """What a file of safetensors holds: a message of a transcript, or a network's state, array by array.
+    """Read a file of safetensors: a message of a transcript, or a network's state, array by array.
 
     A table (H, d) before a row (H,) is a layer. A table (w, D) before a row (D,) of phases, or by itself where it
     is called R or projection, is a map; one that is square is a map where it is called so, and else a layer.
