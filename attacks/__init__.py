@@ -1,1 +1,1 @@
-"""What an adversary does with what it sees: one file per attack."""
+"""Attacks of an adversary on its view of a run: one file per attack."""

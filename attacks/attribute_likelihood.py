@@ -1,19 +1,19 @@
-"""How well does a record fit a message with each value of an attribute?
+"""Likelihood of a message under each value of a record's sensitive attribute.
 
 Attribute inference by a membership oracle (Yeom et al., "Privacy Risk in Machine Learning: Analyzing the
-Connection to Overfitting", CSF 2018, section 5): whoever knows a record but for one attribute completes it with
-every value, and asks of each completion how likely the message is if a client holds that one. Questions are those
-of a `MembershipGame`, whose candidates are the completions. Each gets a log-likelihood ratio, so that differences
-between the completions of one record add to the log-odds that somebody has without the message:
+Connection to Overfitting", CSF 2018, section 5): an adversary who knows a record but for one attribute completes
+it with every value, and computes the likelihood of the message if a client holds each completion. Questions are
+those of a `MembershipGame` with the completions as candidates. Each gets a log-likelihood ratio, so that
+differences between the completions of one record add to the prior log-odds without the message:
 
 - `messages`: the law of what is sent (`fedassay.attacks.membership.tracing`): a class sum with the completion
   among its records against one without it, its density under a mixture, the range of a second moment, the nearest
   feature that was sent. Declared noise is in the law.
-- `model`: where nothing of that is sent, the log-probability of the completion's label under the sender's heads or
-  networks, which fit what they were trained on better (Yeom et al. again).
+- `model`: where none of these fields is sent, the log-probability of the completion's label under the sender's
+  heads or networks, which fit their training records better (Yeom et al. again).
 
-Assumes: the method, the backbone, how many records of each class a sender has, and records of the adversary's own
-for the law of the others. Other records of the sender are not known.
+Assumes: the method, the backbone, the number of a sender's records of each class, and records of the adversary's
+own for the law of the others. Other records of the sender are not known.
 
 A null result says nothing of an adversary who knows the other records of a client, or who simulates releases with
 either completion.
@@ -66,10 +66,11 @@ class AttributeLikelihood(Parameters):
 
         Returns:
             Scores by source, `messages` or `model`, each over all candidates in the order of the game's questions,
-            NaN where a client's release says nothing; artifact `clients`, whose candidate each is.
+            NaN where a client's release says nothing; artifact `clients`, the client of each candidate.
 
         Raises:
-            NotRunError: Nobody asks, the adversary has no records, or what is seen speaks of no single record.
+            NotRunError: There is no game, the adversary has no records, or no visible field depends on single
+                records.
         """
         game = knowledge.game
         if game is None:

@@ -1,12 +1,12 @@
 """Feature-conditioned diffusion: images from vectors in feature space.
 
-The adversary trains a conditional denoising diffusion model on pairs (feature, image) of its own
-records, then samples it with the vectors that it received (Beitollahi et al. 2024, section 6.4 and appendix E;
-guidance after Ho and Salimans 2022, sampling after Song et al. 2021). Presets but the paper's add blends of its
-few images, whose features it asks the backbone for (`fedassay.nets.blends`), where vectors are features.
+The adversary trains a conditional denoising diffusion model on pairs (feature, image) of its own records, then
+samples it with the vectors that it received (Beitollahi et al. 2024, section 6.4 and appendix E; guidance after Ho
+and Salimans 2022, sampling after Song et al. 2021). Presets but the paper's add blends of its few images, with
+features computed by the backbone (`fedassay.nets.blends`), where vectors are features.
 
-Features of a body that public records train (FedLog under a claim) are read by a model of what that body makes of
-the adversary's images: whoever has the public records trains it again (`View.enters`).
+Features of a body trained on public records (FedLog under a claim) are read by a model of that body's features of
+the adversary's images: an adversary with the public records trains the body again (`View.enters`).
 
 Assumes: records of the adversary's own from a similar distribution, and the outputs of the backbone
 on them (black box suffices). Works on any vectors that a view holds (features, samples of mixtures,
@@ -64,7 +64,7 @@ _NEAR = 1.3
 Where noise takes vectors of digits further, models of blends are no closer than models without (three seeds)."""
 
 _COMPARED = 8
-"""Records whose features are computed again, to see that they are the backbone's."""
+"""Records with features computed again, to see that they are the backbone's."""
 
 _UNET_OPERATIONS = 1.2e10
 """Operations of the U-Net of preset `paper` on a 32x32 colour image (Ho et al. 2020), forward."""
@@ -196,7 +196,7 @@ class FeatureDiffusion(Parameters):
         settings = {f"preset.{name}": _scalar(value) for name, value in asdict(chosen).items()}
         key = {"what": "feature_diffusion", "data": content, "seed": seed, "device": knowledge.device, **settings}
         key |= {"blends": len(further)}
-        # Models of a cell differ in their pairs and in whose features they are: none takes another's checkpoint.
+        # Models of a cell differ in their pairs and in their features' networks: none takes another's checkpoint.
         name = f"feature_diffusion_{len(images)}_{content[:16]}.safetensors"
         checkpoint = None if knowledge.scratch is None else knowledge.scratch / name
 
@@ -220,7 +220,7 @@ class FeatureDiffusion(Parameters):
 
 
 def _blended(knowledge: Knowledge, attacker: Records, preset: Preset) -> Images:
-    """Blends of the attacker's images, at most as many as the backbone tells the features of while a model trains.
+    """Blends of the attacker's images, at most as many as the backbone can encode while a model trains.
 
     None without a backbone that may be asked, or where the attacker's features are not this backbone's.
     """

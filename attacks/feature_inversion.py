@@ -1,15 +1,15 @@
 """Images from vectors in feature space by descent through the backbone.
 
-The adversary looks for an image whose feature is a vector that it received or computed: a raw feature, a class
-mean, a class sum whatever its count (direction only), the strongest directions of a second moment, and the
-single features that `gram_factorization` recovered from it (Guan et al. 2025, figure 4, which inverts with the
-deep image prior of Ulyanov et al. 2018 and concludes from blurred sums that its messages are safe).
+The adversary looks for an image with a received or computed vector as its feature: a raw feature, a class mean, a
+class sum whatever its count (direction only), the strongest directions of a second moment, and the single features
+that `gram_factorization` recovered from it (Guan et al. 2025, figure 4, which inverts with the deep image prior of
+Ulyanov et al. 2018 and concludes from blurred sums that its messages are safe).
 
 Assumes: white-box access, gradients through the backbone included. No record of the adversary's own is used.
 
-A null result does not mean that the vectors carry no image: pooled features fix what is in an image better than
-where it is, and a descent may end in another image with the same feature. The audit's positive control, raw
-features of single records, says how much this backbone gives away at all.
+A null result does not mean that the vectors carry no image: pooled features determine the content of an image
+better than its positions, and a descent may end in another image with the same feature. The audit's positive
+control, raw features of single records, shows how much this backbone gives away at all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FeatureInversion(Parameters):
         stronger="preset",
     )
     family: Family = "spectrum"
-    """What images are made of: `spectrum`, `pixels` (with total variation) or `deep_image_prior`."""
+    """Parametrization of images: `spectrum`, `pixels` (with total variation) or `deep_image_prior`."""
     preset: Literal["tiny", "small", "paper"] = "tiny"
     """150, 600 or 3,000 steps of Adam, and skip networks of 16, 32 or 128 channels."""
     steps: int | None = Field(default=None, ge=1)
@@ -157,7 +157,7 @@ class FeatureInversion(Parameters):
 
 
 def _summed(view: View) -> Iterator[VectorSource]:
-    """Class sums whose counts are hidden: over the counts that other fields give away, else their direction."""
+    """Class sums with hidden counts: over the counts that other fields give away, else their direction."""
     vectors: list[Floats] = []
     labels: list[int] = []
     senders: list[str] = []
@@ -190,9 +190,9 @@ def _without_zeros(source: VectorSource) -> VectorSource:
 
 
 def _only_directions(source: VectorSource, backbone: Backbone) -> NDArray[np.bool_]:
-    """Which vectors say nothing of a feature's length: sums, eigenvectors, and features clipped to norm 1.
+    """Whether each vector gives a feature's direction alone: sums, eigenvectors, and features clipped to norm 1.
 
-    Clipping is part of what a method publishes; a backbone whose features are longer shows that it was done.
+    Clipping is part of a method's public description; a backbone with longer features shows that it was applied.
     """
     if source.name in {DIRECTIONS, SUMS}:
         return np.ones(len(source.vectors), np.bool_)

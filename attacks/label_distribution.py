@@ -41,7 +41,7 @@ from fedassay.support.types import Parameters
 NAME = "label_distribution"
 
 EVIDENCE = ("labels", "sent", "second_moment", "constant_feature", "sums_on_means", "norms", "presence")
-"""What an estimate rests on, the best first."""
+"""Evidence for an estimate, the best first."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class LabelDistribution(Parameters):
             records a sender, NaN where only proportions are known.
 
         Raises:
-            NothingToReadError: No message tells anything about labels.
+            NothingToReadError: No message depends on labels.
         """
         means = _class_means(knowledge.attacker, view.classes) if self.use_attacker else None
         found: dict[str, list[_Estimate]] = {}

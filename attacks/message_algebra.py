@@ -1,4 +1,4 @@
-"""What plain arithmetic reads from any transcript, in seconds and without learning.
+"""Readings of any transcript by plain arithmetic, in seconds and without learning.
 
 Single records' features:
 
@@ -6,17 +6,17 @@ Single records' features:
   only component for such a class).
 - `collapsed_components`: a mixture component that carries the weight of one record, or has lost its variance,
   has a record for its mean. A mixture with as many components as records has nothing else.
-- `spreadless_means`: where no counts are sent, a class (or component) whose covariance is 0, or nothing but the
-  regularisation that all covariances share, is one record, and its mean is that record's feature.
-- `differences`: the class sums of two messages of one sender whose counts differ by one record, of mixtures too:
-  whatever its components are, a mixture holds the sum of its class (`fedassay.exchange.mixture_sums`).
+- `spreadless_means`: where no counts are sent, a class (or component) with a covariance of 0, or of nothing but
+  the common regularisation, is one record, and its mean is that record's feature.
+- `differences`: the class sums of two messages of one sender with counts that differ by one record, of mixtures
+  too: whatever its components are, a mixture holds the sum of its class (`fedassay.exchange.mixture_sums`).
 
 And facts, by the rules of `fedassay.exchange.statistics`: the number of records from the rank of a second moment,
 counts that are sent or follow from other fields, redundant fields, fields without protection beside protected
 ones, declared noise that is missing.
 
-`APPLIES` says which fields each rule reads; a result names the rules that apply to its view, so that one which
-finds nothing is told from one that had nothing to read.
+`APPLIES` lists the fields that each rule reads. A result names the rules that apply to its view, so that a rule
+without a finding is distinguished from one without input.
 
 Source: none; Guan et al. 2025, section 3.3, hold that sums hide single records, which these rules put to the test.
 
@@ -295,7 +295,7 @@ class MessageAlgebra(Parameters):
             labels = order if parts is None else np.repeat(order, parts.astype(np.int64))
             means = found[1].values.astype(np.float64)
             for row in np.flatnonzero(without_spread(spread[1].values, means)):
-                # A class without records may be sent as zeros, and zeros are nobody's feature.
+                # A class without records may be sent as zeros, and zeros are no record's feature.
                 if row < len(labels) and means[row].any() and self._clear(means[row], noise_of(found[1])):
                     yield means[row], int(labels[row])
 

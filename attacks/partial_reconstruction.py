@@ -1,18 +1,18 @@
-"""Partial reconstruction: of a set of candidate vectors, those that membership inference takes for real records.
+"""Partial reconstruction: the candidate vectors that membership inference takes for real records.
 
-Beitollahi et al. 2024 (appendix E.2) order what an attacker may aim at: a set of reconstructions of which a few
-are real, and a small subset that it can name as real; set-level reconstruction combined with a good membership
-inference attack implies partial reconstruction, they say, and carry out neither that attack nor the chain.
+Beitollahi et al. 2024 (appendix E.2) order an attacker's aims: a set of reconstructions with a few real ones, and
+a small subset that it can name as real. They say that set-level reconstruction combined with a good membership
+inference attack implies partial reconstruction, and carry out neither that attack nor the chain.
 
-Candidates are what the received mixtures sample, and what other attacks recovered. Each is scored as a membership
-attack scores a record: by the likelihood ratio of the sender's message with and without it, the law of other
-records known from images of the attacker's own (`fedassay.attacks.membership.tracing`). The best are kept, no two
-of one sender alike.
+Candidates are samples of the received mixtures, and vectors that other attacks recovered. Each is scored as a
+membership attack scores a record: by the likelihood ratio of the sender's message with and without it, the law of
+other records known from images of the attacker's own (`fedassay.attacks.membership.tracing`). The best are kept,
+no two of one sender alike.
 
 Assumes images of the attacker's own from the same distribution, encoded by the same backbone.
 
-A null result does not mean that no candidate is real: records of large components have nothing that tells their
-samples from others, and a score that is better than a likelihood ratio may do more.
+A null result does not mean that no candidate is real: samples of large components cannot be distinguished from
+others, and a better score than this likelihood ratio may do more.
 """
 
 from __future__ import annotations

@@ -4,18 +4,18 @@ The backbone (`fedassay.nets.cells`), or the body that FedLog's clients start fr
 coordinates in one of K cells, and 0 elsewhere. In a class sum the first number of a cell counts its records. Where
 it is 1, the cell's numbers are the features of one record.
 
-Where a second moment B is sent beside the sums, cells of two come apart as well. The records that are known are
-taken off the block of such a cell, which leaves x x' + y y', and the sum of the cell is s = x + y. With r = x - y,
-2 (x x' + y y') - s s' = r r', whose largest eigenvector gives r but for its sign; the records are (s + r) / 2 and
-(s - r) / 2. A block that has a second eigenvalue is not of two records, and is not read.
+Where a second moment B is sent beside the sums, cells of two come apart as well. The known records are subtracted
+from the block of such a cell, which leaves x x' + y y', and the sum of the cell is s = x + y. With r = x - y, 2 (x
+x' + y y') - s s' = r r', and the largest eigenvector gives r but for its sign; the records are (s + r) / 2 and (s
+- r) / 2. A block that has a second eigenvalue is not of two records, and is not read.
 
 Source: none known to us.
 
-Assumes that the server is malicious (`threat.server`), has images of its own, and knows about how many records
-of a class a sum is over. Neither a gallery nor gradients are used, and nothing is learned.
+Assumes that the server is malicious (`threat.server`), has images of its own, and roughly knows the number of
+records of a class in a sum. Neither a gallery nor gradients are used, and nothing is learned.
 
 A null result does not mean that sums are safe: cells may hold too many records each, which fewer records or a
-wider backbone would change. What noise reaches is not read.
+wider backbone would change. Noised fields are not read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TrappedSums(Parameters):
     )
 
     noise: float = Field(default=0.01, gt=0)
-    """Sums whose declared noise is larger than this are left out."""
+    """Largest declared noise of a sum that is read."""
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
         """Read every cell of every message.
@@ -97,7 +97,7 @@ class TrappedSums(Parameters):
                 continue
             read += 1
             for record in _records(sums, layout, message.sender):
-                # A sender whose features stay as they are tells the same in every round.
+                # A sender with unchanged features gives the same record in every round.
                 held.setdefault((record.sender, record.label, record.features.tobytes()), record)
         if not read:
             why = f"the sums of {noised} messages are noised" if noised else "no message holds sums of features"
@@ -121,7 +121,7 @@ class _Record:
     Attributes:
         features: Shape (d,).
         label: Its class.
-        sender: Whose it is.
+        sender: The sender of the sum.
         in_cell: Records of its class in its cell.
     """
 

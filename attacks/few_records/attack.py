@@ -1,9 +1,9 @@
 """Single records from mixture components and classes of two to eight records, with diagonal covariances.
 
 A component of m records sends m numbers' first two moments for each feature, which leave little open
-(`components`). What they leave open is decided by how features of one class go together, which the attacker knows
-from images of its own (`law`), by annealing (`search`). Whether to trust what was found it learns from components
-that it makes of its own images in the same way: the records that they are made of are known (`trusted`).
+(`components`). The rest is decided by annealing (`search`), from the joint law of a class's features, which the
+attacker knows from images of its own (`law`). Components that the attacker makes of its own images in the same
+way, with known records, teach it when to trust the vectors found (`trusted`).
 
 Source: this project. That EM at clients of few records makes components of one to three is a property of FedPFT's
 mixtures (Beitollahi et al. 2024, section 4.1), whose tables 3 and 7 use diagonal and spherical covariances.
@@ -12,7 +12,7 @@ Assumes images of the attacker's own of the same classes, encoded by the same ba
 
 A null result does not mean that components of few records are safe. Spherical covariances are not attacked: one
 variance for all features says nothing of the order of any. Full covariances are the work of `gram_factorization`.
-Components whose weight is no whole number of records, and noised ones, are left alone.
+Noised components, and those with a weight of no whole number of records, are left alone.
 """
 
 from __future__ import annotations

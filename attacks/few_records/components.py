@@ -21,7 +21,7 @@ from fedassay.exchange.view import View
 Matrix = NDArray[np.float64]
 
 WHOLE = 0.05
-"""How far the weight of a component may be from a whole number of records: above what float16 rounds."""
+"""Largest distance of a component's weight from a whole number of records: above the rounding of float16."""
 
 FLAT = 1e-6
 """Variance relative to the largest of its component below which all records have one value."""
@@ -37,11 +37,11 @@ class Component:
     """A mean and variances of few records.
 
     Attributes:
-        sender: Whose records they are.
+        sender: The sender of the records.
         label: Their class.
-        records: How many there are, m.
-        sums: What their values add up to, shape (d,).
-        squares: What the squares of their values add up to, shape (d,).
+        records: Their number, m.
+        sums: Sums of their values, shape (d,).
+        squares: Sums of the squares of their values, shape (d,).
     """
 
     sender: str
@@ -146,7 +146,7 @@ def _unfloored(variances: Matrix) -> Matrix:
 
 
 def _one_less(mean: Matrix, variance: Matrix, number: int) -> bool:
-    """Whether variances are unbiased ones, as features show of which one record alone is not 0.
+    """Whether variances are unbiased ones, as features that are not 0 in one record alone show.
 
     There the variance is (m - 1) times the squared mean, and m times it where the divisor is m - 1.
     """

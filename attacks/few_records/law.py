@@ -1,4 +1,4 @@
-"""What features of one class look like, from the attacker's own images: class means and one precision of them all.
+"""Law of the features of one class, from the attacker's own images: class means and one common precision.
 
 Features that end in a rectifier are skewed, and mostly 0. Their square roots are closer to a Gaussian: on
 SqueezeNet's features of photographs the pairs come back with half the error that the features themselves leave.

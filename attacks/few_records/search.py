@@ -1,8 +1,8 @@
-"""The values of few records, from what they add up to and the law of their class, by annealing.
+"""The values of few records, from their sums and the law of their class, by annealing.
 
 Of m values of a feature, their sum and the sum of their squares are known. For m = 2 only their order is open: a
-spin each, whose energy under a Gaussian law is that of an Ising model. For more records three of them at a time
-keep both sums on a circle; the states are points of that circle, the orders of the three values, and the points at
+spin each, with the energy of an Ising model under a Gaussian law. For more records three of them at a time keep
+both sums on a circle; the states are points of that circle, the orders of the three values, and the points at
 which one of them is 0, since features behind a rectifier mostly are. All starts and all components of equal m are
 annealed side by side.
 

@@ -1,8 +1,8 @@
-"""When the attacker may take a found vector for a record: learned from components of its own images.
+"""Trust in found vectors as records: learned from components of the attacker's own images.
 
 Half of the attacker's images are the law, the others are dealt into components of the same numbers of records. A
-vector is right where it is nearer to its record than `NEARER` times the component's mean, which was sent, is: what
-orders the values at random only ever moves away from it. The threshold on how far the starts are apart is the
+vector is right where it is nearer to its record than `NEARER` times the distance of the component's mean, which
+was sent: a random order of the values only moves it away. The threshold on the distance between starts is the
 largest at which at least `RIGHT` of the vectors below it are right, and none where that holds nowhere.
 """
 
@@ -21,7 +21,7 @@ from fedassay.support.types import Ints
 Matrix = NDArray[np.float64]
 
 NEARER = 0.75
-"""How much nearer to its record than the mean a vector must be."""
+"""Largest distance of a right vector from its record, as a share of the mean's distance."""
 
 RIGHT = 0.9
 """Share of the vectors below the threshold that are right, among the attacker's own."""
@@ -69,7 +69,7 @@ def thresholds(
 
 
 def _nearer(found: Matrix, truth: Matrix) -> NDArray[np.bool_]:
-    """Which of the found records are nearer to those that they are matched to than the mean of all is."""
+    """Whether each found record is nearer to the one that it is matched to than the mean of all is."""
     from scipy.optimize import linear_sum_assignment
 
     gaps = np.linalg.norm(found[:, None] - truth, axis=2)

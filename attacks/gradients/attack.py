@@ -1,14 +1,14 @@
 """Images from gradients and from weights that were trained for a few steps.
 
-In this order, for every sender of a gradient, or of weights that somebody else has seen before training:
+In this order, for every sender of a gradient, or of weights with a known state before training:
 
 1. The inputs of its first linear layer, one record at a time, by algebra
-(`fedassay.attacks.gradients.sparse_rows`): exact where a rectifier follows and the batch is smaller than the
-layer; or, where the server has sent weights that are a trap, what lies between two of its thresholds
-(`fedassay.attacks.gradients.bins`). Where these are pixels, they are the images. 2. Where convolutions come
-before that layer, images that give these inputs, by descent, each record by itself. 3. Images of the whole batch
-by matching of the gradient, labels first (`fedassay.attacks.gradients.labels`,
-`fedassay.nets.gradient_matching`), where the network is known and the inputs were not told apart.
+   (`fedassay.attacks.gradients.sparse_rows`): exact where a rectifier follows and the batch is smaller than the
+   layer; or, where the server has sent weights that are a trap, the records between two of its thresholds
+   (`fedassay.attacks.gradients.bins`). Where these are pixels, they are the images. 2. Where convolutions come
+   before that layer, images that give these inputs, by descent, each record by itself. 3. Images of the whole
+   batch by matching of the gradient, labels first (`fedassay.attacks.gradients.labels`,
+   `fedassay.nets.gradient_matching`), where the network is known and the inputs were not separated.
 
 Sources: Phong et al. 2018 and Geiping et al. 2020, proposition 3.1 (one record); Dimitrov et al. 2024 (batches
 by the zeros of rectifiers); Fowl et al. 2022 (traps); Zhu et al. 2019, Zhao et al. 2020 and Geiping et al. 2020
@@ -19,7 +19,7 @@ the adversary's own is used.
 
 A null result does not mean that gradients are safe: larger batches, and steps of Adam (which forget how large a
 derivative was), stop this attack and not every one. The control, the same method on other records without noise,
-says what it finds at this size.
+shows its power at this size.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class GradientInversion(Parameters):
     preset: Literal["tiny", "small", "paper"] = "tiny"
     """150, 600 or 3,000 steps of every descent."""
     rounds: int = Field(default=40, ge=1)
-    """Rounds of 128 starts at most in which the records of a batch are told apart."""
+    """Maximum number of rounds, of 128 starts each, to separate the records of a batch."""
     most: int = Field(default=32, ge=1)
-    """Largest batch that is told apart or matched."""
+    """Largest batch that is separated or matched."""
     algebra: bool = True
     """Whether inputs of layers are computed; off, everything is left to matching."""
     weight: float = Field(default=0.05, ge=0)
@@ -91,15 +91,14 @@ class GradientInversion(Parameters):
         """Attack every gradient, and every change of weights, in the view.
 
         Returns:
-            Reconstructions `layer_inputs` (exact), `strongest_direction` (of every gradient over pixels, all that
-            is left of one that cannot be taken apart), `before_layer_inputs` (by descent to such inputs) and
-            `gradient_matching`, one image each;
-            `misfit/<source>` per image: the share of units that contradict it, what is left of its inputs, or 1
-            minus the cosine of the batch's gradient. `rank` and `recovered` per gradient, in the order of the
-            artifact `senders`.
+            Reconstructions `layer_inputs` (exact), `strongest_direction` (of every gradient over pixels; all that
+            remains of one that cannot be separated), `before_layer_inputs` (by descent to such inputs) and
+            `gradient_matching`, one image each; `misfit/<source>` per image: the share of units that contradict
+            it, the residual of its inputs, or 1 minus the cosine of the batch's gradient. `rank` and `recovered`
+            per gradient, in the order of the artifact `senders`.
 
         Raises:
-            NothingToReadError: No gradient of a layer over images, and no weights of which the start was sent.
+            NothingToReadError: No gradient of a layer over images, and no weights with a start that was sent.
         """
         found = targets(view)
         made = _Made()
@@ -181,7 +180,7 @@ class GradientInversion(Parameters):
                 labels = np.full(len(images), -1, np.int64)
                 if network is not None and inputs.complete and source == INPUTS:
                     labels = labels_of(network, layers[-1], images)
-                # Without weights nothing tells records from sums and differences of them, unless there is one:
+                # Without weights records are not distinguished from sums and differences, unless there is one:
                 # of records of one label the sparsest inputs are often differences.
                 misfit = np.full(len(images), float(inputs.rank > 1))
                 if layers[0].weights is not None and len(rows) and not (inputs.binned and source == INPUTS):
@@ -223,7 +222,7 @@ class GradientInversion(Parameters):
         made: _Made,
         knowledge: Knowledge,
     ) -> None:
-        """Images of a whole batch whose gradient is the target's."""
+        """Images of a whole batch with the target's gradient."""
         assert target.network is not None
         if not records or not 0 < records <= min(self.most, self._left(made)):
             words = (
@@ -253,7 +252,7 @@ class GradientInversion(Parameters):
         made.add(MATCHED, images, labels, target.sender, np.full(len(images), left))
 
     def _left(self, made: _Made) -> int:
-        """How many more images may be made by descent."""
+        """Number of images that may still be made by descent."""
         return 1 << 30 if self.max_images is None else max(0, self.max_images - made.descended)
 
 
@@ -297,7 +296,7 @@ class _Made:
             self.images.setdefault(source, []).append(_Part(images, labels, sender, misfit))
 
     def reconstructions(self) -> tuple[Reconstruction, ...]:
-        """One a source. No feature stands behind an image: its number does, which tells it from others."""
+        """One reconstruction a source. An image has no feature: its number stands for it and identifies it."""
         return tuple(
             Reconstruction(
                 VectorSource(

@@ -1,12 +1,12 @@
-"""Inputs of a layer whose units ask one question at many thresholds: what lies between two of them.
+"""Inputs of a layer with units that ask one question at many thresholds: the records between two of them.
 
-Units with equal weights and other biases are on for nested sets of records. Where what comes behind them is equal,
-too, a record has the same part in the gradients of all units that it switches on, and the gradients of two
-neighbours differ by the records between their thresholds. Of one record, dW over db is its input.
+Units with equal weights and other biases are on for nested sets of records. Where the next layer treats them
+equally, too, a record has the same part in the gradients of all units that it activates, and the gradients of two
+neighbours differ by the records between their thresholds. For one record, dW over db is its input.
 
-Whoever sees the weights knows whether there are such units; an honest network has none. A candidate that does not
-lie between the thresholds that it was read from is left out. Several records between two thresholds come back as a
-mean of them, with weights that nobody knows, and nothing here tells that from one record.
+The weights show whether there are such units; an honest network has none. A candidate that does not lie between
+the thresholds that it was read from is left out. Several records between two thresholds come back as a mean of
+them, with unknown weights, and nothing here distinguishes that from one record.
 
 Source: Fowl et al., "Robbing the Fed" (ICLR 2022), for gradients that are sent as they are or summed up.
 """
@@ -27,7 +27,7 @@ _FEWEST = 3
 _FAINT = 1e-5
 """Differences of bias gradients below this share of the largest are rounding."""
 _SLACK = 1e-3
-"""What a candidate may lie outside of its thresholds, of the range of all."""
+"""Largest distance of a candidate from its thresholds, as a share of the range of all."""
 
 
 def binned_inputs(layer: Layer) -> Matrix:

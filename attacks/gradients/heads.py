@@ -49,14 +49,14 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 
 @register("attack", "head_inversion")
 class HeadInversion(Parameters):
-    """Recover the features of records whose label occurs once from the gradient of a softmax head."""
+    """Recover features of records from the gradient of a softmax head, where their label occurs once."""
 
     facts: ClassVar[AttackFacts] = AttackFacts(gives=("vectors",), reads=(("gradient", "head"),), cost=_seconds)
 
     passes: int = Field(default=30, ge=1)
     """Times that probabilities and features are solved for in turn, where the weights were not 0."""
     fit: float = Field(default=1e-3, gt=0)
-    """What may be left of the gradient, relative to its norm, where they were not."""
+    """Largest residual of the gradient, relative to its norm, where they were not."""
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
         """Attack every gradient of a head in the view.
@@ -65,7 +65,7 @@ class HeadInversion(Parameters):
             Vectors named `head_inversion`; artifact `counts`, records a class and gradient, shape (gradients, C).
 
         Raises:
-            NothingToReadError: The view holds no gradient of a head whose weights the server sent.
+            NothingToReadError: The view holds no gradient of a head with weights sent by the server.
         """
         heads = [
             (target, layers[0])
@@ -144,7 +144,7 @@ def _counts(target: Target, head: Layer) -> Ints | None:
 
 
 def _factor(head: Layer, counts: Ints, own: Matrix) -> float:
-    """What makes a sum over records of the gradient: 1 or their number."""
+    """Factor from the gradient to a sum over records: 1 or their number."""
     records = float(counts.sum())
     expected = records * own - counts
     given = head.bias_gradient.astype(np.float64)

@@ -37,12 +37,12 @@ def labels_of(network: nn.Module, last: Layer, images: Images) -> Ints:
 
 
 def label_counts(bias_gradient: NDArray[np.floating], records: int, expected: Matrix) -> Ints:
-    """How many records of each class a batch holds, shape (C,), from the last layer's bias gradient alone.
+    """Numbers of records of each class in a batch, shape (C,), from the last layer's bias gradient alone.
 
     Args:
         bias_gradient: Shape (C,), summed or averaged over the batch.
         records: n.
-        expected: Mean probabilities of the network on any images, shape (C,): what those of the batch are near.
+        expected: Mean probabilities of the network on any images, shape (C,): an approximation to the batch's.
     """
     gradient = bias_gradient.astype(np.float64)
     options = [records * expected - gradient * factor for factor in (1.0, float(records))]

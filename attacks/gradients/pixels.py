@@ -1,4 +1,4 @@
-"""What a layer's inputs are of the image: its pixels under a public map, or what earlier layers make of them."""
+"""Relation of a layer's inputs to the image: its pixels under a public map, or outputs of earlier layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shape = tuple[int, int, int]
 
 
 class Before(nn.Module):
-    """What a network gives one of its layers, from float images in [0, 1], shape (n, C, H, W).
+    """Inputs of one layer of a network, from float images in [0, 1], shape (n, C, H, W).
 
     Args:
         network: From images, 0 to 255.

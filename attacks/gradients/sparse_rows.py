@@ -2,12 +2,12 @@
 
 A layer y = W x + b under a loss over n records has the gradients dW = sum_i d_i x_i^T and db = sum_i d_i: with a 1
 appended to every input, G = [dW, db] = D^T X is of rank n while n is below its sides, and the rows of X span its
-row space. One record is that span. Of several, a rectifier behind the layer leaves the columns of D sparse: d_i is
-0 at every unit that record i does not switch on. So D are the sparsest vectors in the column space of G, which are
-found one by one, and X = D^-1 G, its last entry 1, is exact: no image prior, no approximation.
+row space. With one record that span is its input. With several, a rectifier behind the layer leaves the columns of
+D sparse: d_i is 0 at every unit that record i does not activate. So D are the sparsest vectors in the column space
+of G, which are found one by one, and X = D^-1 G, its last entry 1, is exact: no image prior, no approximation.
 
-Rows of G that are parallel are of units that one and the same record alone switches on, and are its input as they
-are; these come back even where the rest cannot be told apart.
+Parallel rows of G belong to units that a single record alone activates, and are its input; these come back even
+where the rest cannot be separated.
 
 Source: one record: Phong et al. 2018, section 3, and Geiping et al. 2020, proposition 3.1. Several: Dimitrov et
 al., "SPEAR: exact gradient inversion of batches in federated learning", 2024, which draws n - 1 rows and takes the
@@ -41,18 +41,18 @@ _SINGLE = float(np.finfo(np.float32).eps)
 _FINEST = 1e-11
 """A finer type than this helps no more: the search does not go further."""
 _NEAR = 1e-6
-"""What the search itself leaves of a product that is 0."""
+"""Error of the search in a product that is 0."""
 _LARGEST_TOLERANCE = 1e-2
-"""Rows of which rounding leaves more than this, relative to their norm, say nothing."""
+"""Largest relative rounding of a row that is used, as a share of its norm."""
 _FAINT = 1e-3
-"""Rows whose norm is below this share of the largest are not compared with others."""
+"""Least norm of a row that is compared with others, as a share of the largest."""
 _DEPENDENT = 1e-3
 """Distance from the span of others up to which a unit vector depends on them."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a layer was given.
+    """Inputs of a layer.
 
     Attributes:
         rank: Rank of the gradient: the number of records, where there are fewer than its sides.
@@ -60,7 +60,7 @@ class Inputs:
         complete: Whether all came back.
         strongest: The strongest direction of the row space as an input, shape (1, d), or (0, d): a mean of inputs,
             weighted with either sign.
-        binned: Whether they are what lies between thresholds (`fedassay.attacks.gradients.bins`).
+        binned: Whether they are the records between thresholds (`fedassay.attacks.gradients.bins`).
     """
 
     rank: int
@@ -88,8 +88,8 @@ def layer_inputs(
         rng: Starts.
         most: Records at most; above it only parallel rows are read.
         rounds: Rounds of starts at most.
-        agrees: Which inputs (n, d) explain at which units they have no part, shape (n,): those that do not are
-            left out. None: nobody knows.
+        agrees: Returns whether each input (n, d) explains its inactive units, shape (n,): those that do not are
+            left out. None: unknown.
         rounding: Of an entry, relative to the largest, where it is more than that of its type.
     """
     whole = np.concatenate([weights, bias[:, None]], axis=1)

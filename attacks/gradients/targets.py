@@ -47,12 +47,12 @@ class Target:
     """One gradient.
 
     Attributes:
-        sender: Whose records it is of.
+        sender: The sender of the records.
         arrays: By name, in the order of the network's parameters.
         start: The arrays that it was taken at, by the same names; empty where they were not seen.
         network: The network with these, or None where only shapes are known.
         records: Number of records, where the message says it.
-        changed: Whether it is what training has changed, and not a gradient as sent.
+        changed: Whether it is the change of weights by training, and not a gradient as sent.
     """
 
     sender: str

@@ -95,7 +95,7 @@ class GramFactorization(Parameters):
     max_records: int = Field(default=256, ge=1)
     """Largest number of records tried; 256 take about a minute on one core, 64 a second."""
     trust: float = Field(default=0.5, gt=0)
-    """Vectors whose expected relative error is above it are counted as not recovered."""
+    """Largest expected relative error of a vector that counts as recovered."""
     gamma: float | None = Field(default=None, ge=0)
     """Ridge of regularised moments, where it is known; else read off their eigenvalues."""
     differences: bool = True
@@ -255,7 +255,7 @@ class GramFactorization(Parameters):
 
 @dataclass(frozen=True)
 class _Tried:
-    """What came of a target: factors, or the reason why it was not tried."""
+    """Result for a target: factors, or the reason why it was not tried."""
 
     size: Size
     factors: Factors | None
@@ -263,7 +263,7 @@ class _Tried:
 
 
 def _part(target: Target, factors: Factors, kept: Bools) -> Part:
-    """What was recovered of a target, for attribution."""
+    """Recovered part of a target, for attribution."""
     expected = factors.expected_error[kept]
     whole = bool(kept.all() and (expected <= SURE).all())
     labels, vectors = factors.labels[kept].astype(np.int64), factors.vectors[kept]
@@ -271,7 +271,7 @@ def _part(target: Target, factors: Factors, kept: Bools) -> Part:
 
 
 def _attributed(view: View, parts: list[Part]) -> tuple[dict[str, NDArray[np.generic]], list[str]]:
-    """Whose the vectors may be, as artifacts, and one sentence; nothing where no sum over clients was factored."""
+    """Attribute vectors to clients, as artifacts, with a sentence; none where no sum over clients was factored."""
     summed = np.repeat([part.sender == AGGREGATE for part in parts], [len(part.vectors) for part in parts])
     if not summed.any():
         return {}, []

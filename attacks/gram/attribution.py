@@ -1,18 +1,19 @@
-"""Whose a record is that came back from a sum over several clients, by what else the messages show.
+"""Attribution to clients of records from a sum over several clients, by other evidence in the messages.
 
-A second moment under secure aggregation gives its records back without saying whose they are. Five things can:
+A second moment under secure aggregation gives its records back without their clients. Five kinds of evidence
+identify these:
 
 - `rounds`: sums over other clients. A record is of a client that took part wherever it shows (Marchand et al.
   2023, SRATTA, arXiv 2306.07644).
 - `difference`: a record that shows while a client takes part and not while it does not is that client's, and one
   that shows without it is not, if clients send statistics of the same records each time.
-- `own_message`: what came back from messages of a client that are seen is its own.
+- `own_message`: records from visible messages of a client are its own.
 - `sums`: class sums or means that a client sends openly. sum_j x_j f_j = A_ic over the recovered records of a
   class has one solution x while they are linearly independent: 1 for records of client i and 0 for others.
-- `counts`: class counts of single clients. One without records of a class has none of it, and one whose records
-  of a class are all told has no further one.
+- `counts`: class counts of single clients. A client without records of a class has none of its vectors, and a
+  client with all records of a class attributed has no further one.
 
-Each narrows down which clients are possible. Evidence that leaves nobody is dropped: then a client's records have
+Each narrows down the possible clients. Evidence that leaves no client is dropped: then a client's records have
 changed between rounds, or two clients hold the same one.
 """
 
@@ -36,7 +37,7 @@ _SAME = 0.01
 """Relative distance below which two vectors are of the same record."""
 
 _WHOLE = 0.05
-"""How far the solution of sums may be from 0 and 1."""
+"""Largest distance of the solution of sums from 0 and 1."""
 
 _EXPLAINED = 0.01
 """Share of a client's class sum, as a norm, that recovered records may leave unexplained."""
@@ -46,10 +47,10 @@ _INDEPENDENT = 1e-6
 
 @dataclass(frozen=True)
 class Part:
-    """What was recovered from one Gram matrix.
+    """Vectors recovered from one Gram matrix.
 
     Attributes:
-        sender: Whose message it was.
+        sender: The sender of the message.
         round: Of the message; of the later one where it is a difference.
         before: Round of the earlier message of a difference; else None.
         vectors: Shape (k, d).
@@ -68,19 +69,19 @@ class Part:
 
     @property
     def sure(self) -> Bools:
-        """Which vectors may be compared with others, shape (k,)."""
+        """Whether each vector may be compared with others, shape (k,)."""
         return np.asarray(self.expected <= SURE)
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Which clients recovered vectors may be of, in the order of the parts.
+    """Possible clients of recovered vectors, in the order of the parts.
 
     Attributes:
         clients: Their names, S of them.
-        possible: Shape (k, S); a row without any where nothing says who took part.
-        evidence: What narrowed each vector's clients down, joined by "+", length k; `sender` where one client
-            alone sent the message, empty where nothing did.
+        possible: Whether each client is possible, shape (k, S); none is in a row without known participants.
+        evidence: Evidence that narrowed each vector's clients down, joined by "+", length k; `sender` where one
+            client alone sent the message, empty without any.
         reason: Why no vector of a sum is of one client only; empty where one is.
     """
 
@@ -91,7 +92,7 @@ class Attribution:
 
 
 def attribute(view: View, parts: Sequence[Part]) -> Attribution:
-    """Narrow down whose the vectors of every part are."""
+    """Narrow down the clients of the vectors of every part."""
     took_part = {name for cohort in view.cohorts.values() for name in cohort}
     alone = {part.sender for part in parts} | {message.sender for message in view.from_clients()}
     names = tuple(sorted((took_part | alone) - {AGGREGATE}))
@@ -112,7 +113,7 @@ def attribute(view: View, parts: Sequence[Part]) -> Attribution:
 
 
 def _holders(part: Part, view: View) -> set[str]:
-    """Clients whose records a part may hold; none where nothing says so."""
+    """Clients that may hold a part's records; none where the participants are unknown."""
     if part.sender != AGGREGATE:
         return {part.sender}
     now = set(view.cohorts.get(part.round, ()))
@@ -164,7 +165,7 @@ class _Sheet:
                 self.narrow(row, ~theirs, why[1])
 
     def open_sums(self, view: View) -> None:
-        """Which vectors of a class add up to what a client sent of it."""
+        """Narrow down by class sums: the vectors of a class that add up to a client's open sum are its own."""
         for message in _single(view):
             for label, values in _class_vectors(message, view.classes):
                 rows = np.flatnonzero(np.isin(self.part.labels, (label, -1)))
@@ -174,7 +175,7 @@ class _Sheet:
                     self.narrow(row, mask if own else ~mask, "sums")
 
     def open_counts(self, view: View) -> None:
-        """How many records of a class clients have, until nothing more follows."""
+        """Narrow down by class counts of clients, until nothing more follows."""
         counts = {
             message.sender: own for message in _single(view) if (own := _counts(message, view.classes)) is not None
         }
@@ -189,7 +190,7 @@ class _Sheet:
                 self._fill(client, own)
 
     def _fill(self, client: str, own: Ints) -> None:
-        """No further vector is of a client whose records of a class are all told."""
+        """Exclude clients with all of their records of a class attributed from further vectors of the class."""
         mask = self._only(client)
         told = self.possible[:, mask].any(axis=1) & (self.possible.sum(axis=1) == 1)
         for label in np.flatnonzero(own):
@@ -207,7 +208,7 @@ def _single(view: View) -> Iterator[Message]:
 
 
 def _same(vectors: Matrix, others: Matrix) -> Bools:
-    """Which vectors (k, d) are among others (m, d), shape (k,)."""
+    """Whether each of the vectors (k, d) is among others (m, d), shape (k,)."""
     if not len(others) or others.shape[1] != vectors.shape[1]:
         return np.zeros(len(vectors), np.bool_)
     apart = np.array([np.linalg.norm(others - vector, axis=1).min() for vector in vectors])
@@ -224,7 +225,7 @@ def _class_vectors(message: Message, classes: int) -> Iterator[tuple[int, Matrix
 
 
 def _members(vectors: Matrix, total: Matrix) -> Bools | None:
-    """Which vectors (k, d) have a given sum or mean (d,), shape (k,); None where that is no answer."""
+    """Whether each vector (k, d) is in a given sum or mean (d,), shape (k,); None without a clear answer."""
     if not len(vectors) or vectors.shape[1] != len(total):
         return None
     solved, _, rank, _ = np.linalg.lstsq(vectors.T, total, rcond=_INDEPENDENT)

@@ -1,11 +1,11 @@
-"""How many vectors of each class a second moment of full rank is made of, where nothing sent says it.
+"""Search for the numbers of vectors of each class in a second moment of full rank, where none is sent.
 
 With n at least the number of active features, the rank says nothing of n. But with P the projection on the column
 space of F (n, d), 1_c the indicator of class c and 1 their sum, A_c B^+ A_c^T = 1_c^T P 1_c is at most n_c, and
 1^T P 1 at most n; features that are not negative have much in common with 1, so that the second bound is often n
-itself when rounded up. What decides is feasibility: with wrong counts no vectors are without negative entries, or
-only with more records than there are. Counts that the bounds allow are tried, the smallest totals first and of one
-total those first that share it out as the bounds do.
+itself when rounded up. Feasibility decides: with wrong counts no vectors are without negative entries, or only
+with more records than there are. Counts within the bounds are tried, the smallest totals first, and for one total
+those first that divide it as the bounds do.
 """
 
 from __future__ import annotations

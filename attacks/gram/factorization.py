@@ -1,29 +1,28 @@
 """Individual non-negative vectors from their Gram matrix: F from F^T F and from sums over known groups.
 
-The matrix B = F^T F of n vectors fixes F (n, d) up to one orthogonal matrix from the left: with B = G^T G,
-F = Q G. Two things pin Q down.
+The matrix B = F^T F of n vectors fixes F (n, d) up to one orthogonal matrix from the left: with B = G^T G, F = Q
+G. Two constraints determine Q.
 
 Sums A_c over groups c of n_c vectors (FedCGS's class sums) fix every group's mean. What is left is the
 scatter within groups, B - sum_c A_c^T A_c / n_c = G_w^T G_w of rank n - C, and
 
     F = M + U R G_w,    R^T R = I,
 
-M the group means in the rows of their members and U an orthonormal basis of the vectors that sum to zero in
-every group. Features after a rectifier are non-negative and often exactly 0, so R is sought with
-M + U R G_w >= 0: alternating projections between the non-negative matrices and the matrices of that form,
-whose projection is an orthogonal Procrustes problem (completely positive factorization; Groetzner and Duer
-2020, "A factorization method for completely positive matrices", algorithm 1, there without the sums).
-Reflection in place of projection and momentum take it from thousands of steps to hundreds, scaling every
-column of F to unit norm makes it converge where it otherwise stalls.
+M the group means in the rows of their members and U an orthonormal basis of the vectors that sum to zero in every
+group. Features after a rectifier are non-negative and often exactly 0, so R is sought with M + U R G_w >= 0:
+alternating projections between the non-negative matrices and the matrices of that form, onto which the projection
+is an orthogonal Procrustes problem (completely positive factorization; Groetzner and Duer 2020, "A factorization
+method for completely positive matrices", algorithm 1, there without the sums). Reflection in place of projection
+and momentum take it from thousands of steps to hundreds, scaling every column of F to unit norm makes it converge
+where it otherwise stalls.
 
 With more records than their second moment has rank (more than features, n / d > 1, or repeated ones), R is tall;
 `fedassay.attacks.gram.splitting` seeks it, and `fedassay.attacks.gram.polishing` finds the last digits. By
-counting, that can succeed only while the non-zero entries of F are no more than the equations that say something:
-those of the upper triangle of B and of A over active columns that are not 0. Nothing else stops at n = d.
+counting, that can succeed only while the non-zero entries of F are no more than the informative equations: those
+of the upper triangle of B and of A over active columns that are not 0. No other limit lies at n = d.
 
-Nothing proves that the factorization found is the true one. What stands in for a proof is that runs from
-independent random starts end in the same vectors; `Factors.expected_error` is made of that and of what is left
-of the constraint.
+Nothing proves that the factorization found is the true one. Instead, runs from independent random starts must end
+in the same vectors; `Factors.expected_error` combines their agreement and the residual of the constraint.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class _Problem:
         return self._turned(rng.standard_normal((len(self.means), len(self.scatter))))
 
     def _turned(self, like: Matrix) -> Matrix:
-        """The matrix whose U R is nearest to one of shape (n, m)."""
+        """The matrix of the set M + U R G nearest to one of shape (n, d)."""
         centred = like - self.grouped @ (self.grouped.T @ like)
         return np.asarray(self.means + _polar(centred) @ self.scatter)
 

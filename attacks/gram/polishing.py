@@ -25,7 +25,7 @@ _WINDOW = 8
 
 @dataclass(frozen=True)
 class Equations:
-    """What the vectors must meet.
+    """Equations that the vectors must satisfy.
 
     Attributes:
         second: F^T F, shape (k, k).
@@ -47,7 +47,7 @@ class Equations:
         return np.asarray(factor @ second + self.groups.T @ sums)
 
     def residual(self, factor: Matrix) -> Matrix:
-        """As a vector whose squared norm is what is minimised."""
+        """As a vector; its squared norm is minimised."""
         second, sums = self.off(factor)
         return np.concatenate([second.ravel() / np.sqrt(2), sums.ravel()])
 

@@ -1,9 +1,9 @@
-"""What factorizations found, by what they were asked: audits' controls ask of the same client's statistics again.
+"""Cache of factorizations by their inputs: audits' controls ask for the same client's statistics again.
 
-Several audits hold one control client's records against what its message gives away, each in a release of its own,
-so that views differ where this client's statistics do not. What comes out follows from the statistics, how many
-vectors there are, the random stream, the limits and the code; so it is computed once in a process, and where it is
-dear, once for all runs that share a cache. The entry there is private, since the vectors are records' features.
+Several audits compare one control client's records with its message, each in a release of its own, so that views
+differ where this client's statistics do not. The result follows from the statistics, the number of vectors, the
+random stream, the limits and the code. So it is computed once in a process, and where it is expensive, once for
+all runs that share a cache. The entry there is private, since the vectors are records' features.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _kept: OrderedDict[str, Found] = OrderedDict()
 def once(
     gram: Gram, size: Size, rng: np.random.Generator, limits: Mapping[str, int], make: Callable[[], Found]
 ) -> Found:
-    """What `make` returns, or returned for equal arguments before.
+    """Return the result of `make`, or the one for equal arguments before.
 
     Args:
         gram: The statistics.
-        size: How many vectors there are.
+        size: Number of vectors.
         rng: A stream from which nothing was drawn for other purposes; where the answer is kept, nothing is drawn.
         limits: Everything else that the answer depends on.
         make: Computes it.
@@ -61,7 +61,7 @@ def once(
 
 
 def _of_all_runs(key: str, make: Callable[[], Found]) -> Found:
-    """What `make` returns, or returned in an earlier run of the same code."""
+    """Return the result of `make`, or the one in an earlier run of the same code."""
     kept = cached_arrays(
         {"of": "gram factorization", "asked": key, "code": code_digest()}, lambda: _packed(make())
     )
@@ -87,7 +87,7 @@ def _packed(found: Found) -> dict[str, NDArray[Any]]:
 
 
 def forget() -> None:
-    """Take this process for a new one: for tests, each of which stands for a process of its own."""
+    """Take this process for a new one: each test stands for a process of its own."""
     _kept.clear()
 
 

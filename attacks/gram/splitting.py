@@ -1,4 +1,4 @@
-"""Non-negative vectors with a given second moment and group sums, more of them than their moment has rank.
+"""Non-negative vectors with a given second moment and group sums, more of them than the moment's rank.
 
 With n - C free directions and a scatter of rank m < n - C, R in F = M + U R G has orthonormal columns but is not
 square, and alternating projections stall far from a solution. Douglas-Rachford splitting does not: with P the
@@ -6,7 +6,7 @@ projection on the matrices of that form (`fedassay.attacks.gram.factorization`) 
 
     a = max(z, 0),    f = P(2 a - z),    z <- z + f - a,
 
-whose fixed points are solutions, and which wanders on from points where alternating projections get stuck
+The fixed points are solutions, and the iteration wanders on from points where alternating projections get stuck
 (Bauschke, Combettes and Luke 2002 for phase retrieval; Elser, Rankenburg and Thibault 2007 for other non-convex
 feasibility). It finds the active set; Gauss-Newton steps on that (`fedassay.attacks.gram.polishing`) find the
 numbers.

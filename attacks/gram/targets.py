@@ -17,7 +17,7 @@ from fedassay.exchange.view import View
 from fedassay.support.types import Ints
 
 WHOLE = 0.05
-"""How far a component's share of the records may be from a whole number: above what float16 rounds."""
+"""Largest distance of a component's share of the records from a whole number: above the rounding of float16."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Target:
     """One Gram matrix to factor.
 
     Attributes:
-        sender: Whose records it is made of.
-        what: What it was taken from, for the notes.
+        sender: The sender of the records.
+        what: Its origin, for the notes.
         candidates: The statistics; more than one where a convention (n or n - 1) is not known, the one with the
-            larger second moment first: one that is too small is as easy to meet, one that is too large is not.
+            larger second moment first: one that is too small is as easy to satisfy, one that is too large is not.
             None where `reason` says why.
-        reason: Why the statistics do not follow from what is sent; empty where they do.
+        reason: Why the statistics do not follow from the message; empty where they do.
         round: Of the message; of the later one where it is a difference.
         before: Round of the earlier message of a difference; else None.
     """
@@ -189,7 +189,7 @@ class _Part(NamedTuple):
 
 
 def _shared(message: Message, counts: Matrix, order: Ints, own: Matrix) -> Iterator[_Part]:
-    """Classes of which components share records, each as the mean and covariance of all of its own.
+    """Classes with records shared by components, each as the mean and covariance of all of its own.
 
     Args:
         message: With mixtures.
@@ -228,7 +228,7 @@ def _by_component(message: Message, counts: Matrix, order: Ints) -> tuple[Matrix
 
 
 def _differences(view: View, ridges: list[float | None]) -> Iterator[Target]:
-    """What changed between consecutive messages of one sender: the records that came, or that went."""
+    """Changes between consecutive messages of one sender: the records that came, or that went."""
     last: dict[str, tuple[Message, Gram]] = {}
     for message, ridge in zip(view.from_clients(), ridges, strict=True):
         gram = gram_of(message, view.classes, ridge)

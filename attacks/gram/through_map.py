@@ -51,7 +51,7 @@ class _Flat:
     basis: Matrix
 
     def away(self, rows: Matrix) -> Matrix:
-        """What separates points (m, d) from it, shape (m, d)."""
+        """Residuals of points (m, d) from it, shape (m, d)."""
         apart = rows - self.mean
         return np.asarray(apart - (apart @ self.basis.T) @ self.basis)
 

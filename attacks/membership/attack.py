@@ -1,8 +1,8 @@
 """Membership: was this record among those that the release was computed from?
 
-What is asked, and what the adversary may simulate, is a `fedassay.contracts.membership.MembershipGame`. Whatever
-a view holds is used, per client where clients are seen and for all clients together where only a sum or a
-broadcast is:
+The questions, and the simulations that the adversary may run, are a
+`fedassay.contracts.membership.MembershipGame`. Everything in a view is used, per client where clients are seen and
+for all clients together where only a sum or a broadcast is:
 
 - `messages`: sums, means, mixtures, second moments, features. `likelihood_ratio` is computed from the release's
   own law (`tracing`), without shadows; `joint` solves the sums for all candidates at once (`gallery`), where they
@@ -13,12 +13,12 @@ broadcast is:
   alone, one threshold for all: Yeom et al. 2018), `lira_online`, `lira_offline` and `rmia` (`scores`). The last
   two have offline shadows only where no online ones are made.
 
-Assumes: the method, the backbone, and how many records of each class a client has; records of its own from the
+Assumes: the method, the backbone, and the number of a client's records of each class; records of its own from the
 clients' distribution for the population's law and for offline shadows. LiRA online simulates with the candidates
-themselves. Shadows are as good as they are many: 16 by default, where the literature takes 64 to 256.
+themselves. More shadows give better scores: 16 by default, where the literature takes 64 to 256.
 
-A null result does not mean that nobody can tell members: shadows may be too few for the candidates at stake,
-rounds are averaged, and no signal is a gradient. Gradients at a generator's weights told no more than the
+A null result does not mean that members cannot be inferred: shadows may be too few for the candidates at stake,
+rounds are averaged, and no signal is a gradient. Gradients at a generator's weights gave no more than the
 likelihood did (docs/membership.md); those of classifiers were not tried. The informed adversary who knows all
 other records is the audit's, not this attack's.
 """
@@ -110,12 +110,12 @@ class Membership(Parameters):
         """Score every candidate by every test that applies.
 
         Returns:
-            Scores by `source/test`, each over all candidates, in the order of the game's questions, NaN where
-            a client's release says nothing, and none at all where the view does not speak of single records
-            (the notes say why); artifact `clients`, whose candidate each is.
+            Scores by `source/test`, each over all candidates, in the order of the game's questions, NaN where a
+            client's release says nothing, and none at all where the view does not speak of single records (the
+            notes say why); artifact `clients`, the client of each candidate.
 
         Raises:
-            NotRunError: Nobody asks.
+            NotRunError: There is no game.
         """
         game = knowledge.game
         if game is None:
@@ -309,7 +309,7 @@ def _log_probability(logits: Matrix) -> Matrix:
 
 
 def _places(game: MembershipGame) -> dict[str, NDArray[np.int64]]:
-    """Where each client's candidates stand among all of them."""
+    """Positions of each client's candidates among all of them."""
     ends = np.cumsum([len(asked) for asked in game.questions.values()])
     return {
         name: np.arange(end - len(asked), end)

@@ -1,8 +1,7 @@
 """From signals of one target and of shadow releases to membership scores: LiRA and RMIA.
 
-A signal is any statistic of (release, record) that tends to be higher where the record is a member. What the
-same record gets under releases that did, or did not, hold it tells how hard it is, which one threshold for all
-records does not know.
+A signal is any statistic of (release, record) that tends to be higher where the record is a member. The signals of
+the same record under releases with or without it show its difficulty, which one threshold for all records ignores.
 
 - `lira_online`, `lira_offline`: Carlini et al., "Membership Inference Attacks From First Principles" (2022),
   algorithm 1 and section VI-C. Several signals of one record are one Gaussian vector.
@@ -55,10 +54,10 @@ def lira_online(target: Matrix, shadows: Matrix, included: NDArray[np.bool_]) ->
 
 
 def lira_offline(target: Matrix, shadows: Matrix, included: NDArray[np.bool_] | None = None) -> Matrix:
-    """How far a candidate's signal lies above those of releases without it, in standard deviations.
+    """Distance of a candidate's signal above those of releases without it, in standard deviations.
 
-    One-sided: the mean over the signals of (x - mean) / s, with s pooled over the candidates. Of shadows that
-    hold a candidate what being in does to all candidates on average is taken off, so that its mean rests on all
+    One-sided: the mean over the signals of (x - mean) / s, with s pooled over the candidates. The average effect
+    of inclusion on all candidates is subtracted from shadows that hold a candidate, so that its mean rests on all
     shadows. Where enough are without it, its mean and s are its own, of those alone.
 
     Args:
@@ -132,7 +131,7 @@ def _log_prior(shadows: Matrix, offline_scale: float | None) -> Matrix:
 
 
 def _shift(shadows: Matrix, outside: NDArray[np.bool_]) -> Matrix:
-    """What being in adds to signals (S, n, k), the same for all candidates: least squares, shape (k,)."""
+    """Effect of inclusion on signals (S, n, k), the same for all candidates: least squares, shape (k,)."""
     inside = outside.mean(axis=0) - outside
     weight = float((inside**2).sum())
     return np.asarray(np.einsum("sn,snk->k", inside, shadows) / (weight or 1.0))

@@ -1,4 +1,4 @@
-"""What a view says of single records: one row a candidate, one column a signal, higher for members."""
+"""Signals of a view about single records: one row a candidate, one column a signal, higher for members."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Group:
     """Candidates that are asked about together.
 
     Attributes:
-        sender: Whose messages answer: a client, or `aggregate` or `server` for all clients at once.
-        clients: Whose candidates are asked about.
+        sender: Sender of the messages that answer: a client, or `aggregate` or `server` for all clients at once.
+        clients: Clients of the candidates asked about.
     """
 
     sender: str
@@ -78,7 +78,7 @@ class Reader:
 
 
 def groups_of(source: Source, view: View, clients: Sequence[str]) -> list[Group]:
-    """Who answers for whom: every client for itself where it is seen, else what is seen of all of them."""
+    """Group clients by the sender that answers: each client for itself where it is seen, else a common sender."""
     if source == "messages":
         present = {message.sender for message in view.from_clients() if _speaks(message.fields)}
     elif source == "model":
@@ -108,10 +108,10 @@ def _speaks(fields: object) -> bool:
 
 
 def encoded(view: View, records: Records) -> Matrix:
-    """Features of records as the statistics of a view are of them.
+    """Features of records on which the statistics of a view are computed.
 
     Raises:
-        NotRunError: They are features of networks that nobody but the clients holds.
+        NotRunError: They are features of networks that only the clients hold.
     """
     heads = [model for (sender, _), model in view.models.items() if sender == SERVER]
     if heads and isinstance(heads[-1], HeadScores):

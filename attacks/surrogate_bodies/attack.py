@@ -1,14 +1,14 @@
-"""Who is in the sums of a body that nobody but its client has, and which architecture does it have?
+"""Membership in the sums of a body that only its client has, and inference of the body's architecture.
 
-Yu et al. 2026, appendix C, hold that features cannot be inverted without the body, whose architecture a client
-never shares. But the server chooses the heads that bodies are trained under, and sees sums of their features in
+Yu et al. 2026, appendix C, hold that features cannot be inverted without the body, and a client never shares its
+architecture. But the server chooses the heads that bodies are trained under, and sees sums of their features in
 every round. It trains bodies of its own under the same heads, on as many images of each class (`training`), of
-every architecture that it can think of, and asks what a candidate would add to the sums (`scores`).
+every architecture that it can think of, and computes a candidate's contribution to the sums (`scores`).
 
 - With `public_seed`, which the paper has the server send to everybody, the start of the body is known but for its
-  architecture. The sums of the right one's surrogates are nearest to what the client sent, which tells it.
-- Without, surrogates of all architectures are taken together. What is left to read is what training under a common
-  head makes alike in them: how sure a body is of an image, and of which other classes it thinks.
+  architecture. The sums of the right architecture's surrogates are nearest to the client's, which identifies it.
+- Without, surrogates of all architectures are taken together. The common signal is the effect of training under
+  one head: a body's confidence in an image, and its preferences among other classes.
 
 Source: none known to us. Shadow training is from Shokri et al., "Membership Inference Attacks Against Machine
 Learning Models" (IEEE S&P 2017).
@@ -83,7 +83,7 @@ class SurrogateBodies(Parameters):
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Share of the features that is dropped in training, as the method has it."""
     activation: Literal["relu", "none"] = "relu"
-    """What a body ends in, as the method has it."""
+    """Activation at the end of a body, as the method has it."""
 
     @model_validator(mode="after")
     def _each_by_itself(self) -> Self:
@@ -99,12 +99,12 @@ class SurrogateBodies(Parameters):
 
         Returns:
             Scores `messages/surrogate_bodies`, log-likelihood ratios of the game's candidates in their order, NaN
-            where the client sends no record of their class. Artifacts: `clients`, whose candidate each is;
-            `senders`, and for each of them `architectures`, the position in `bodies` of the one whose sums are
-            nearest, and `distances` to the sums of each, shape (senders, architectures).
+            where the client sends no record of their class. Artifacts: `clients`, the client of each candidate;
+            `senders`, and for each of them `architectures`, the position in `bodies` of the one with the nearest
+            sums, and `distances` to the sums of each, shape (senders, architectures).
 
         Raises:
-            NotRunError: Nobody asks, or the attacker has no images of some class.
+            NotRunError: There is no game, or the attacker has no images of some class.
             NothingToReadError: No client's sums without noise, with the head of every round.
         """
         game, own = knowledge.game, knowledge.attacker

@@ -20,7 +20,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Sent:
-    """What a client has sent, and what it was sent.
+    """Messages of a client, and the heads sent to it.
 
     Attributes:
         sender: Its name.
@@ -37,7 +37,7 @@ class Sent:
 
 @dataclass(frozen=True, eq=False)
 class Surrogates:
-    """What surrogates of one architecture make of images.
+    """Features of images under surrogates of one architecture.
 
     Attributes:
         candidates: Features in every round, shape (S, N, R, m).

@@ -1,9 +1,9 @@
-"""How much more likely a sum of features is with a candidate in it, where surrogates say what features are like.
+"""Likelihood ratio of a sum of features with a candidate in it, by the features of surrogates.
 
-A victim's body is taken for one more draw of what surrogates are drawn from. Of candidate j a surrogate s has the
-features e_sj; their mean over surrogates is mu_j, and W is the covariance of e_sj - mu_j. A class mean of n
-records, candidate j among them, has the expectation c + (mu_j - mu) / n. Here c is the mean of what surrogates
-have for their own training records, and mu that of all candidates. The log-likelihood ratio, times n, is then
+A victim's body is taken for one more draw from the distribution of surrogates. A surrogate s has the features e_sj
+of candidate j; their mean over surrogates is mu_j, and W is the covariance of e_sj - mu_j. A class mean of n
+records, candidate j among them, has the expectation c + (mu_j - mu) / n. Here c is the mean of surrogates'
+features of their own training records, and mu that of all candidates. The log-likelihood ratio, times n, is then
 
     (mu_j - mu)' W^-1 (v - c) - (mu_j - mu)' W^-1 (mu_j - mu) / (2 n).
 """

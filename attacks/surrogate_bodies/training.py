@@ -29,7 +29,7 @@ _TOGETHER = 256
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the server asks of its clients.
+    """Training that the server asks of its clients.
 
     Attributes:
         epochs: Passes over the records in a round.
@@ -79,7 +79,7 @@ class Stack:
                 take_step(steps, loss * bodies)
 
     def features(self, images: Images) -> NDArray[np.float64]:
-        """What every body makes of the same images, shape (S, n, m - 1)."""
+        """Features of the same images under every body, shape (S, n, m - 1)."""
         bodies = next(iter(self._weights.values())).shape[0]
         found = []
         with torch.inference_mode():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _OrRun(click.Group):
-    """A group whose command `run` need not be named: what is none of its commands is a run."""
+    """A group with an optional command name `run`: arguments that name no command are a run."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -70,16 +70,16 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """One run that is asked for.
+    """One requested run.
 
     Attributes:
         clients: Records of every client.
-        answers: A tape whose outputs are given out; None: the run draws its own.
+        answers: A tape of the outputs to give out; None: the run draws its own.
         other: See `Work.run`.
         seeds: Of the cell.
-        look: What is asked of its tape; None: nothing.
+        look: The questions to its tape; None: none.
         brief: Whether the run ends after its last draw and message; see `fedassay.privacy.tape.Tape`.
-        stirred: Whether the global generators, which every such process has alike, are seeded from `seeds`.
+        stirred: Whether the global generators, which start equal in every such process, are seeded from `seeds`.
     """
 
     clients: tuple[Records, ...]
@@ -92,7 +92,8 @@ class Question:
 
 
 _LATE = ("torch._dynamo",)
-"""What torch imports at the first step of an optimiser: 800 modules, which every question would import again."""
+"""Modules that torch imports at the first step of an optimiser: 800, and every question would import them
+again."""
 
 _LIBRARIES = ("purelib", "platlib", "stdlib")
 _MOST_IMPORTED = 2000
@@ -113,7 +114,7 @@ def can_be_apart() -> bool:
 
 
 def forget_runs() -> None:
-    """Take this process for a new one: for tests, each of which stands for a process of its own."""
+    """Take this process for a new one: each test stands for a process of its own."""
     _RAN.clear()
 
 
@@ -178,7 +179,7 @@ class Apart:
                 self._send_once(cell, entry)
 
     def _outputs(self, cell: str, answers: Tape | None) -> Tape | None:
-        """What came out of a tape's mechanisms; of the run, which most questions are about, it is sent once."""
+        """Outputs of a tape's mechanisms; those of the run, which most questions are about, are sent once."""
         if answers is not None and answers.root is not None and self._run is None:
             own = _outputs(answers)
             self._run = (answers, own)
@@ -191,7 +192,7 @@ class Apart:
         self._sent.append(thing)
 
     def _gone(self) -> Exception:
-        """What became of the process that nothing is heard from."""
+        """Return the cause of a silent process: killed or out of memory, or ended."""
         if self._status is None:
             _, self._status = os.waitpid(self._process, 0)
         if was_killed(self._status) or os.waitstatus_to_exitcode(self._status) == NO_MEMORY:
@@ -216,11 +217,11 @@ def replied(work: Work, question: Question) -> Replayed:
 
 
 def without_draws(tape: Tape, *, sealed: bool = False) -> Tape:
-    """The trainings of a tape, which take too long to be made again, and how many messages there were.
+    """The trainings of a tape, which take too long to be made again, and its number of messages.
 
     Args:
         tape: Of a first run.
-        sealed: Whether it holds besides what others' mechanisms gave out, whose noise no seed brings back.
+        sealed: Whether it also holds outputs of others' mechanisms, with noise that no seed brings back.
     """
     own: dict[Key, TapeEntry] = {
         key: entry for key, entry in tape.draws.items() if sealed and isinstance(entry, ExternalMechanism)
@@ -238,7 +239,7 @@ def _end(connection: Connection, process: int) -> None:
 
 
 def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
-    """Fork a process for every question, until nobody asks any more."""
+    """Fork a process for every question, until the connection closes."""
     prepare()
     works: dict[str, Work] = {}
     sent: list[object] = []
@@ -282,7 +283,7 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
 
 
 def _once(make: Callable[[], bytes]) -> tuple[bytes | None, int]:
-    """What a function returns in a process that is forked for it, with folders of its own; see `in_child`."""
+    """Return the result of a function in a process forked for it, with folders of its own; see `in_child`."""
     folder = tempfile.mkdtemp(prefix="fedassay-apart-")
     try:
         return in_child(lambda: _inside(Path(folder), make))
@@ -320,7 +321,7 @@ def _import_library(name: str) -> None:
 
 
 def _rehearsed(work: Work, load: Callable[[], Question]) -> bytes:
-    """What the method calibrates and imports up to its last message, with the trainings that are known."""
+    """Calibrations and imported modules of the method up to its last message, with the known trainings."""
     before = set(sys.modules)
     with contextlib.suppress(Exception):
         answers = load().answers or Tape()
@@ -354,7 +355,7 @@ def _outputs_or_none(tape: Tape | None) -> Tape | None:
 
 
 def _outs(tape: Tape | None) -> list[Floats]:
-    """What came out of each mechanism, in the order of the tape."""
+    """Output of each mechanism, in the order of the tape."""
     return [] if tape is None else [entry.out for entry in tape.draws.values()]
 
 
@@ -372,7 +373,7 @@ def _unsealed(entry: ExternalMechanism) -> ExternalMechanism:
 
 
 def _plain(outcome: Outcome) -> Outcome:
-    """What audits compare of an outcome, its arrays in memory."""
+    """Outcome reduced to the parts that audits compare, its arrays in memory."""
     messages = tuple(map(_read, outcome.transcript.messages))
     return Outcome(
         replace(outcome.transcript, messages=messages),

@@ -32,7 +32,7 @@ class Attacked:
         self.idle: set[str] = set()
 
     def result(self, attack: Component[Attack]) -> AttackResult | None:
-        """What an attack comes to; it knows the vectors of the plan's earlier ones. None: see `reasons`."""
+        """Result of an attack; it knows the vectors of the plan's earlier ones. None: see `reasons`."""
         if attack.label not in self._results:
             self._results[attack.label] = self._first(attack)
         return self._results[attack.label]

@@ -1,4 +1,4 @@
-"""What the cells of a run stand on, and whether cells that are kept stand on the same."""
+"""Basis of the cells of a run, and the comparison of kept cells with it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def key_of_digests() -> bytes:
 
 
 def basis_of(scenario: Scenario, cell: Cell, prepared: Prepared, key: bytes | None) -> Basis:
-    """What a cell of a plan stands on.
+    """Return the basis of a cell of a plan.
 
     Args:
         scenario: The plan.
@@ -76,11 +76,11 @@ def basis_of(scenario: Scenario, cell: Cell, prepared: Prepared, key: bytes | No
 
 
 def basis_of_messages(job: CellJob, plan: dict[str, Any], key: bytes | None) -> Basis:
-    """What the cell of captured messages stands on.
+    """Return the basis of the cell of captured messages.
 
     Args:
-        job: What there is to do.
-        plan: What the record says was done, which names the messages by their digest.
+        job: The job.
+        plan: The record's description of the run, which names the messages by their digest.
         key: As for `basis_of`.
     """
     entry, asked, backbone = job.entry, job.entry.privacy, job.known.backbone
@@ -109,14 +109,14 @@ def _sources(components: Iterable[object]) -> tuple[Path, ...]:
 
 
 def refuse_unlike(folder: Path, kept: Iterable[tuple[CellRecord, Basis]]) -> None:
-    """Refuse to go on with a run whose finished cells stand on anything else than further ones would.
+    """Refuse to continue a run with finished cells on another basis than further ones would have.
 
     Args:
         folder: The run folder.
-        kept: Finished cells, each with what it would stand on today.
+        kept: Finished cells, each with its present basis.
 
     Raises:
-        PlanError: Some do; the message says which, and on what.
+        PlanError: Some have; the message names them and the differences.
     """
     wrong: list[str] = []
     for cell, today in kept:

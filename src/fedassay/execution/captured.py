@@ -1,11 +1,12 @@
 """Auditing a captured transcript: the messages of a deployed system, with none of our methods.
 
-What needs nothing but messages runs always: message algebra, Gram factorization, label histograms, the ledger of
+Analyses that need only messages run always: message algebra, Gram factorization, label histograms, the ledger of
 declared releases and the check of the declared claim. Attacks that learn run where a plan gives the adversary
 images of its own and a backbone. Everything else says why it cannot run. The record is the same document that
 `fedassay run` writes, so that every report and policy reads it.
 
-The private role of the plan's data is nobody's here: it serves the controls, as records whose images are known.
+The private role of the plan's data belongs to no client here: it serves the controls, as records with known
+images.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _WORTH_SAYING = 30.0
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """How to audit; `trust_declared` alone changes the result, and `redact` leaves the private part out."""
+    """Options of an audit; `trust_declared` alone changes the result, and `redact` leaves the private part out."""
 
     device: str = "auto"
     force: bool = False
@@ -79,7 +80,7 @@ class AuditOptions:
     gallery: Path | None = None
     """Folder or file of candidates that may be in the messages."""
     corrections: Corrections = field(default_factory=Corrections)
-    """What is said of files that are no transcript, in place of what was understood."""
+    """Corrections to the reading of files that are no transcript."""
 
 
 def audit_transcript(
@@ -201,7 +202,7 @@ def _read(path: Path, options: AuditOptions) -> Read | None:
 
 
 def _said(inferred: Inferred) -> dict[str, Any]:
-    """What the record says of an inferred kind."""
+    """Entry of the record on an inferred kind."""
     return {
         "field": encodable(inferred.field),
         "declared": inferred.declared,
@@ -281,7 +282,7 @@ def _described(
     folder: Path,
     again: tuple[tuple[Path, Transcript], ...],
 ) -> dict[str, Any]:
-    """What the record says was done: the transcript's identity, and what of the plan was used."""
+    """Description of the run for the record: the transcript's identity, and the used parts of the plan."""
     clients = dict.fromkeys(message.sender for message in transcript.from_clients())
     facts: dict[str, Any] = {
         "folder": encodable(str(folder)),
@@ -316,7 +317,7 @@ def _described(
 
 
 def _own_names(senders: Iterable[str]) -> list[str]:
-    """The names of senders that are no numbers: they may say whose the records are."""
+    """The names of senders that are no numbers: they may identify the owners of the records."""
     names = {sender.removeprefix("client/") for sender in senders}
     return sorted(encodable(name) for name in names if not re.fullmatch(r"(colluder/?)?\d*|aggregate", name))
 

@@ -1,7 +1,7 @@
-"""The case of a captured transcript: attacks on its messages, its claim, and why the rest cannot run.
+"""The case of a captured transcript: attacks on its messages, its claim, and the reasons why others cannot run.
 
-Its messages cannot be drawn again, nobody gave the clients' records, and without a plan there is no backbone
-either. So audits judge by what can be known without them, against controls made of other records.
+Its messages cannot be drawn again, the clients' records are not given, and without a plan there is no backbone
+either. So audits judge without them, against controls made of other records.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def job_of_transcript(
     again: Sequence[Transcript] = (),
     gallery: Records | None = None,
 ) -> CellJob:
-    """What there is to do on a captured transcript.
+    """Return the job of a captured transcript.
 
     Args:
         transcript: The messages.
-        scenario: Gives the threat model and further attacks, whose parameters win; or None.
-        prepared: The records of that plan, or None without one. The private ones are nobody's here: they serve
-            the controls, as records whose images are known.
-        place: Where the work is done.
+        scenario: Gives the threat model and further attacks; its parameters take precedence. Or None.
+        prepared: The records of that plan, or None without one. The private ones belong to no client here: they
+            serve the controls, as records with known images.
+        place: Folder, device and progress of the work.
         again: The same messages captured again, of the same records.
         gallery: Candidates that may be in the messages, or None.
     """
@@ -122,7 +122,7 @@ class CapturedSource:
         return Produced(Outcome(self.transcript, None))
 
     def run_on(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
-        """Nobody can send captured messages again."""
+        """Refuse: captured messages cannot be drawn again."""
         raise NotRunError("captured messages cannot be drawn again")
 
     def run_shadow(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
@@ -142,7 +142,7 @@ class CapturedSource:
         look: Look | None = None,
         brief: bool = False,
     ) -> Replayed:
-        """Nobody has the records that captured messages were made from."""
+        """Refuse: the records behind captured messages are not known."""
         raise NotRunError("captured messages have no tape")
 
     def reseeded(self, seeds: Seeds, tape: Tape) -> Replayed:
@@ -155,7 +155,7 @@ class CapturedSource:
 
 
 def _attacks(scenario: Scenario | None, gallery: bool) -> tuple[Component[Attack], ...]:
-    """The attacks on messages, with a gallery those that take one, and the plan's own, whose parameters win."""
+    """The attacks on messages, with a gallery those that take one, and the plan's own; its parameters win."""
     given = () if scenario is None else scenario.attacks
     named = {part.name for part in given}
     plain = [name for name in (*message_attacks(), *(gallery_attacks() if gallery else ())) if name not in named]
@@ -163,7 +163,7 @@ def _attacks(scenario: Scenario | None, gallery: bool) -> tuple[Component[Attack
 
 
 def _target(transcript: Transcript) -> PrivacyTarget:
-    """What the ledger is added up for: the claim's own terms, where there is one."""
+    """Target of the ledger: the claim's own terms, where there is one."""
     claim = transcript.claim
     if not isinstance(claim, PrivacyClaim):
         return PrivacyTarget(epsilon=math.inf, delta=_DELTA, adjacency="add_remove")
@@ -201,7 +201,7 @@ class _Judge:
         return captured_image_findings(audit, result, context, self.images)
 
     def why_not(self, facts: AuditFacts) -> str:
-        """Why an audit has nothing to judge."""
+        """Return the reason why an audit has nothing to judge."""
         if facts.needs:
             return _lacking(facts.needs[0])
         attacks = in_words(attacks_for(facts))

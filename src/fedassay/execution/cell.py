@@ -51,7 +51,7 @@ from fedassay.support.types import Floats, Images
 
 
 def _no_coverage(findings: Sequence[Finding]) -> tuple[Coverage, ...]:
-    """The coverage of a cell of which nothing was seen."""
+    """The coverage of a cell without a view."""
     del findings
     return ()
 
@@ -165,7 +165,7 @@ class Work:
         return self._assessed(audit.name, stage, attack, partial(audit.assess, result, own))
 
     def _visible(self, outcome: Outcome) -> View:
-        """What the adversary sees of an outcome, with no more noise than was found."""
+        """View of the adversary on an outcome, with no more noise than was found."""
         transcript = as_believed(outcome.transcript, self.unbelieved)
         return visible(replace(outcome, transcript=transcript), self.job.threat)
 
@@ -216,7 +216,7 @@ class Work:
         return attack_again
 
     def _recovered_before(self, attack: Component[Attack], seen: View) -> tuple[VectorSource, ...]:
-        """What the attacks before one recover from another view; one that cannot be run recovers nothing."""
+        """Vectors that the attacks before one recover from another view; one that cannot be run recovers none."""
         recovered: list[VectorSource] = []
         for other in self.job.attacks[: self.job.attacks.index(attack)]:
             if "vectors" in other.build.facts.gives:
@@ -244,7 +244,7 @@ class Work:
 
     @cached_property
     def game(self) -> MembershipGame:
-        """Membership questions about the clients; none where nobody is there to ask about or compare with."""
+        """Membership questions about the clients; none without clients or records to compare with."""
         job, known = self.job, self.job.known
         if known.gallery is not None and not known.clients:
             return self._of_gallery(known.gallery)
@@ -263,7 +263,7 @@ class Work:
             return no_questions(error.why)
 
     def _of_gallery(self, gallery: Records) -> MembershipGame:
-        """The same candidates for every sender of captured messages, of whom nobody knows how many are in."""
+        """The same candidates for every sender of captured messages, with an unknown number of members."""
         if self.seen is None:
             return no_questions()
         senders = dict.fromkeys(message.sender for message in self.seen.from_clients())
@@ -344,7 +344,7 @@ class Work:
         )
 
     def _not_judged(self, produced: Produced | None, verdict: Verdict, reason: str) -> CellPrivacy:
-        """The claim of a cell that failed: of what was sent, else of what the plan asks for; nobody judged it."""
+        """The unjudged claim of a cell that failed: of the outcome, else of the plan's target."""
         claim = self.job.entry.privacy.claim("the plan") if produced is None else produced.outcome.transcript.claim
         claimed = None
         if isinstance(claim, PrivacyClaim):
@@ -375,7 +375,7 @@ class Work:
         )
 
     def _units(self, transcript: Transcript) -> int:
-        """How many units that the claim protects the largest client holds, or how many clients there are."""
+        """Number of the largest client's units that the claim protects, or number of clients."""
         clients = self.job.known.clients
         unit = transcript.claim.unit if isinstance(transcript.claim, PrivacyClaim) else "record"
         if unit == "client":
@@ -393,7 +393,7 @@ def _communication(outcome: Outcome) -> dict[str, float]:
 
 
 def _naming(context: AuditContext, *labels: str) -> AuditContext:
-    """The context of one audit, whose pictures are named after it."""
+    """The context of one audit, with pictures named after it."""
     own = replace(context.io, prefix=(*context.io.prefix, *labels))
     return replace(context, io=own)
 

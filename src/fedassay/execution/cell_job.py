@@ -1,4 +1,4 @@
-"""What there is to do in a cell, as data: the same for messages of a method that we run and for captured ones.
+"""Job of a cell, as data: the same for messages of a method that we run and for captured ones.
 
 `simulated_source` makes the job of a plan's cell, `captured_source` that of a captured transcript; `cell` does
 either.
@@ -32,7 +32,7 @@ from fedassay.support.seeds import Seeds
 
 @dataclass(frozen=True)
 class CellEntry:
-    """What the record says a cell is; for the fields see `fedassay.records.record.CellRecord`."""
+    """Entry of the record for a cell; for the fields see `fedassay.records.record.CellRecord`."""
 
     method: str
     label: str
@@ -47,10 +47,10 @@ class CellData:
     """The records and the feature extractor that a cell's attacks and audits may use.
 
     Attributes:
-        clients: The clients' true records; none where nobody has them.
+        clients: The clients' true records; none where they are unknown.
         test: Records that accuracy is measured on.
         fresh: Records of the private distribution that no client holds; at least one.
-        control: Records in no other role, which controls are made of; may be empty.
+        control: Records in no other role, from which controls are made; may be empty.
         attacker: The adversary's own records, or None.
         backbone: The frozen feature extractor, or None.
         classes: Number of classes C.
@@ -71,12 +71,12 @@ class CellData:
 
 @dataclass(frozen=True)
 class Produced:
-    """What is audited.
+    """Outcome that is audited.
 
     Attributes:
         outcome: Of the method.
         utility: Figures of the model, by name.
-        tape: What the noise mechanisms took in and gave out; empty where nothing was taped here.
+        tape: Inputs and outputs of the noise mechanisms; empty where nothing was taped here.
     """
 
     outcome: Outcome
@@ -85,7 +85,7 @@ class Produced:
 
 
 class Source(Protocol):
-    """Where a cell's outcome comes from."""
+    """Source of a cell's outcome."""
 
     def first(self, stages: Stages) -> Produced | None:
         """The outcome that is audited; None where there is none, and `stages` says why."""
@@ -172,7 +172,7 @@ class AttackAuditEntry:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the work is done: the run folder, `cpu` or `cuda`, and where progress is shown."""
+    """Place of the work: the run folder, `cpu` or `cuda`, and the display of progress."""
 
     folder: Path
     device: str
@@ -181,23 +181,23 @@ class Place:
 
 @dataclass(frozen=True)
 class CellJob:
-    """What there is to do in a cell.
+    """Job of a cell.
 
     Attributes:
         key: The cell's name in the run folder.
-        entry: What the record says it is.
-        source: Where its outcome comes from.
+        entry: The record's entry for it.
+        source: Source of its outcome.
         known: Records and backbone.
-        threat: What the adversary sees.
+        threat: The threat model.
         attacks: In the order they run in.
         audits: In the order of their findings.
         num_tests: Number of lower bounds in the whole run, m, for the correction of confidence levels.
         seeds: Random streams of the cell.
         similarity: Makes the image metrics, which may load a network.
-        place: Where the work is done.
-        warnings: What must be said of the plan.
-        another: Another run of the cell, of which it is said what it would take; None where there is no plan.
-        basis: What the cell stands on; None where nobody says.
+        place: Folder, device and progress of the work.
+        warnings: Warnings about the plan.
+        another: Another run of the cell, for estimates of its cost; None where there is no plan.
+        basis: The basis of the cell; None where unknown.
         keeps: Whether the run keeps its transcript.
     """
 

@@ -1,7 +1,7 @@
-"""What was tried of all that applies to what a cell sends: the difference between silence and an answer.
+"""Coverage of a cell: the attacks that apply to its messages, and those that were tried.
 
-What applies follows from what attacks declare that they read (`AttackFacts.reads`) and from what the adversary
-sees; which attacks the plan names decides only on whether they were run.
+An attack applies by the fields that it declares to read (`AttackFacts.reads`) and the adversary's view. The plan
+decides only whether it was run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEYS: tuple[Role | Literal["clients"], ...] = (*_ROLES, "test", "clients")
 
 
 _RIGHT_BACKBONE = "the backbone that the clients used"
-"""What captured messages of another width may lack; what is run here has the backbone of its plan."""
+"""Missing input of captured messages of another width; a run here has the backbone of its plan."""
 
 
 def _foreign_to(facts: AttackFacts, view: View) -> bool:
@@ -39,7 +39,7 @@ def _foreign_to(facts: AttackFacts, view: View) -> bool:
 
 
 def seen_kinds(view: View) -> frozenset[str]:
-    """What a view shows: kinds of the clients' fields, weights that anybody sent, models and generators."""
+    """Kinds in a view: the clients' fields, weights that anybody sent, models and generators."""
     kinds = {item.kind for message in view.from_clients() for item in message.fields.values()}
     broadcast = {
         item.kind for message in view.messages if message.sender == SERVER for item in message.fields.values()
@@ -58,15 +58,15 @@ def coverage(
     another: NextRun | None = None,
     width: int | None = None,
 ) -> tuple[Coverage, ...]:
-    """Every attack that applies to what a view shows, and whether it said anything.
+    """Every attack that applies to a view, and whether it was conclusive.
 
     Args:
-        view: What the adversary sees.
+        view: The view of the adversary.
         findings: Of the cell.
-        attacks: That were run.
-        audits: That were run.
+        attacks: The attacks that were run.
+        audits: The audits that were run.
         idle: Attacks that were run and found nothing of what they read: they do not apply after all.
-        another: Another run of the cell, of which it is said what it would take; None where there is no plan.
+        another: Another run of the cell, for estimates of its cost; None where there is no plan.
         width: Of the backbone's features; None: the adversary has no backbone.
     """
     kinds = seen_kinds(view)
@@ -117,7 +117,7 @@ def _timed(row: Coverage, parts: Sequence[Part], another: NextRun | None) -> Cov
 
 
 def _not_run(name: str, facts: AttackFacts, run: set[str], judged: set[str], another: NextRun | None) -> Coverage:
-    """The row of an attack that applies, and of which there is no finding."""
+    """The row of an applying attack without a finding."""
     judges = [audit for audit, other in every_audit().items() if other.judge(facts)]
     missing = [f"{name} to attacks"] if name not in run else []
     if not set(judges) & judged and judges:
@@ -188,11 +188,11 @@ def _too_weak(finding: Finding) -> bool:
 
 
 def would_decide(finding: Finding, another: NextRun | None = None) -> str:
-    """What would make an inconclusive finding conclusive, read off the controls that stand with it.
+    """Return the change that would make an inconclusive finding conclusive, read off its controls.
 
     Args:
-        finding: It.
-        another: Whose plan names the keys and their present values.
+        finding: The finding.
+        another: A run with a plan that names the keys and their present values.
     """
     obstacle = finding.obstacle
     if obstacle is not None and obstacle.kind == "records_missing":

@@ -1,4 +1,4 @@
-"""Who holds which records of a plan's data: loaded, dealt out to roles, and spread over clients."""
+"""Holders of the records of a plan's data: loaded, dealt out to roles, and spread over clients."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Where the cells of a run are worked on: this process, worker processes, or a Ray cluster.
+"""Engines for the cells of a run: this process, worker processes, or a Ray cluster.
 
-Every engine takes the names of the cells that wait and gives each back once, with its result, or with None where
-the worker that had it died (killed, or out of memory) and died again when the cell was tried alone. A cell is a
-pure function of the plan, so trying it again changes nothing; its result is stored whole or not at all, so one
-that dies in the middle leaves nothing that counts.
+Every engine takes the names of the waiting cells and gives each back once, with its result. The result is None
+where the worker died (killed, or out of memory) and died again when the cell was tried alone. A cell is a pure
+function of the plan, so trying it again changes nothing; its result is stored whole or not at all, so one that
+dies in the middle leaves nothing that counts.
 
-How many workers there are and how many threads each has is `fedassay.plan.resources`'s to say. They end with the
-process that started them, however that ends. The engine of a cluster is `fedassay.execution.ray_cluster`.
+`fedassay.plan.resources` decides the number of workers and the threads of each. They end with the process that
+started them, however that ends. The engine of a cluster is `fedassay.execution.ray_cluster`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""How good a private statistic will be, before any data are touched: each method's noise beside what it hides.
+"""Expected error of private statistics before any data are touched: each method's noise beside its statistic.
 
-Every method is run by itself on made-up records of the size that is asked for, and its tape says what went into
-its noise and how much of it there is. The error is that of the pooled statistic: the root of the expected squared
-norm of all clients' noise, which is known from scales and shapes, over the norm of what they send together.
-At 1 noise and statistic are alike, and above nothing of use is left.
+Every method is run by itself on made-up records of the size that is asked for, and its tape holds the inputs and
+the scales of its noise. The error is that of the pooled statistic: the root of the expected squared norm of all
+clients' noise, which is known from scales and shapes, over the norm of the sum of their statistics. At 1 noise and
+statistic are equally large, and above nothing of use is left.
 
-Made-up records have features that are not negative and of norm 1, around one random centre a class. What is left
-of accuracy on them is what a real backbone of that width would leave where it separates classes as well; errors
-hardly depend on them.
+Made-up records have non-negative features of norm 1, around one random centre a class. Accuracy on them is that of
+a real backbone of that width that separates classes as well; errors hardly depend on them.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ MOST_SECONDS = 5.0
 """Methods that a dry run estimates to take longer at this size are left out: they train networks."""
 
 _APART, _SPREAD = 0.3, 1.5
-"""How far centres of classes are apart, and a record from its own, before all are brought to norm 1."""
+"""Distances between class centres, and of a record from its own, before all are brought to norm 1."""
 _PROBE = 4
-"""Records, features and clients of the run that tells whether a method noises a statistic at all."""
+"""Records, features and clients of a run that shows whether a method noises a statistic at all."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is known before there are data.
+    """Sizes that are known before there are data.
 
     Attributes:
         records: Of each client.
@@ -65,17 +64,17 @@ class Size:
 
 @dataclass(frozen=True)
 class Expected:
-    """What noise leaves of a method.
+    """Expected accuracy and error of a method under noise.
 
     Attributes:
         method: Registered name.
         epsilon: Asked for.
-        adjacency: What it speaks of.
+        adjacency: Its relation.
         sigma: The largest noise scale of a number.
-        errors: Part of the statistic to its relative error, over all clients.
+        errors: Relative error of each part of the statistic, over all clients.
         accuracy: On made-up records, with noise.
         plain: The same without.
-        why: Why nothing is known; empty where it is.
+        why: Why there is no estimate; empty where there is one.
     """
 
     method: str
@@ -108,14 +107,14 @@ def expected(
     adjacency: Adjacency | None = None,
     seed: int = 0,
 ) -> list[Expected]:
-    """What noise leaves of each method, method by method and epsilon by epsilon.
+    """Estimate the accuracy and error under noise, method by method and epsilon by epsilon.
 
     Args:
         size: Of the data.
         epsilons: Finite.
         delta: In (0, 1).
-        methods: Registered names; empty: all whose private statistic is computed in seconds.
-        adjacency: What one record may do; None: each method's own choice.
+        methods: Registered names; empty: all with a private statistic that takes seconds.
+        adjacency: The relation; None: each method's own choice.
         seed: Of the made-up records and of the noise.
 
     Raises:

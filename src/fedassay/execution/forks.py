@@ -27,7 +27,7 @@ NO_MEMORY = 3
 """Exit code of a process that found no memory, or could not be forked."""
 
 _TRIES = 2
-"""How often a question is asked whose process is killed."""
+"""Number of attempts at a question, where its process is killed."""
 
 _HUGE_PAGE = 2 << 20
 """Bytes of a huge page, and what it is aligned to."""
@@ -36,7 +36,7 @@ _COLLAPSE = 25
 """Advice that makes a huge page of small ones at once, `MADV_COLLAPSE` of Linux 6.1; older ones refuse it."""
 
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-"""What Linux is told about huge pages by whoever runs the machine."""
+"""File with Linux's setting for huge pages, as the administrator chose it."""
 
 _OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
 """This process's ends of the connections to the servers that it forked."""
@@ -83,9 +83,9 @@ def prepare() -> None:
 def gather() -> None:
     """Put this process's own memory into huge pages, so that forks from it, and from those, cost about a third.
 
-    What the memory holds stays as it is, and no more of it is taken but for what fills up pages. It takes as long
-    as some ten forks. What is imported afterwards lies in small pages again. Nothing happens where the system has
-    no such pages, or is told to make none.
+    The content of memory stays as it is, and only the filling of pages takes more of it. It takes as long as some
+    ten forks. Later imports lie in small pages again. Nothing happens where the system has no such pages, or is
+    set to make none.
     """
     try:
         if "[never]" in _SETTING.read_text(encoding="utf-8"):
@@ -122,7 +122,7 @@ def reply(once: Callable[[], tuple[bytes | None, int]]) -> bytes:
 
 
 def in_child(make: Callable[[], bytes]) -> tuple[bytes | None, int]:
-    """What a function returns in a new process, which then ends: None where it ended before; and how it ended."""
+    """Return the result of a function in a new process, None where that ended before; and its exit status."""
     here, there = Pipe(duplex=False)
     process = _forked()
     if not process:

@@ -118,7 +118,7 @@ class Fresh:
 
 
 def _serve(asked: Connection, fn: Callable[[Array], Mapping[str, Any]]) -> NoReturn:
-    """Fork a process for every question, until nobody asks any more."""
+    """Fork a process for every question, until the connection closes."""
     # One that hangs in a call is ended with what it forked.
     os.setsid()
     known: list[Array] = []
@@ -178,7 +178,7 @@ _LEAVES = (str, bytes, int, float, complex, bool, type(None), np.ndarray, Module
 
 
 def _reached(each: object) -> Iterator[object]:
-    """What an object holds: of functions the globals that they name, of others what the collector sees."""
+    """Objects that an object holds: for functions the globals that they name, for others the collector's view."""
     if isinstance(each, FunctionType):
         for name in _names(each.__code__):
             if name in each.__globals__:
@@ -232,7 +232,7 @@ def timed(fn: Callable[[Array], Mapping[str, Any]], data: Array) -> tuple[Messag
 
 
 def message_of(sent: object) -> Message:
-    """What a function gave, as a message.
+    """Convert a function's return value to a message.
 
     Raises:
         DataError: It is no message.

@@ -1,12 +1,12 @@
-"""Finished cells in the cache: an unchanged plan takes them from there, in whatever folder it is run again.
+"""Finished cells in the cache: an unchanged plan takes them from there, in any run folder.
 
-A cell is a pure function of what it stands on (`fedassay.records.basis.Basis`), of the facts that its records were
-prepared under, of the network that compares images, and of what every key of the cache holds. An entry is the
+A cell is a pure function of its basis (`fedassay.records.basis.Basis`), of the facts that its records were
+prepared under, of the network that compares images, and of the common part of every cache key. An entry is the
 cell's own file of the run folder with the files that this one names. Taking it puts them into the new run folder
-and reads them as `--resume` does: each file is held to its SHA-256, and the cell to what it would stand on today.
+and reads them as `--resume` does: each file is held to its SHA-256, and the cell to its present basis.
 
-Nothing is kept of a cell that is no such function (noise without a seed, components of other packages, of which
-nothing says which other modules they import), that failed in part, or of a redacted run, which leaves nothing.
+A cell is not kept if it is no such function: noise has no seed, or a component of another package imports unknown
+modules. Nor is it kept if it failed in part, or if the run is redacted and leaves nothing.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _LARGEST = 256 << 20
 
 
 def place_of(job: CellJob, scenario: Scenario, facts: dict[str, Any], apart: bool) -> Entry | None:
-    """Where the cache has a cell; None where it keeps nothing of it.
+    """Return the cache entry of a cell; None where it is not cached.
 
     Args:
-        job: What there is to do in the cell.
+        job: The job of the cell.
         scenario: The plan.
-        facts: What its records were prepared under.
-        apart: Whether the questions of claims have a process where the method never ran.
+        facts: Facts that its records were prepared under.
+        apart: Whether a process that never ran the method answers the questions of claims.
     """
     anew = os.environ.get(ANEW, "") not in {"", "0"}
     if anew or job.basis is None or job.entry.seed is None or not job.keeps or has_foreign():

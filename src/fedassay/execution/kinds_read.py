@@ -1,4 +1,4 @@
-"""What an audit of captured messages says of the kinds that it read: in doubt, inferred, or of no use to it."""
+"""Remarks of an audit of captured messages on their kinds: in doubt, inferred, or of no use to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _doubts(inferred: Sequence[Inferred]) -> Iterator[str]:
 
 
 def _silence(findings: Sequence[Finding], transcript: Transcript, looked: bool) -> Iterator[str]:
-    """What was looked at where no attack could read anything, and what would make one possible."""
+    """Remarks on fields that no attack could read, and on inputs that would make an attack possible."""
     if any(finding.attack is not None and finding.verdict != "not_run" for finding in findings):
         return
     held = {

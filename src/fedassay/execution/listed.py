@@ -1,4 +1,4 @@
-"""What `fedassay look` looks at: a plan's records by who holds them, or all that lies in a folder or archive."""
+"""Pictures for `fedassay look`: a plan's records by holder, or the content of a folder or archive."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _PLANS = (".yaml", ".yml")
 
 
 def listed_at(path: Path, assignments: Sequence[str] = ()) -> Listed:
-    """What lies at a path: a plan's data set, or one that is read as `fedassay init --data` would.
+    """Return the pictures at a path: a plan's data set, or one that is read as `fedassay init --data` would.
 
     Args:
         path: A plan (YAML), a folder of images, or an archive (`.npz`).
         assignments: Keys of the plan, or of its section `data`, as `data.frames=first`.
 
     Raises:
-        PlanError: Nothing is there, the plan is wrong, or it has no images.
-        DataError: What is there cannot be read.
+        PlanError: There is no such path, the plan is wrong, or it has no images.
+        DataError: The data cannot be read.
     """
     if path.suffix.lower() in _PLANS:
         plan = load_plan(path, assignments)

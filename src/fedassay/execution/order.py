@@ -61,8 +61,8 @@ def decisive_first(steps: Sequence[Step], another: NextRun | None) -> list[Step]
     """The steps in the order of work: claims and attacks on messages alone, then the rest, cheap ones first.
 
     Args:
-        steps: In the plan's order, which steps that are alike keep.
-        another: Estimates what a step takes; None: nobody knows, and kinds alone decide.
+        steps: In the plan's order; equal steps keep it.
+        another: Estimates the time of a step; None: unknown, and kinds alone decide.
     """
     if another is not None and another.scenario.plan.resources.order == "plan":
         return list(steps)

@@ -70,7 +70,7 @@ class Prepared:
 
     @property
     def senders(self) -> tuple[Records, ...]:
-        """Who takes part in the method: clients, and those that collude."""
+        """Participants of the method: clients, and those that collude."""
         return (*self.clients, *self.colluders)
 
     @cached_property
@@ -166,7 +166,7 @@ def _gallery(plan: Plan, base: Path, alike: ImageSet, extract: Callable[[Images]
     """The candidates of `knowledge.gallery`.
 
     Raises:
-        PlanError: Nobody can say whose they are, or has features of theirs.
+        PlanError: Their persons, or their features, are unknown.
         DataError: They cannot be used.
     """
     path = plan.knowledge.gallery
@@ -216,7 +216,7 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
 
 
 def _persons(plan: Plan, roles: Roles, parts: Sequence[Ints], used: Sequence[Ints]) -> dict[str, Any]:
-    """Whose the records are, for the record; `used` are those that clients hold or are measured on."""
+    """Facts on the records' persons, for the record; `used` are those that clients hold or are measured on."""
     groups = roles.private.groups
     if groups is None:
         return {"groups": None, "assumed": ONE_EACH}

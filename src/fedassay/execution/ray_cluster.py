@@ -31,20 +31,20 @@ _CONNECT, _STATUS = 10.0, 60.0
 def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources, *, quiet: bool = False) -> Done:
     """Cells as tasks of a Ray cluster: the one that RAY_ADDRESS names, else one of `jobs` workers on this machine.
 
-    The run folder must be on a disk that every machine of the cluster sees at the same path. A task whose worker
-    or machine dies is started again by us, not by Ray, so that every result is taken exactly once.
+    The run folder must be on a disk that every machine of the cluster sees at the same path. If a task's worker or
+    machine dies, it is started again by us, not by Ray, so that every result is taken exactly once.
 
     Args:
         keys: Names of the cells.
         work: Runs one.
         jobs: Workers on this machine, where no cluster is named.
-        needs: What a cell asks for.
-        quiet: Whether what Ray itself prints is dropped.
+        needs: Resources of a cell.
+        quiet: Whether Ray's own output is dropped.
 
     Raises:
         PlanError: ray is not installed, nothing answers at RAY_ADDRESS, or no machine of the cluster has what a
             cell needs.
-        ConnectionError: The head died; or a machine did, and no other that is left has it.
+        ConnectionError: The head died; or a machine did, and no remaining one has the resources.
     """
     try:
         import ray
@@ -157,7 +157,7 @@ def _must_answer(address: str) -> None:
 
 
 def _refusal(address: str, seconds: float) -> str | None:
-    """Why nothing takes a connection at host:port; None where something does."""
+    """Return the reason why no connection is taken at host:port; None where one is."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
@@ -167,7 +167,7 @@ def _refusal(address: str, seconds: float) -> str | None:
 
 
 def _no_head(address: str) -> str | None:
-    """Why whatever answers is no head; None where it is one. A process of its own is asked, with a deadline."""
+    """Return the reason why the address is no Ray head; None where it is one. A process asks, with a deadline."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_STATUS, check=False)
@@ -208,7 +208,7 @@ def _fits(nodes: Sequence[dict[str, Any]], needed: dict[str, float]) -> bool:
 
 
 def _must_fit(nodes: Sequence[dict[str, Any]], needed: dict[str, float]) -> None:
-    """Ray would wait for a machine that nobody adds."""
+    """Refuse a cell that no machine can take: Ray would wait for one forever."""
     if _fits(nodes, needed):
         return
     there = [node["Resources"] for node in nodes if node["Alive"]]
@@ -226,5 +226,5 @@ def _in_words(amounts: dict[str, float]) -> str:
 
 
 def _carried() -> dict[str, str]:
-    """What a worker must know about where things are."""
+    """Environment that a worker needs, to find files."""
     return {name: value for name, value in os.environ.items() if name.startswith("FEDASSAY_")}

@@ -21,13 +21,13 @@ _LARGEST = 64 << 20
 def run_once(
     attack: Component[Attack], seen: View, knowledge: Knowledge, shared: dict[str, object]
 ) -> AttackResult:
-    """What an attack makes of a view; of an equal one before, what it made of that.
+    """Run an attack on a view, or return its result on an equal one before.
 
     Args:
         attack: The plan's; one that recovers no vectors, or goes on from those of others, always runs.
-        seen: What it attacks; one that carries networks is not kept, since its arrays do not say what they are.
+        seen: The view; one that carries networks is not kept, since its arrays do not identify them.
         knowledge: With the random streams that all cells of a seed have in common.
-        shared: What these cells share.
+        shared: Results that these cells share.
 
     Raises:
         NotRunError: As the attack.

@@ -1,4 +1,4 @@
-"""Where a run works and what it leaves: all in its folder, or, redacted, nothing private that outlives it."""
+"""Files of a run: all in its folder, or, redacted, nothing private that outlives it."""
 
 from __future__ import annotations
 

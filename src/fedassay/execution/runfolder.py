@@ -31,7 +31,7 @@ _FOLDERS = ("tables", "transcripts", "artifacts", CELLS)
 _FILES = (FILE, "report.html", STATEMENT)
 _OWN = (*_FILES, *_FOLDERS)
 _KEPT = re.compile(rb'\{"sha256":"([0-9a-f]{64})","kept":(.*)\}\n', re.DOTALL)
-"""How a finished cell is written: its SHA-256 covers the bytes after `kept`."""
+"""Format of a finished cell: its SHA-256 covers the bytes after `kept`."""
 
 
 class FinishedCell(Frozen):
@@ -74,7 +74,7 @@ def claim(
         resume: Keep the finished cells that the folder holds.
         force: Remove what an earlier run wrote there (and nothing else).
         tables: Names of a record's tables, to remove those of a run that kept no manifest.
-        redact: Whether the run keeps nothing private, so that nobody can go on with it.
+        redact: Whether the run keeps nothing private, so that it cannot be resumed.
 
     Raises:
         PlanError: The folder holds a run, or something in the way of one that no run wrote; another process writes

@@ -48,7 +48,7 @@ from fedassay.support.progress import SILENT, Progress, console
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run a scenario; none of it changes the result, but `redact` leaves the private part of it out."""
+    """Options of a run; none of them changes the result, but `redact` leaves the private part of it out."""
 
     device: str = "auto"
     jobs: int = 1
@@ -229,7 +229,7 @@ def _run_cells(
 
 
 def _lost(scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None) -> FinishedCell:
-    """The record of a cell whose worker died twice. It is not stored, so that `--resume` tries it again."""
+    """The record of a cell after its worker died twice. It is not stored, so that `--resume` tries it again."""
     return Work(_case(scenario, key, place, threads, secret)).lost(
         "its worker process died, and again when the cell ran alone: killed, or out of memory; "
         "--resume tries the cell again"
@@ -270,7 +270,7 @@ def run_cell(
 
 
 _APART: dict[tuple[Path, str, int], Apart] = {}
-"""Where no method of this process's run has run, one at a time."""
+"""Process where no method of this process's run has run, one at a time."""
 
 
 def _apart(scenario: Scenario, place: Place, threads: int) -> Apart | None:
@@ -285,7 +285,7 @@ def _apart(scenario: Scenario, place: Place, threads: int) -> Apart | None:
         _APART.clear()
         if not can_be_apart():
             return None
-        # What a first run has to say of its progress is said; of those that repeat it nobody asked.
+        # The first run has shown its progress; runs that repeat it stay silent.
         there = replace(place, device="cpu", progress=SILENT)
 
         def make(key: str) -> ApartWork:
@@ -322,5 +322,5 @@ def _prepared(plan: Plan, base: Path, seed: int | None, device: str, progress: P
 
 @lru_cache(maxsize=4)
 def _shared(plan: Plan, seed: int | None) -> dict[str, object]:
-    """What the cells of one seed share in this process; filled by content key."""
+    """Results that the cells of one seed share in this process; filled by content key."""
     return {}

@@ -59,16 +59,16 @@ def job_of_plan(
     key: bytes | None = None,
     apart: Apart | None = None,
 ) -> CellJob:
-    """What there is to do in a cell of a plan.
+    """Return the job of a plan's cell.
 
     Args:
         scenario: The resolved plan.
         cell: Of this plan.
         prepared: The records of the cell's seed.
-        shared: What the cells of that seed share.
-        place: Where the work is done.
+        shared: Results that the cells of that seed share.
+        place: Folder, device and progress of the work.
         key: Of the digests of data in a redacted run.
-        apart: Where the methods never ran; None: what audits ask runs in this process.
+        apart: Process where the methods never ran; None: audits' questions run in this process.
     """
     plan, method = scenario.plan, cell.method
     seeds = _seeds(cell)
@@ -223,7 +223,7 @@ class SimulatedSource:
 
     @property
     def work(self) -> ApartWork:
-        """What a process that never ran the method needs to run it."""
+        """Return the work that a process that never ran the method needs."""
         own = self.prepared
         others = (own.test, own.evaluation, own.public, own.attacker, own.fresh, own.control)
         known = (*own.senders, *(each for each in others if each is not None))
@@ -286,7 +286,7 @@ def similarity_of(spec: LpipsSpec | Literal["auto"] | None, base: Path, device: 
 
 
 def _told(outcome: Outcome, prepared: Prepared) -> Outcome:
-    """The outcome, whose transcript says how many records one person has where the data say whose they are."""
+    """The outcome with the most records of one person in its transcript, where persons are known."""
     groups = [client.groups for client in prepared.clients]
     if all(own is None for own in groups):
         return outcome

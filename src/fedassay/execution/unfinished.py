@@ -1,4 +1,4 @@
-"""What stands of a run that was stopped: the record of its finished cells, its page, and how to go on.
+"""Files of a stopped run: the record of its finished cells, its page, and the command to continue.
 
 The record is written after every cell, which takes a moment, so that it stands whatever ends the process. The page
 is written when the run is stopped in order, and meanwhile where the last one is older than a minute. Nothing
@@ -24,7 +24,7 @@ from fedassay.support.terminal import say
 from fedassay.support.text import plain
 
 _SECONDS = 60.0
-"""How old a page may be before another finished cell makes it anew."""
+"""Age of a page at which another finished cell makes it anew, in seconds."""
 
 GOING_ON = "the run goes on, or its process was killed"
 
@@ -98,7 +98,7 @@ class Standing:
 
 
 def _why(error: BaseException) -> str:
-    """What stopped a run, as a clause."""
+    """Return the reason why a run stopped, as a clause."""
     if isinstance(error, Stopped):
         return f"it was stopped by {error.name}"
     if isinstance(error, KeyboardInterrupt):
