@@ -40,7 +40,7 @@ from fedassay.support.version import __version__
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _TRACEBACK = "FEDASSAY_TRACEBACK"
-"""Environment variable that lets errors that nobody foresaw through, with their traceback."""
+"""Environment variable that lets unforeseen errors through, with their traceback."""
 _LISTED = ("methods", "attacks", "audits", "datasets", "backbones", "configs")
 _DIFFERENCES = 5
 """Differences from a baseline that `check` has room for on one screen."""
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def _failure(error: BaseException) -> str:
-    """What a command says of an error that none of its parts turned into words."""
+    """Words on an error that no part of a command turned into words."""
     if is_out_of_memory(error):
         return f"out of memory ({first_line(error)})"
     if isinstance(error, OSError):
@@ -92,7 +92,7 @@ def _failure(error: BaseException) -> str:
 
 
 def _kept() -> str:
-    """What becomes of the work that a command did before it was stopped."""
+    """Words on the work that a command finished before it was stopped."""
     command = sys.argv[1:2]
     if "--redact" in sys.argv and command in (["run"], ["audit"]):
         return "nothing private is kept; a run with --redact starts again"
@@ -182,7 +182,7 @@ def run(
     from fedassay.plan.resolve import load_plan, load_scenario
 
     plan = plan_file(plan)
-    # Before the components are looked at, which import torch: a wrong path is told of at once.
+    # Before the components are looked at, which import torch: a wrong path is reported at once.
     named, base = load_plan(plan, assignments), plan.resolve().parent
     check_files(named, base)
     check_images(named, base)
@@ -339,7 +339,7 @@ def audit(
             f"(docs/transcript.md), as `fedassay run` writes into RUN/transcripts, or a file of arrays"
         )
     plan = None if plan is None else plan_file(plan)
-    # It imports torch: a wrong path is told of before.
+    # It imports torch: a wrong path is reported before.
     from fedassay.execution.captured import AuditOptions, audit_transcript
     from fedassay.recorders.files.reading import Corrections
 
@@ -366,7 +366,7 @@ def audit(
 
 
 def _kinds(given: tuple[str, ...]) -> dict[str, str]:
-    """What arrays mean, as `--kinds NAME=KIND` says it."""
+    """Kinds of arrays, from `--kinds NAME=KIND`."""
     found = {}
     for words in given:
         name, equals, kind = words.rpartition("=")

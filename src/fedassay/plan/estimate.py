@@ -1,4 +1,4 @@
-"""What a plan would take: seconds and memory of every cell, before anything is loaded or run."""
+"""Cost of a plan: seconds and memory of every cell, before anything is loaded or run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedassay.plan.work import body, extraction, memory
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan would take on one thread or a GPU, from measured rates (`fedassay.plan.rates`).
+    """Cost of a plan on one thread or a GPU, from measured rates (`fedassay.plan.rates`).
 
     Attributes:
         cells: Seconds of each cell's method, by key; None where its method has no rate.
         seconds: Of everything that could be estimated, reading of images and backbone included; None where
             the sizes are not known.
         memory: Bytes of one process at its largest; None likewise.
-        remarks: What is left out, and why.
-        basis: What the rates were measured on.
+        remarks: Parts left out, with the reasons.
+        basis: Machine that the rates were measured on.
     """
 
     cells: dict[str, float | None]
@@ -35,11 +35,11 @@ class Estimate:
 def estimate(scenario: Scenario, device: str = "cpu") -> Estimate:
     """Estimate a plan without reading its data.
 
-    Sizes are those that a data set's name or a file's header tells. Nothing is downloaded.
+    Sizes come from a data set's name or a file's header. Nothing is downloaded.
 
     Args:
         scenario: The plan.
-        device: Whose rates are taken; it need not be there.
+        device: Device of the rates; it need not be there.
     """
     with rate.rates_of(device) as basis:
         return replace(_estimate(scenario), basis=basis)
@@ -76,7 +76,7 @@ def _estimate(scenario: Scenario) -> Estimate:
 
 
 def foreseen(scenario: Scenario) -> tuple[str, ...]:
-    """Which audits' silence will decide nothing, by the size of the plan alone, and what would decide."""
+    """Audits foreseen to be inconclusive by the size of the plan alone, with the change that would decide."""
     sizes = sizes_of(scenario.plan, scenario.base)
     return () if isinstance(sizes, str) else _foreseen(scenario, sizes)
 

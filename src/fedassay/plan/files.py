@@ -1,4 +1,4 @@
-"""The files that a plan names, looked for before anything is computed: a wrong path is told of at once."""
+"""The files that a plan names, looked for before anything is computed: a wrong path is reported at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedassay.support.registry import entries
 
 
 def check_files(plan: Plan, base: Path) -> None:
-    """Refuse a plan whose files of weights, or candidates, are not there.
+    """Refuse a plan with missing files of weights, or of candidates.
 
     Images are looked at by `fedassay.plan.own_images`, the files' content when they are loaded.
 

@@ -29,7 +29,7 @@ MOST_RECORDS = 4_000
 _CLIENTS, _RECORDS_A_CLIENT = 5, 10
 _NAMED = 8
 _DELTA = "\n  delta:"
-"""Where the starting plan's section `privacy` takes whose privacy it is."""
+"""Place of the unit of privacy in the starting plan's section `privacy`."""
 
 
 def fitted_plan(
@@ -106,7 +106,7 @@ def _outline(section: dict[str, Any], base: Path) -> Outline:
 
 
 def _readable(data: Path, base: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], Outline]:
-    """How what lies there is read, and what is read: as it is, else with its images resized.
+    """Find a reading of the data and return it with the outline: as they are, else with images resized.
 
     Raises:
         DataError: It cannot be read, or in several ways.
@@ -117,7 +117,7 @@ def _readable(data: Path, base: Path, given: Mapping[str, Any]) -> tuple[dict[st
             return source, _outline(source, base)
         except DataError as error:
             reasons.append(error)
-    # Where images of one size are all that was missing, the error of the second try is the one that stands.
+    # Where only images of one size were missing, the error of the second try is raised.
     different = "different sizes" in str(reasons[0]) or "data.size resizes" in str(reasons[0])
     raise reasons[1] if different and len(reasons) > 1 else reasons[0]
 
@@ -125,7 +125,7 @@ def _readable(data: Path, base: Path, given: Mapping[str, Any]) -> tuple[dict[st
 def _with_persons(
     source: dict[str, Any], whole: Outline, data: Path, base: Path
 ) -> tuple[dict[str, Any], Outline]:
-    """The same with `groups` and `sites`, where a name in the data says whose the records are and whence."""
+    """The same with `groups` and `sites`, where names in the data identify persons and sites."""
     request = request_of(DataSpec.model_validate(source), base, data_seeds(0))
     named = {key: value for key, value in whole.proposals.items() if key not in source}
     proposed = named.pop("groups", None)

@@ -34,7 +34,7 @@ class DescribedSchema(GenerateJsonSchema):
         return made
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
-        """Where a list is read before it is checked, one stands for a list of one, and a name for its section."""
+        """Allow one value for a list of one, and a name for its section, where lists are read before checks."""
         made = super().function_before_schema(schema)
         if made.get("type") != "array":
             return made
@@ -92,14 +92,14 @@ def _beside(reserved: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Label(Parameters):
-    """What an entry of `methods` may say beside its parameters and its privacy."""
+    """Keys of an entry of `methods` beside its parameters and its privacy."""
 
     label: str | None = None
     """Names the entry in the report, where no other may have the name."""
 
 
 def _or_standard(listed: dict[str, Any]) -> dict[str, Any]:
-    """A list of components, whose first may be `standard`, or that word alone."""
+    """A list of components that may begin with `standard`, or that word alone."""
     words: dict[str, Any] = {key: listed[key] for key in ("default", "description", "title") if key in listed}
     whole = {key: value for key, value in listed.items() if key not in words}
     first: dict[str, Any] = {"anyOf": [{"const": STANDARD}, whole["items"]]}

@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from fedassay.plan.schema import PrivacySpec
 
 SECTION = "section"
-"""What stands in a type for a mapping whose keys are those of another model."""
+"""Word in a type for a mapping with the keys of another model."""
 
 _SIMPLE = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 
@@ -32,10 +32,10 @@ class Key:
     """One key of a plan.
 
     Attributes:
-        name: As a plan writes it, without the section it is in.
-        allowed: What it may be, in words: `number in (0, 1]`, `one of a | b`, `section, or null`.
-        default: What it is when left out, as YAML or as the key that it is read from; None: it must be given.
-        about: What it does; empty where nobody says.
+        name: Its name in a plan, without the section.
+        allowed: Allowed values, in words: `number in (0, 1]`, `one of a | b`, `section, or null`.
+        default: Its default, as YAML or as the key that it is read from; None: it must be given.
+        about: Its effect; empty where it is not described.
         sections: Models of the sections that it may hold.
         listed: Whether it holds a list of them.
     """
@@ -83,7 +83,7 @@ def every_key(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
 
 
 def described(model: type[BaseModel]) -> dict[str, str]:
-    """What is said of each key; a class's own words go before those of the class it inherits from."""
+    """Descriptions of each key; a class's own words go before those of the class it inherits from."""
     found: dict[str, str] = {}
     # Pydantic's own base class has an `Attributes:` section too, which is not about keys.
     for owner in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):

@@ -1,4 +1,4 @@
-"""Where things stand in a plan file, for tools that show results beside its lines."""
+"""Lines of keys in a plan file, for tools that show results beside its lines."""
 
 from __future__ import annotations
 

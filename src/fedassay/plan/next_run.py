@@ -1,4 +1,4 @@
-"""What another run of a cell would take that adds what its plan lacks, and how its plan would be written."""
+"""Cost of another run of a cell with the parts that its plan lacks, and the keys of its plan."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NextRun:
     sizes: Sizes | None
 
     def seconds(self, parts: Sequence[Part]) -> tuple[float, float] | None:
-        """What a run of this cell with these parts alone takes, and what it adds to the same run of another cell.
+        """Seconds of a run of this cell with these parts alone, and its addition to the same run of another cell.
 
         From the rates of a dry run; what a process takes to start and features that the cache holds are not in
         it. None where a part or the method has no rate, or sizes are not known.
@@ -89,7 +89,7 @@ class NextRun:
         return Part("attack", attack, {key: later[0]}) if later else None
 
     def unmet(self, facts: AttackFacts) -> list[str]:
-        """What an attack needs and the plan does not give, in words."""
+        """Return the needs of an attack that the plan does not meet, in words."""
         return [ATTACK_NEED_WORDS[need] for need in facts.needs if not meets(need, self.scenario.plan)]
 
     def key(self, role: Role | Literal["clients"]) -> str:

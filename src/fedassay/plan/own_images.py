@@ -51,7 +51,7 @@ def data_seeds(seed: int | None) -> Seeds:
 
 
 def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
-    """What is asked of a data set by `data` or `data.attacker_from`."""
+    """Return the request to a data set by `data` or `data.attacker_from`."""
     return DataRequest(
         name=source.name,
         root=None if source.root is None else Path(source.root).expanduser(),
@@ -85,7 +85,7 @@ def published_size(name: str) -> DataSize | None:
 
 
 def outline(request: DataRequest) -> Outline | None:
-    """What headers tell of the user's own images, after `size` and `limit`; None for any other data set.
+    """Outline of the user's own images from headers, after `size` and `limit`; None for any other data set.
 
     Raises:
         PlanError: A key is missing, or none of the data set's.
@@ -198,7 +198,7 @@ def outline_of(plan: Plan, base: Path) -> Outline | None:
 
 
 def persons_in_words(plan: Plan, found: Outline | None) -> str:
-    """Whose the records are taken to be, as far as that is told without reading an image.
+    """Sentence on the assumed persons of the records, as far as they are known without reading an image.
 
     Args:
         plan: Names the persons, or does not.
@@ -216,7 +216,7 @@ def persons_in_words(plan: Plan, found: Outline | None) -> str:
 
 
 def named_groups(groups: str | Sequence[str] | None) -> str | None:
-    """What says whose each record is, in words."""
+    """Names of the columns or arrays of persons, in words."""
     return groups if groups is None or isinstance(groups, str) else " and ".join(groups)
 
 

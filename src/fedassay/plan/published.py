@@ -1,4 +1,4 @@
-"""Published files that a plan needs: which are not there yet, told before anything is fetched or run."""
+"""Published files that a plan needs: the missing ones are named before anything is fetched or run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Missing:
 
     @property
     def refusal(self) -> str:
-        """What to do where it may not be fetched, in one sentence."""
+        """Sentence on the remedy where it may not be fetched."""
         return (
             f"{self.key}: {self.what} is not in {self.where}, and {self.never} forbids to fetch it; "
             f"allow that, or place {self.file} from {self.url} there"
@@ -44,7 +44,7 @@ class Missing:
 
     @property
     def remark(self) -> str:
-        """What the first run will do."""
+        """Sentence on the download by the first run."""
         return f"{self.key}: the first run fetches {self.file} of {self.what} from {self.url} into {self.where}"
 
 
@@ -76,7 +76,7 @@ def measures_lpips(scenario: Scenario) -> bool:
 
 
 def trunk_remarks(scenario: Scenario) -> list[str]:
-    """What becomes of LPIPS where its official trunk is not there: a run goes on without it."""
+    """Remarks on LPIPS where its official trunk is not there: a run continues without it."""
     from fedassay.support.weights import hub_path, published_digits
 
     spec = chosen(scenario.plan.similarity.lpips)

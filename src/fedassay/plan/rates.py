@@ -49,7 +49,7 @@ START = 10.0
 PROCESS_BYTES = 600 * 2**20
 """Memory of a process that audits statistics of small images: torch, diffusers, and what their audits hold."""
 PICTURES_BYTES = 340 * 2**10
-"""What a generator of pictures adds for every number of an image: 938 MiB in all at 1,024 of them."""
+"""Memory of a generator of pictures for every number of an image: 938 MiB in all at 1,024 of them."""
 PICTURES_MOST = 3072
 """Numbers of an image up to which that is taken; nothing larger was measured."""
 

@@ -1,9 +1,9 @@
-"""Claims for records in a plan whose data say that a person has several: what they are for that person.
+"""Claims for records in a plan with several records of one person: their meaning for that person.
 
-Before anything is run nobody knows how a method adds its noise, so two figures are given. Gaussian noise that just
-meets the target has a parameter mu, and m records that are all alike have m mu: that is attained, so a claim for
-such a person cannot be smaller. The claimed pair alone gives a guarantee whatever the mechanism is
-(`fedassay.privacy.conversions`). After a run the ledger knows what left, and says it in the cell's warnings.
+Before a run the method's noise mechanism is unknown, so two figures are given. Gaussian noise that just meets the
+target has a parameter mu, and m identical records have m mu: that is attained, so a claim for such a person cannot
+be smaller. The claimed pair alone gives a guarantee whatever the mechanism is (`fedassay.privacy.conversions`).
+After a run the ledger has the releases, and the cell's warnings give the exact total.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def most_of_a_person(found: Outline | None) -> int:
 
 
 def record_claims(targets: Iterable[tuple[str, PrivacyTarget]], most: int) -> str:
-    """What claims for one record are for a person with `most` of them, in one line.
+    """Convert claims for one record to a person with `most` of them, in one line.
 
     Args:
-        targets: Methods by label, and what is asked of them.
+        targets: Methods by label, with their privacy targets.
         most: Records of the person with the most.
 
     Returns:

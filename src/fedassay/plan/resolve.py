@@ -253,7 +253,7 @@ def _cells(method: Component[Method], plan: Plan, seed: int | None, index: int, 
 
 
 def _unit(method: Component[Method], plan: Plan, private: bool, where: str) -> tuple[Unit, int | None]:
-    """Whose privacy an entry is run for, and the bound on the records of one.
+    """Unit of privacy of an entry, and the bound on the records of one unit.
 
     Raises:
         PlanError: No unit, no bound, a bound on records, or a unit that the method cannot give.

@@ -1,4 +1,4 @@
-"""What a cell of a plan may take (threads, memory, GPUs), and how many cells that lets run at once."""
+"""Resources of a cell of a plan (threads, memory, GPUs), and the number of cells that may run at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A plan made smaller by one factor: what is too large for a machine is run small, as it would be run large.
+"""A plan made smaller by one factor, so that a large run fits a small machine.
 
-`fedassay run PLAN --scale 0.01` multiplies what a run's time grows with, and nothing else:
+`fedassay run PLAN --scale 0.01` multiplies the factors of a run's time, and nothing else:
 
 - records: `data.limit` becomes the factor's share of the training images, but keeps `RECORDS` and `PER_CLASS` of
   each class in the private role. The limit also holds for a test set of the data set's own.
@@ -10,7 +10,7 @@
   delta, partition and audits stay.
 - width: at or below the factors of `SMALLER`, networks of a paper's size give way to this project's small ones.
 
-The result is a plan like any other, whose `scaled` says what was done to it; its record and pages say so too.
+The result is a plan like any other; its key `scaled`, its record and its pages state the factor.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SMALLER: dict[tuple[str, str], tuple[tuple[float, str], ...]] = {
 
 
 def scaled(plan: Plan, factor: float, base: Path, where: str) -> Plan:
-    """A plan of which everything that takes time is `factor` as large.
+    """Multiply everything in a plan that takes time by `factor`.
 
     Args:
         plan: As it was written.
@@ -97,7 +97,7 @@ def scaled(plan: Plan, factor: float, base: Path, where: str) -> Plan:
 
 
 def words_of_scale(plan: Plan) -> tuple[str, ...]:
-    """What a reader of a scaled plan's results must know; nothing of one that is as it was written."""
+    """Remarks for readers of a scaled plan's results; none for a plan as it was written."""
     if plan.scaled is None:
         return ()
     return (
@@ -145,7 +145,7 @@ def _entries(
 
 
 def _changes(kind: ComponentKind, name: str, own: Mapping[str, Any], factor: float, where: str) -> dict[str, Any]:
-    """What becomes of a component's parameters, defaults included; what stays is left out."""
+    """Scaled parameters of a component, defaults included; unchanged ones are left out."""
     component = declared(kind, name).component
     try:
         whole = component.model_validate(own)
@@ -198,7 +198,7 @@ def _smaller(key: str, value: Any, factor: float) -> Any:
 
 
 def _merged(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What was written, with changes in its sections."""
+    """Return the given parameters with changes in their sections."""
     out = copy.deepcopy(dict(given))
     for key, value in changes.items():
         inner = out.get(key)

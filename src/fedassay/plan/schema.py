@@ -45,7 +45,7 @@ Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
 class Split(Parameters):
-    """Shares of the records for each role; what they leave over is used by nobody."""
+    """Shares of the records for each role; the rest is unused."""
 
     private: float = Field(gt=0, le=1)
     """The clients' records: what audits are about."""
@@ -97,7 +97,7 @@ class Split(Parameters):
 
 
 class ImageSource(Parameters):
-    """Where images come from."""
+    """Source of images."""
 
     name: str
     """The data set, as `fedassay list datasets` names it."""
@@ -117,27 +117,28 @@ class ImageSource(Parameters):
     """Bits that values of an `image_folder`'s images have that declare more: 12 where twelve bits are stored as
     sixteen; the highest 8 are kept. `null`: what each file declares."""
     frames: Literal["first", "each"] | None = None
-    """Which pictures of an `image_folder`'s files of several are taken (pages, frames, slices). `first`: the first
-    of each. `each`: all, one by one, and without `groups` those of a file are one person's. `null`: such files are
+    """Pictures taken from an `image_folder`'s files of several (pages, frames, slices). `first`: the first of
+    each. `each`: all, one by one, and without `groups` those of a file are one person's. `null`: such files are
     refused."""
     labels: str | None = None
     """Table of the labels of an `image_folder` (CSV, .xlsx, JSON lines), in the folder or beside the plan; `null`:
     the one that is there, or else folders."""
     layout: str | None = None
-    """What each level of folders of an `image_folder` is, such as `site/class/*/image`: `class`, `person`, `site`,
-    `split` or `*`, or a pattern of names, such as `{class}_#` with a number for `#`; `null`: names tell."""
+    """Kind of each level of folders of an `image_folder`, such as `site/class/*/image`: `class`, `person`, `site`,
+    `split` or `*`, or a pattern of names, such as `{class}_#` with a number for `#`; `null`: found from the
+    names."""
     file_column: str | None = None
     """Column of that table that names the files, or a pattern of their names with columns in braces; `null`: the
     one that does."""
     label_column: str | int | tuple[str, ...] | None = None
-    """Column of that table that holds the labels, or several of which one holds 1 in each row; or number of a
-    column of an `npz`'s labels where a record has several (the first is 0); `null`: the only one, or that called
+    """Column of that table that holds the labels, or several columns with exactly one 1 in each row; or number of
+    a column of an `npz`'s labels where a record has several (the first is 0); `null`: the only one, or that called
     `label`."""
     label: str | None = None
-    """Where a record may have several labels: the one whose presence is the class, a column of 0, 1, -1 and blanks
-    or one of those joined by `|` in `label_column`; `null`: a record has one label."""
+    """Label that makes the class by its presence, where a record may have several labels: a column of 0, 1, -1 and
+    blanks, or one of those joined by `|` in `label_column`; `null`: a record has one label."""
     uncertain: Uncertain | None = None
-    """What becomes of records of which `label` is -1 or blank: `drop`, `positive`, `negative`; `null`: refused."""
+    """Treatment of records with a `label` of -1 or blank: `drop`, `positive`, `negative`; `null`: refused."""
     incomplete: Literal["refuse", "leave_out"] = "refuse"
     """Images without a row or a label, rows without an image, and pictures that cannot be read: `refuse`, or
     `leave_out`, which the account of the data then counts."""
@@ -145,11 +146,10 @@ class ImageSource(Parameters):
     """Column of that table that says where each record is from, or `InstitutionName` of DICOM headers; `null`:
     folders with names of sites."""
     groups: Name | Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
-    """Whose each record is: an array of an `npz`, a column of that table or several together (`[site, patient]`),
+    """Person of each record: an array of an `npz`, a column of that table or several together (`[site, patient]`),
     a pattern on the end of the paths of an `image_folder` (`{person}_*`), `PatientID` of DICOM headers, or a name
-    that the data set knows.
-    Roles and clients then never share a person, and audits count persons. `null`: each record is taken to be of a
-    person of its own, or of that of its folder."""
+    that the data set knows. Roles and clients then never share a person, and audits count persons. `null`: each
+    record is taken to be of a person of its own, or of its folder's."""
 
     attributes: tuple[Name, ...] = ()
     """Sensitive attributes that `attribute_inference` asks about: arrays of an `npz` or of `features` with one
@@ -162,7 +162,7 @@ class ImageSource(Parameters):
 
 
 class AttackerData(ImageSource):
-    """`data.attacker_from`: an attacker whose images come from another data set (out of distribution)."""
+    """`data.attacker_from`: an attacker with images from another data set (out of distribution)."""
 
 
 class DataSpec(ImageSource):
@@ -191,7 +191,7 @@ class ClientsSpec(Parameters):
     count: int = Field(default=5, ge=1, le=limits.CLIENTS)
     """Number of clients."""
     partition: Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"] = "dirichlet"
-    """How labels differ between clients. `iid`: not at all. `dirichlet`: shares of each class drawn with
+    """Difference of labels between clients. `iid`: not at all. `dirichlet`: shares of each class drawn with
     concentration `alpha`. `disjoint_labels`: every class at one client. `dominant_classes`: most records of a
     client are of a few classes. `domains`: no client sees two domains, unless there are fewer clients than
     domains."""
@@ -204,7 +204,7 @@ class ClientsSpec(Parameters):
     uniform_share: float = Field(default=0.2, ge=0, le=1)
     """Share of a client's records drawn from all classes, for `dominant_classes`."""
     evaluate: Evaluate = "test"
-    """Which records accuracy is measured on. `test`: the test role's. `own`: all records of the clients, which is
+    """Records that accuracy is measured on. `test`: the test role's. `own`: all records of the clients, which is
     training accuracy. `held_out`: a share of every client's own records, which no method sees."""
     held_out: float = Field(default=0.2, gt=0, lt=1)
     """Share of every client's records that `evaluate: held_out` keeps back."""
@@ -228,7 +228,7 @@ class BackboneSpec(Parameters):
     """Side in pixels of the square that is cut out of the middle after resizing; `null`: the network's own, which
     for most is none: images are resized to squares."""
     interpolation: Interpolation | None = None
-    """How images are resized; `null`: the network's own, which for most is `bilinear`."""
+    """Interpolation of resized images; `null`: the network's own, which for most is `bilinear`."""
     mean: Mean | tuple[Mean, ...] | None = None
     """Subtracted from images in [0, 1]: one number a channel (red, green, blue), or one for all; `null`, like
     `std`: what the network was trained with."""
@@ -236,7 +236,7 @@ class BackboneSpec(Parameters):
     """Divided by after that; given with `mean`."""
 
     def preprocessing(self) -> Preprocessing:
-        """What the section says of preprocessing beside `input_size`."""
+        """Preprocessing from the section's keys beside `input_size`."""
         mean, std = ((value,) if isinstance(value, float) else value for value in (self.mean, self.std))
         return Preprocessing(mean, std, self.crop, self.interpolation)
 
@@ -258,11 +258,11 @@ class PrivacySpec(Parameters):
     delta: Delta | tuple[Delta, ...] = 1e-5
     """Every finite epsilon is run once for each; far below one over the records of the largest client."""
     adjacency: Adjacency | None = None
-    """What one record may do between neighbouring data sets; `null`: the method's own choice."""
+    """Relation of neighbouring data sets: the change of one record; `null`: the method's own choice."""
     unit: Unit = "record"
-    """Whose privacy: of one `record`; of one `person`, with all of its records at a client (`data.groups`); or of
-    one `client`, with all records that it holds. A person or a client adds the mean of its clipped records, and
-    DP-SGD clips its gradient as a whole."""
+    """Unit of privacy: one `record`; one `person`, with all of its records at a client (`data.groups`); or one
+    `client`, with all records that it holds. A person or a client adds the mean of its clipped records, and DP-SGD
+    clips its gradient as a whole."""
     max_records: int | None = Field(default=None, ge=1, le=limits.RECORDS)
     """The most records of one person or client that statistics are taken of, drawn at random; `null`: all. What a
     person or a client gives away is bounded with any."""
@@ -273,8 +273,8 @@ class KnowledgeSpec(Parameters):
 
     gallery: str | None = Field(default=None, min_length=1)
     """Candidates who may be in the messages: a folder of images with a folder for each class, or an .npz of images
-    `x` and labels `y`. Membership is asked of these, as far as clients hold them or nobody does. `null`: of the
-    clients' records among as many that nobody holds."""
+    `x` and labels `y`. Membership is asked of the candidates that clients hold, and of those that no client holds.
+    `null`: of the clients' records among as many that no client holds."""
 
 
 class Plan(Parameters):
@@ -284,35 +284,36 @@ class Plan(Parameters):
     """Names the run; letters, digits, points, underscores and hyphens."""
     seeds: tuple[int | None, ...] = Field(default=(0,), min_length=1)
     """One run of every method for each; a seed drives split, partition, initialisation and noise. `null`: the
-    noise is drawn from the system, and nobody can draw it again. A single seed needs no list."""
+    noise is drawn from the system, and cannot be drawn again. A single seed needs no list."""
     data: DataSpec
     """The images, and who holds which."""
     clients: ClientsSpec = ClientsSpec()
-    """How many clients there are, and how the private records are spread over them."""
+    """Number of clients, and the partition of the private records over them."""
     backbone: BackboneSpec = BackboneSpec()
     """The frozen network that makes features of images."""
     similarity: SimilaritySpec = SimilaritySpec()
-    """How images are compared, beside PSNR and SSIM."""
+    """Comparison of images, beside PSNR and SSIM."""
     privacy: PrivacySpec = PrivacySpec()
-    """What is asked of differential privacy; an entry of `methods` may say otherwise for itself."""
+    """Target of differential privacy; an entry of `methods` may state its own."""
     threat: ThreatModel = ThreatModel()
-    """What the adversary sees and holds."""
+    """Threat model: view and knowledge of the adversary."""
     knowledge: KnowledgeSpec = KnowledgeSpec()
-    """What the adversary has beside its own records and what it sees."""
+    """Knowledge of the adversary beside its own records and its view."""
     methods: tuple[dict[str, dict[str, Any]], ...] = Field(min_length=1)
-    """What the clients send, and how the server learns from it; run one by one."""
+    """Methods: each makes the clients' messages, and the server learns from them; run one by one."""
     attacks: tuple[dict[str, dict[str, Any]], ...] = ()
     """Run in this order on every method; later ones know what earlier ones recovered. `standard`: every installed
     attack that the plan has what it needs for, with defaults; as the first of a list, those after it come in the
     place of the same name, or are added."""
     audits: tuple[dict[str, dict[str, Any]], ...] = ()
-    """What is judged; an audit that judges results of attacks needs an attack that gives such results. `standard`:
-    every installed audit that has an attack of the plan to judge, or needs none; in a list as in `attacks`."""
+    """Audits of the results; one that judges results of attacks needs an attack that gives such results.
+    `standard`: every installed audit that has an attack of the plan to judge, or needs none; in a list as in
+    `attacks`."""
     policy: Literal["strict", "demonstration", "research"] | None = None
     """The shipped policy that the answer is by where no other is named. `null`: `strict`. `demonstration` is for
     embedded data, which are too small for it: it moves limits of detection alone."""
     resources: Resources = Resources()
-    """What a cell may take of the machine, or of a cluster's machines."""
+    """Resources that a cell may take of the machine, or of a cluster's machines."""
     scaled: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False)
     """The factor by which `--scale` has made the plan smaller; it changes nothing more. `null`: it is as
     written."""
@@ -379,7 +380,7 @@ class Cell:
 
     Attributes:
         key: Names the cell and its files; no other cell of the plan has it (`fedassay.plan.cell_keys`).
-        seed_index: Place of the seed in the plan, which tells null seeds apart.
+        seed_index: Place of the seed in the plan, which identifies null seeds.
     """
 
     key: str

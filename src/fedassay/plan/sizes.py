@@ -1,4 +1,4 @@
-"""How large a plan's work is, told without decoding an image or downloading anything."""
+"""Size of a plan's work, found without decoding an image or downloading anything."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What `attacks: standard` and `audits: standard` stand for: everything installed that can be run on the plan.
+"""Meaning of `attacks: standard` and `audits: standard`: everything installed that can be run on the plan.
 
-Whether an attack applies to what a method sends is known once it is sent: there it says so, and a cell's coverage
-holds what was conclusive.
+Whether an attack applies to a method's messages is known only in the run: then it says so, and a cell's coverage
+holds the conclusive ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Entries = Sequence[Mapping[str, Mapping[str, Any]]]
 
 
 def attack_entries(plan: Plan, where: str) -> Entries:
-    """The plan's attacks; for `standard` every one whose needs the plan meets, those that others go on from first.
+    """The plan's attacks; for `standard` all with needs that the plan meets, those that others build on first.
 
     Raises:
         PlanError: `standard` stands elsewhere than first.
@@ -77,7 +77,7 @@ def meets(need: AttackNeed, plan: Plan) -> bool:
 
 
 def _overridden(names: Sequence[str], given: Entries) -> Entries:
-    """Entries with defaults, each in whose place the plan has its own gives way to that."""
+    """Entries with defaults; the plan's own entry replaces a default of the same name."""
     own = given[1:]
     named = {name for entry in own for name in entry}
     return (*({name: {}} for name in names if name not in named), *own)

@@ -1,4 +1,4 @@
-"""Which audit judges which attack: both name kinds of results, and neither names the other."""
+"""Pairing of audits with attacks: both name kinds of results, and neither names the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def judged_by(audit: Component[Audit], attacks: Iterable[Component[Attack]]) -> list[Component[Attack]]:
-    """The attacks whose results an audit judges, in their order."""
+    """The attacks with results that an audit judges, in their order."""
     return [attack for attack in attacks if audit.build.facts.judge(attack.build.facts)]
 
 

@@ -1,7 +1,7 @@
-"""What the costs of methods, attacks and audits share: heads, networks, memory, from sizes and measured rates.
+"""Common parts of the costs of methods, attacks and audits: heads, networks, memory, from measured rates.
 
-The cost of a component stands beside it (`facts`). Every cost is a few lines: what is repeated, how often, and the
-rate. They are meant to tell minutes from hours, not to be exact.
+The cost of a component stands beside it (`facts`). Every cost is a few lines: the repeated work, its number, and
+the rate. They separate minutes from hours and are not exact.
 """
 
 from __future__ import annotations

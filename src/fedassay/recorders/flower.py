@@ -146,7 +146,7 @@ def _recording_grid(grid: Grid, recorder: Recorder) -> Grid:
     from flwr.serverapp import Grid as FlowerGrid
 
     class RecordingGrid(FlowerGrid):  # type: ignore[misc]
-        """A grid whose messages are recorded on their way."""
+        """A grid that records messages on their way."""
 
         def set_run(self, run: Any) -> None:
             grid.set_run(run)
@@ -179,7 +179,7 @@ def _recording_grid(grid: Grid, recorder: Recorder) -> Grid:
 
 
 def _noted(messages: Iterable[FlowerMessage], note: Callable[[FlowerMessage], None]) -> list[FlowerMessage]:
-    """The messages, each of which is noted first."""
+    """The messages, after a note of each."""
     held = list(messages)
     for message in held:
         note(message)

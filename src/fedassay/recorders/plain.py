@@ -5,10 +5,11 @@
             recorder.sent(client.name, client.message())
 
 A message is a mapping of names to arrays: NumPy arrays, PyTorch tensors (a `state_dict`), numbers; or a list of
-arrays, which are named by their place. What an array means (`kinds`) and how it is protected (`declared`) is said
-by its name. What is not declared counts as exact, a function of the records that no mechanism protects, and of
-the kind that its own algebra tells (`fedassay.exchange.inference`), else as model parameters. A wrong declaration
-never ends a training: the transcript says what was wrong, and the array is audited without its kind.
+arrays, which are named by their place. The meaning of an array (`kinds`) and its protection (`declared`) are
+stated by its name. An undeclared array counts as exact: a function of the records that no mechanism protects. Its
+kind is then inferred from its own algebra (`fedassay.exchange.inference`), else it counts as model parameters. A
+wrong declaration never ends a training: the transcript says what was wrong, and the array is audited without its
+kind.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from fedassay.support.errors import DataError, PlanError
 from fedassay.support.text import shown
 
 _OF_LABELS = ("labels", "class_ids", "class_counts")
-"""Kinds whose exact values follow from the labels alone."""
+"""Kinds with exact values that follow from the labels alone."""
 
 _BY_ARRAYS = "not declared, so taken to be exact, and of the kind that its arrays tell"
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What the arrays of one name are, and how they are protected.
+    """Kind of the arrays of one name, and their protection.
 
     Attributes:
         kind: See `fedassay.exchange.transcript`; attacks on messages go by it.
-        release: The mechanism, its noise and its sensitivity; exact where nothing is said.
+        release: The mechanism, its noise and its sensitivity; exact where it is not stated.
         additive: Whether the server needs no more than the sum over the clients.
         secure: Whether it travels under secure aggregation.
     """
@@ -129,7 +130,7 @@ class Kept:
         return folder
 
     def transcript(self, method: str, claim: Claim) -> Transcript:
-        """What was kept, undeclared arrays of the kinds that they tell."""
+        """Transcript of the kept messages; kinds of undeclared arrays are inferred."""
         messages, notes = self._with_kinds(), tuple(self.notes)
         return Transcript(method, self.classes, messages, claim, notes, most_records=self.most_records)
 
@@ -163,15 +164,15 @@ class Kept:
 
 @dataclass
 class Recorder:
-    """Keeps messages and writes them as a transcript: what `fedassay.record` gives.
+    """Recorder of messages, which writes them as a transcript: the result of `fedassay.record`.
 
     As a context manager it saves at the end, also of a training that failed, if anything was recorded.
 
     Attributes:
-        folder: Where the transcript is written.
+        folder: Folder of the transcript.
         method: Free text: the system and its version.
-        claim: What is claimed about the clients' messages.
-        undeclared: The kind of arrays of which nothing was said.
+        claim: The claim about the clients' messages.
+        undeclared: The kind of undeclared arrays.
     """
 
     folder: Path
@@ -243,14 +244,14 @@ def record(
     """Record messages of your own system.
 
     Args:
-        folder: Where the transcript is written.
+        folder: Folder of the transcript.
         classes: Number of classes.
-        kinds: What arrays mean, by name: `{"sums": "class_sums"}`; docs/transcript.md has the kinds. They count
-            as exact.
-        declared: The same with how they are protected, for those that are.
+        kinds: Kinds of arrays, by name: `{"sums": "class_sums"}`; docs/transcript.md has the kinds. They count as
+            exact.
+        declared: Kinds with protections, for the protected arrays.
         method: The system and its version.
-        claim: What is claimed about the clients' messages.
-        undeclared: The kind of arrays of which nothing is said; `fedassay.audit` reads it as what its arrays are.
+        claim: The claim about the clients' messages.
+        undeclared: The kind of undeclared arrays; `fedassay.audit` infers their kinds from the arrays.
         most_records: The most records that one person has at one client: a claim for records is then held against
             that person. None: not known.
 
