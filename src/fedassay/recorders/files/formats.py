@@ -188,7 +188,8 @@ def _of_json(path: Path) -> Iterator[Leaf]:
 
 def _of_model(path: Path) -> Iterator[Leaf]:
     for name, values in arrays_of_model(path):
-        yield Leaf(tuple(name.split("/")), values)
+        # OpenFL's aggregator alone writes such files.
+        yield Leaf(("aggregator", *name.split("/")), values)
 
 
 def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:

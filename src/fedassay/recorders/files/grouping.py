@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.recorders.files.formats import Leaf
-from fedassay.recorders.files.names import CLIENT_WORDS, ROUND_WORDS, Whose, whose
+from fedassay.recorders.files.names import CLIENT_WORDS, ROUND_WORDS, Whose, of_server, whose
+from fedassay.support import limits
 from fedassay.support.errors import DataError
 
 Array = NDArray[Any]
@@ -30,6 +31,10 @@ _STATISTICS = re.compile(
     r"(?i)(?<![a-z])(n|num|count|counts|size|mean|means|avg|sum|sums|cov|var|std|gram|moment|second|xtx|sq|weight|"
     r"weights|bias|coef|intercept|labels?|y|x|features?)(?![a-z])"
 )
+_ALONE = re.compile(r"(?i)(server|global)([-_ ](model|weights|parameters|params))?")
+"""The name of a file of one array that is a server's, whatever stands beside it."""
+_META = "meta_props"
+"""What NVFlare knows of a model beside its weights."""
 _WRAPPERS = {"model", "state_dict", "model_state_dict", "weights", "parameters", "arrays", "params", "net"}
 
 
@@ -57,6 +62,7 @@ def messages_of(files: Mapping[PurePath, list[Leaf]], clients: int | None) -> di
     held = [each for path, leaves in files.items() for each in _held(path, leaves)]
     if clients == 1:
         held = [replace(each, about=replace(each.about, client="0", server=False, summed=False)) for each in held]
+    held = _by_role(held)
     held = _by_file(held, clients)
     held = _by_key(held) if clients != 1 else held
     return _collected(held)
@@ -66,7 +72,13 @@ def _held(path: PurePath, leaves: list[Leaf]) -> Iterable[Held]:
     """The arrays of a file, with its texts and numbers that name a client or a round."""
     said: dict[tuple[str, ...], dict[str, str]] = {}
     arrays = []
+    after: int | None = None
     for leaf in leaves:
+        if _META in leaf.path[:-1]:
+            if leaf.path[-1] == "current_round" and not isinstance(leaf.values, str) and _is_round(leaf.values):
+                # NVFlare saves the model that a round came to: clients start from it in the next one.
+                after = int(leaf.values.item()) + 1
+            continue
         word = re.sub(r"[_\W]*(id|name)?$", "", leaf.path[-1].casefold()) if leaf.path else ""
         scalar = isinstance(leaf.values, str) or (leaf.values.size == 1 and leaf.values.dtype.kind in "iu")
         if scalar and word in (*CLIENT_WORDS, *ROUND_WORDS):
@@ -82,8 +94,36 @@ def _held(path: PurePath, leaves: list[Leaf]) -> Iterable[Held]:
             about = replace(about, client=named["client"], server=False, summed=False)
         if named.get("round", "").isdigit():
             about = replace(about, round=int(named["round"][:9]))
+        elif after is not None and about.round is None:
+            about = replace(about, round=after)
         inside = about.rest[len(whose(outer, last=not leaf.path).rest) :]
         yield Held(str(path), about, inside, np.asarray(leaf.values))
+
+
+def _is_round(values: Array) -> bool:
+    return values.size == 1 and values.dtype.kind in "iu" and 0 <= values.item() < limits.RECORDS
+
+
+def _by_role(held: list[Held]) -> list[Held]:
+    """Take what is of no client, and has a name that clients give their arrays, for the server's.
+
+    The word that says so may stand in an array's own name (`w_client_0`, `w_global`); the only array of a file
+    that is called after a server alone is the server's, whatever stands beside it.
+    """
+    theirs = {each.about.rest[-1:] for each in held if each.about.client is not None}
+    found = []
+    for each in held:
+        about = each.about
+        if about.client is None and not about.server and not about.summed:
+            said = of_server(about)
+            alone = not each.own and _ALONE.fullmatch(PurePath(each.file).stem)
+            if said is not None and (alone or (theirs and said.rest[-1:] in theirs)):
+                about = said
+            elif each.own and each.own[-1:] in theirs:
+                about = replace(about, server=True, rest=each.own[-1:])
+        own = each.own if about is each.about else each.own and about.rest[-len(each.own) :]
+        found.append(replace(each, about=about, own=own))
+    return found
 
 
 def _by_file(held: list[Held], clients: int | None) -> list[Held]:
@@ -94,6 +134,8 @@ def _by_file(held: list[Held], clients: int | None) -> list[Held]:
         outside[each.file] = each.about.rest[: len(each.about.rest) - len(each.own)]
         inside.setdefault(each.file, []).append(each.own)
     parties = {each.file for each in held if each.about.client is None and not each.about.server}
+    open_ = parties - {each.file for each in held if each.about.summed}
+    parties = open_ if len(open_) > 1 else parties
     stems = {outside[file] for file in parties}
     if len(parties) < 2 or (len(stems) < 2 and clients != len(parties)):
         whole = {outside[each.file] for each in held if not each.about.server}
@@ -149,13 +191,20 @@ def _by_key(held: list[Held]) -> list[Held]:
 
 def _collected(held: list[Held]) -> dict[tuple[int, str], Arrays]:
     found: dict[tuple[int, str], Arrays] = {}
-    numbers = sorted({each.about.round for each in held if each.about.round is not None})
-    first = numbers[0] if numbers else 0
+    numbers = sorted({each.about.round for each in held if each.about.round is not None and not each.about.server})
+    served = sorted({each.about.round for each in held if each.about.round is not None})
+    # Clients of whom no name says the round started from the last model that the server has.
+    first = numbers[0] if numbers else served[-1] if served else 0
     for each in held:
         about = each.about
         sender = about.client or (SERVER if about.server else SUMMED if about.summed else "0")
         message = found.setdefault((first if about.round is None else about.round, sender), {})
         name = "/".join(each.own) or "array"
+        if name in message and sender == SERVER:
+            raise DataError(
+                f"{each.file}: {name} of the server's model is there twice for one round; allowed: one model "
+                "in the folder, and the one that clients started from by --downlink FILE"
+            )
         if name in message:
             raise DataError(
                 f"{each.file}: {name} is there twice for client {sender}; allowed: a name for each client, as in "

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CLIENT_WORDS = (
     *("client", "site", "hospital", "party", "node", "worker", "silo", "device", "org", "organisation"),
     *("organization", "institution", "participant", "collaborator", "centre", "center", "shard", "partition"),
 )
-ROUND_WORDS = ("round", "rnd", "server-round", "server_round", "epoch", "iteration")
-_SERVER = re.compile(r"(?i)(?<![a-z])(server|global|initial|init|broadcast|downlink|sent)(?![a-z])")
+ROUND_WORDS = ("round", "rnd", "current_round", "server-round", "server_round", "epoch", "iteration")
+_SERVER = re.compile(
+    r"(?i)(?<![a-z])(server|global|aggregator|coordinator|fedavg|initial|init|broadcast|downlink|sent|"
+    r"(?:final|best|last)[-_ ](?:model|weights|checkpoint|ckpt))(?![a-z])"
+)
+_MODEL = re.compile(r"(?i)(?<![a-z])(model|weights|parameters|params)$")
+_OF_ROUND = re.compile(r"(?i)(aggregated[-_ ])?(model|weights|parameters|params|checkpoint|ckpt)")
+"""What is left of a file's name beside its round where a server saved its model, as Flower's how-to does."""
 _SUMMED = re.compile(
-    r"(?i)(?<![a-z])(sums?|summed|aggregated?|total|pooled|secagg|secure[-_ ]?sum|all[-_ ]clients)(?![a-z])"
+    r"(?i)(?<![a-z])(sums?|summed|aggregated?|averaged?|total|pooled|secagg|secure[-_ ]?sum|all[-_ ]clients)"
+    r"(?![a-z])"
 )
 _WHO = "|".join(CLIENT_WORDS)
 _ENDS = r"(?![A-Za-z0-9])"
@@ -65,8 +72,20 @@ def whose(names: tuple[str, ...], last: bool) -> Whose:
                 server, name = True, _without(name, found)
             elif found := _SUMMED.search(name):
                 summed, name = True, _without(name, found)
+            elif re.match("(?i)r(ou)?nd", given) and _OF_ROUND.fullmatch(name):
+                server, name = True, ""
         rest += [name] if name else []
     return Whose(client, number, server, summed, tuple(rest))
+
+
+def of_server(about: Whose) -> Whose | None:
+    """The same with an array's own name without the word that says it is a server's; None: it has none."""
+    name = about.rest[-1] if about.rest else ""
+    found = _SERVER.search(name) or _SUMMED.search(name)
+    if found is None:
+        return None
+    left = _MODEL.sub("", _without(name, found)).strip(_EDGES)
+    return replace(about, server=True, rest=(*about.rest[:-1], left) if left else about.rest[:-1])
 
 
 def _plain(name: str) -> str:

@@ -22,7 +22,7 @@ from fedassay.support.reading import read_regular
 
 _INSTEAD = (
     "save its arrays instead: np.savez('FILE.npz', **tensors), with tensors, _ = "
-    "openfl.protocols.utils.deconstruct_model_proto(model, NoCompressionPipeline())"
+    "openfl.protocols.utils.deconstruct_model_proto(model, the pipeline of its plan)"
 )
 _FIXED = {1: 8, 5: 4}
 

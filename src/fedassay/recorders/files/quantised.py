@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.kinds import called
 from fedassay.recorders.files.grouping import Array, Arrays
 from fedassay.support.errors import PlanError
 
@@ -23,6 +24,8 @@ Matrix = NDArray[np.float64]
 LARGEST_MODULUS = 1 << 64
 _WORD = 16
 """Bits that a modulus has at least: fewer are pixels."""
+_COUNTED = {"histogram", "class_counts", "labels"}
+"""Kinds of whole numbers that nothing has scaled."""
 _SURE = 0.005
 _WHOLE = 0.05
 _WIDEST = 768
@@ -87,7 +90,12 @@ def _unscaled(
     sent: Mapping[tuple[int, str], Arrays], whole: Mapping[tuple[int, str], list[str]], modulus: int | None
 ) -> str:
     """What is said of whole numbers whose scale nothing tells: of tables of them, that there may be one."""
-    tables = [name for key, names in whole.items() for name in names if sent[key][name].ndim > 1]
+    tables = [
+        name
+        for key, names in whole.items()
+        for name in names
+        if sent[key][name].ndim > 1 and not _COUNTED & set(called(name))
+    ]
     texts = [f"Whole numbers are read modulo {modulus}."] if modulus else []
     if tables:
         texts.append(f"{tables[0]} holds whole numbers: if these are numbers times a scale, give it by --scale.")

@@ -30,6 +30,7 @@ from fedassay.recorders.files.classes import classes_of
 from fedassay.recorders.files.formats import ENDINGS, Leaf, read_file
 from fedassay.recorders.files.grouping import Arrays, messages_of
 from fedassay.recorders.files.quantised import scaled
+from fedassay.recorders.files.results import published, without_results
 from fedassay.recorders.plain import Declared, Kept
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
@@ -106,6 +107,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     files, left_out = _files(path)
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
     sent = _split(sent, path, said)
+    sent, results = without_results(sent)
     sent = {key: models.plain(arrays) for key, arrays in sent.items()}
     numbers = scaled(sent, said.scale, said.modulus)
     sent = numbers.sent
@@ -114,8 +116,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
             (number, AGGREGATE if who != SERVER else who): arrays for (number, who), arrays in _one(sent, path)
         }
     if all(who == SERVER for _, who in sent):
-        # A model that was published is all that is there: it is what all clients together came to.
-        sent = {(number, AGGREGATE): arrays for (number, _), arrays in sent.items()}
+        sent = published(sent)
     down = models.downlink(said.downlink, sent) if said.downlink is not None else {}
     _check_names(said.kinds, sent)
     sent = {key: _of_one_class(arrays, said.kinds) for key, arrays in sent.items()}
@@ -134,7 +135,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     transcript = _by_name(transcript) if found is None else found.transcript
     text = _understood(transcript, len(files), left_out, "" if found is None else found.text)
     more = models.missing(transcript, said.downlink is not None, candidates)
-    text = " ".join(part for part in (text, numbers.text, more) if part)
+    text = " ".join(part for part in (text, results, numbers.text, more) if part)
     notes = (text, *(note for note in transcript.notes if found is None or note != found.text))
     return Read(replace(transcript, notes=notes), text, _digest(path, files, said.downlink))
 
