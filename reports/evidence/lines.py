@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedassay.contracts.facts import ResultKind
@@ -206,22 +206,27 @@ def from_findings(
         return Line(clause, question, "not decided", BESIDE_REFUTED, tuple(place for place, _ in silent))
     left, gaps = left_out(release, sought)
     if silent:
-        words = sentence(silent_clause([finding for _, finding in silent], release.option.group.asked))
-        places = tuple(place for place, _ in silent)
-        if any(sees_little(finding) for _, finding in silent):
-            return Line(clause, question, "not decided", words, places)
-        if left:
-            said = f"{left}{RUN}{words[:1].lower()}{words[1:]}"
-            return Line(clause, question, "not tested", said, (*gaps, *places))
-        bounded = any(finding.verdict == "inconclusive" for _, finding in silent)
-        mark: Mark | None = "bounded by the claim" if bounded else None
-        return Line(clause, question, "answered", words, places, found=False, mark=mark)
+        return _of_silence(release, Line(clause, question, "not tested", left, gaps), silent)
     if left:
         return Line(clause, question, "not tested", left, gaps)
     for place, finding in found:
         if (obstacle := obstacle_of(finding)) is not None:
             return Line(clause, question, "not tested", NOT_READ.get(obstacle.kind, _open(finding)), (place,))
     return Line(clause, question, "not tested", NOT_TESTED)
+
+
+def _of_silence(release: Release, untested: Line, silent: Sequence[tuple[str, Finding]]) -> Line:
+    """The line of findings without a leak; `untested` names the attacks that were left out, if any."""
+    words = sentence(silent_clause([finding for _, finding in silent], release.option.group.asked))
+    places = tuple(place for place, _ in silent)
+    if any(sees_little(finding) for _, finding in silent):
+        return replace(untested, status="not decided", answer=words, pointers=places)
+    if untested.answer:
+        said = f"{untested.answer}{RUN}{words[:1].lower()}{words[1:]}"
+        return replace(untested, answer=said, pointers=(*untested.pointers, *places))
+    bounded = any(finding.verdict == "inconclusive" for _, finding in silent)
+    mark: Mark | None = "bounded by the claim" if bounded else None
+    return replace(untested, status="answered", answer=words, pointers=places, found=False, mark=mark)
 
 
 def _open(finding: Finding) -> str:

@@ -133,22 +133,7 @@ class Search:
             return Answer("sensitivity", "not_asked", "no noise was drawn from task.mechanism")
         if not chosen:
             return Answer("sensitivity", "not_asked", "no client has any record")
-        worlds = [self._first(chosen)]
-        for filling in fillings(self.adjacency, self.unit):
-            if self.made >= self.replays - _KEPT:
-                break
-            attempt = Attempt()
-            with attempt:
-                world = self._world(filling, self.context.tape, chosen, whole=not self.replayed.trained)
-            if attempt.failure:
-                # A method may refuse such a record; it may not send something else.
-                self.refused[filling.name] = attempt.failure
-                continue
-            worlds.append(world)
-            for earlier in worlds[:-1]:
-                self._compare(earlier, worlds[-1])
-            if self.rest or any(fault.status == "failed" for fault in self.faults):
-                break
+        worlds = self._worlds(chosen)
         if not self.faults and not self.rest:
             if not self.refused:
                 self._other_tapes(worlds[1:3], chosen)
@@ -167,6 +152,26 @@ class Search:
         refused = f"the method refuses {', '.join(self.refused)}" if self.refused else ""
         words = "; ".join(filter(None, (self._words(len(chosen)), shared.words, refused)))
         return answered("sensitivity", self.faults, words)
+
+    def _worlds(self, chosen: frozenset[str]) -> list[_World]:
+        """The run itself and its replays with every filling, compared pair by pair, up to the first fault."""
+        worlds = [self._first(chosen)]
+        for filling in fillings(self.adjacency, self.unit):
+            if self.made >= self.replays - _KEPT:
+                break
+            attempt = Attempt()
+            with attempt:
+                world = self._world(filling, self.context.tape, chosen, whole=not self.replayed.trained)
+            if attempt.failure:
+                # A method may refuse such a record; it may not send something else.
+                self.refused[filling.name] = attempt.failure
+                continue
+            worlds.append(world)
+            for earlier in worlds[:-1]:
+                self._compare(earlier, worlds[-1])
+            if self.rest or any(fault.status == "failed" for fault in self.faults):
+                break
+        return worlds
 
     def _words(self, clients: int) -> str:
         of = len(self.context.clients)

@@ -45,39 +45,65 @@ def level_of(names: Collection[str]) -> Kind:
     numbered = [found for name in whole if (found := _NUMBERED.fullmatch(name))]
     stems = [re.sub(r"[^a-zà-ÿ]+", " ", found[1]).split() for found in numbered]
     words = {word for stem in stems for word in stem[-1:]}
-    all_numbered = len(numbered) == len(whole)
+    return (
+        _of_forms(names, whole)
+        or _of_one_stem(whole, numbered, words)
+        or _of_codes(whole, numbered, words)
+        or _of_series(whole, numbered, words)
+        or _of_words(whole)
+    )
+
+
+def _of_forms(names: Collection[str], whole: Sequence[str]) -> Kind | None:
+    """Return the kind of official parts, magnifications, dates, years and folders of all images."""
     if are_parts(names):
         return "split"
     if all(re.fullmatch(r"\d+x", name) for name in whole) or are_dates(whole):
         return "visit"
     if all(re.sub(r"[^a-z]", "", name) in IMAGES for name in whole) or all(map(_YEAR.fullmatch, whole)):
         return "skipped"
-    if all_numbered and len({found[1] for found in numbered}) == 1:
-        if words & _VISITS:
-            return "visit"
-        if words & set(OBVIOUS) or words & {"p", "case", "slide", "id"}:
-            return "person"
-        if words & _SITES:
-            return "site"
-        if words & _CHUNKS:
-            return "skipped"
+    return None
+
+
+def _of_one_stem(whole: Sequence[str], numbered: Sequence[re.Match[str]], words: set[str]) -> Kind | None:
+    """Return the kind of names that are numbers behind one stem, by its last word."""
+    if len(numbered) != len(whole) or len({found[1] for found in numbered}) != 1:
+        return None
+    if words & _VISITS:
+        return "visit"
+    if words & set(OBVIOUS) or words & {"p", "case", "slide", "id"}:
+        return "person"
+    if words & _SITES:
+        return "site"
+    return "skipped" if words & _CHUNKS else None
+
+
+def _of_codes(whole: Sequence[str], numbered: Sequence[re.Match[str]], words: set[str]) -> Kind | None:
+    """Return the kind of synsets, unique identifiers, numbered classes and bare numbers."""
     if all(_SYNSET.fullmatch(name) for name in whole):
         return "class"
     if len(whole) > 1 and all(_UID.fullmatch(name) for name in whole):
         return "person"
-    if all_numbered and words <= _CLASSES - {"no"} and words:
+    if len(numbered) == len(whole) and words <= _CLASSES - {"no"} and words:
         return "class"
-    if all(name.isdecimal() for name in whole):
-        numbers = sorted(map(int, whole))
-        grades = numbers[0] in {0, 1} and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        return (
-            "class"
-            if grades and len(numbers) <= _GRADES and whole == [n.lstrip("0") or "0" for n in whole]
-            else "numbered"
-        )
+    if not all(name.isdecimal() for name in whole):
+        return None
+    numbers = sorted(map(int, whole))
+    grades = numbers[0] in {0, 1} and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    plain = [name.lstrip("0") or "0" for name in whole] == list(whole)
+    return "class" if grades and len(numbers) <= _GRADES and plain else "numbered"
+
+
+def _of_series(whole: Sequence[str], numbered: Sequence[re.Match[str]], words: set[str]) -> Kind | None:
+    """Return the kind of names of which most are numbers behind one stem."""
     series = Counter(re.sub(r"\d+", "", found[1]) for found in numbered)
     if max(series.values(), default=0) > 0.8 * len(whole) and len(whole) > 1 and not _letters(whole) & _CLASSES:
         return "person" if words & set(OBVIOUS) else "numbered"
+    return None
+
+
+def _of_words(whole: Sequence[str]) -> Kind:
+    """Return the kind by the words in the names; `unknown` where none decides."""
     if any(_letters([name]) & _NOTHING for name in whole):
         return "nothing"
     if all(_letters([name]) <= VIEWS for name in whole):

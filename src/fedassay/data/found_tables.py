@@ -35,6 +35,29 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
         DataError: A table that may speak of the images cannot be used, or several speak of them.
     """
     files = NamedFiles(paths)
+    found, passed, only = _inside(scan, files, columns, named)
+    if named is not None:
+        table = LabelTable(read_table(named, _below(named, scan.root)), files, columns.file)
+        return _used(table, columns, [], named.name, only)
+    if not found:
+        found = _beside(scan.root, files, columns)
+    if not found:
+        return None
+    whole = _together(found)
+    if len(whole) > 1:
+        whole = _largest(whole, len(paths), passed)
+    path, table = _single(whole, columns, passed, scan.root.name)
+    return _used(table, columns, passed, path, only)
+
+
+def _inside(
+    scan: Scanned, files: NamedFiles, columns: Columns, named: Path | None
+) -> tuple[list[tuple[str, LabelTable]], list[LeftOut], set[str]]:
+    """Tables in the folder that name its images, those passed over, and the images that lists alone name.
+
+    Raises:
+        DataError: A table cannot be used, and the plan names none.
+    """
     found: list[tuple[str, LabelTable]] = []
     passed: list[LeftOut] = []
     only: set[str] = set()
@@ -54,16 +77,17 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
                 only |= table.matches.named
                 why = f"{path}, which names images and says nothing of them"
                 passed.append(LeftOut("table", 1, why, (path,)))
-    if named is not None:
-        table = LabelTable(read_table(named, _below(named, scan.root)), files, columns.file)
-        return _used(table, columns, [], named.name, only)
-    if not found:
-        found = _beside(scan.root, files, columns)
-    if not found:
-        return None
-    whole = _together(found)
-    if len(whole) > 1:
-        whole = _largest(whole, len(paths), passed)
+    return found, passed, only
+
+
+def _single(
+    whole: list[tuple[str, LabelTable]], columns: Columns, passed: list[LeftOut], folder: str
+) -> tuple[str, LabelTable]:
+    """Return the only table, or the only one with the labels; `passed` takes the others.
+
+    Raises:
+        DataError: Several tables are left.
+    """
     told = [(path, table) for path, table in whole if _answers(table, columns)]
     if len(whole) > 1 and len(told) == 1:
         why = "which has none of the labels"
@@ -72,11 +96,10 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
     if len(whole) > 1:
         each = listed(f"{path} ({table.matches.hits:,} images)" for path, table in whole)
         raise DataError(
-            f"{scan.root.name}: {each} name its images; allowed: data.labels, one of them, or data.layout for "
+            f"{folder}: {each} name its images; allowed: data.labels, one of them, or data.layout for "
             "folders alone"
         )
-    path, table = whole[0]
-    return _used(table, columns, passed, path, only)
+    return whole[0]
 
 
 def _answers(table: LabelTable, columns: Columns) -> bool:

@@ -80,13 +80,7 @@ def scanned(root: Path) -> Scanned:
     left, seen = [(str(root), "", False)], set()
     while left:
         folder, path, linked = left.pop()
-        if path.count("/") > limits.FOLDERS_DEEP:
-            raise DataError(f"{root.name}: has more than {limits.FOLDERS_DEEP} folders inside each other")
-        try:
-            status = os.stat(folder)
-            entries = [*os.scandir(folder)]
-        except OSError as error:
-            raise DataError(f"{root.name}/{path}: cannot be read ({error.strerror})") from None
+        status, entries = _entries(folder, path, root.name)
         if (status.st_dev, status.st_ino) in seen:
             if linked:
                 others[_LINK].append(path.rstrip("/"))
@@ -114,6 +108,20 @@ def scanned(root: Path) -> Scanned:
     images, tables = (tuple(sorted(held)) for held in states.values())
     known = (*(states["images"][path] for path in images), *(states["tables"][path] for path in tables))
     return Scanned(root, images, tables, others, known)
+
+
+def _entries(folder: str, path: str, name: str) -> tuple[os.stat_result, list[os.DirEntry[str]]]:
+    """The status and the entries of a folder.
+
+    Raises:
+        DataError: It lies too deep, or cannot be read.
+    """
+    if path.count("/") > limits.FOLDERS_DEEP:
+        raise DataError(f"{name}: has more than {limits.FOLDERS_DEEP} folders inside each other")
+    try:
+        return os.stat(folder), [*os.scandir(folder)]
+    except OSError as error:
+        raise DataError(f"{name}/{path}: cannot be read ({error.strerror})") from None
 
 
 def tables_beside(root: Path) -> list[Path]:

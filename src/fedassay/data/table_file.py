@@ -12,6 +12,7 @@ import re
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,13 +116,7 @@ def _separated(name: str, content: bytes) -> tuple[pandas.DataFrame, list[str]]:
     lines = [*io.StringIO(text.replace("\r\n", "\n").replace("\r", "\n"))]
     if any(len(line) > limits.TABLE_LINE for line in lines):
         raise DataError(f"{name}: is no CSV (a line of {limits.TABLE_LINE:,} characters or more)")
-    sample = [line for line in lines[:_SAMPLE] if line.strip()]
-    best, width, score = ",", 0, (0, 0)
-    for separator in ",;\t|":
-        widths = Counter(len(row) for row in csv.reader(sample, delimiter=separator) if any(row))
-        common, count = max(widths.items(), key=lambda item: item[1] if item[0] > 1 else 0, default=(0, 0))
-        if common > 1 and (count, common) > score:
-            best, width, score = separator, common, (count, common)
+    best, width = _separator(lines)
     rows: dict[int, list[str]] = {}
     reader = csv.reader(lines, delimiter=best, skipinitialspace=True, strict=True)
     try:
@@ -146,6 +141,18 @@ def _separated(name: str, content: bytes) -> tuple[pandas.DataFrame, list[str]]:
             raise DataError(f"{name}, line {number}: has {len(row)} columns; allowed: {widest}")
         row.extend([""] * (widest - len(row)))
     return pandas.DataFrame.from_dict(rows, orient="index", dtype=object), notes
+
+
+def _separator(lines: Sequence[str]) -> tuple[str, int]:
+    """The separator by which most of the first lines have the same number of columns, and that number; 0: none."""
+    sample = [line for line in lines[:_SAMPLE] if line.strip()]
+    best, width, score = ",", 0, (0, 0)
+    for separator in ",;\t|":
+        widths = Counter(len(row) for row in csv.reader(sample, delimiter=separator) if any(row))
+        common, count = max(widths.items(), key=lambda item: item[1] if item[0] > 1 else 0, default=(0, 0))
+        if common > 1 and (count, common) > score:
+            best, width, score = separator, common, (count, common)
+    return best, width
 
 
 def _decoded(name: str, content: bytes) -> tuple[str, str]:

@@ -267,14 +267,8 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
             else:
                 work = works[cell]
                 load = partial(_question, given, [*work.known, *sent])
-                # Before the first question and whatever the method: none can tell by it that others were asked.
-                for name in _LATE:
-                    importlib.import_module(name)
-                if cell in new:
-                    new.remove(cell)
-                    _calibrate(work, load)
-                    # All that the questions of a cell find is there now, and a claim asks a hundred.
-                    gather()
+                _prepare(work, load, first=cell in new)
+                new.discard(cell)
                 asked.send_bytes(reply(partial(_once, partial(_answered, work, load))))
     except BaseException as error:  # noqa: BLE001
         status = NO_MEMORY if is_of_the_machine(error) else 1
@@ -298,6 +292,17 @@ def _inside(folder: Path, make: Callable[[], bytes]) -> bytes:
     # What the first run had to say was said there.
     warnings.simplefilter("ignore")
     return make()
+
+
+def _prepare(work: Work, load: Callable[[], Question], *, first: bool) -> None:
+    """Import late modules, and before the first question of a cell calibrate and gather the memory."""
+    # Before the first question and whatever the method: no question shows by it that others were asked.
+    for name in _LATE:
+        importlib.import_module(name)
+    if first:
+        _calibrate(work, load)
+        # Everything that the questions of a cell find is there now, and a claim asks a hundred.
+        gather()
 
 
 def _calibrate(work: Work, load: Callable[[], Question]) -> None:

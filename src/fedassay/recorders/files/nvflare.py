@@ -46,26 +46,38 @@ def _by_statistic(held: Any) -> dict[tuple[str, str, str, str], Any] | None:
     """Values by feature, statistic, site and data set; None for any other layout."""
     if not isinstance(held, Mapping) or not all(isinstance(own, Mapping) and own for own in held.values()):
         return None
-    inner = {key for own in held.values() for key in own}
-    found: dict[tuple[str, str, str, str], Any] = {}
     if set(held) <= _STATISTICS:
-        for statistic, sites in held.items():
+        return _statistics_first(held)
+    if {key for own in held.values() for key in own} <= _STATISTICS:
+        return _features_first(held)
+    return None
+
+
+def _statistics_first(held: Mapping[Any, Any]) -> dict[tuple[str, str, str, str], Any] | None:
+    """Values of `held[statistic][site][data set][feature]`; None where a level is no mapping, or all are empty."""
+    found: dict[tuple[str, str, str, str], Any] = {}
+    for statistic, sites in held.items():
+        for site, parts in sites.items():
+            if not isinstance(parts, Mapping) or not all(isinstance(own, Mapping) for own in parts.values()):
+                return None
+            found |= {
+                (feature, statistic, site, part): value
+                for part, own in parts.items()
+                for feature, value in own.items()
+            }
+    return found or None
+
+
+def _features_first(held: Mapping[Any, Any]) -> dict[tuple[str, str, str, str], Any] | None:
+    """Values of `held[feature][statistic][site]`, by data set if there are several; None for any other layout."""
+    found: dict[tuple[str, str, str, str], Any] = {}
+    for feature, statistics in held.items():
+        for statistic, sites in statistics.items():
+            if not isinstance(sites, Mapping) or not sites:
+                return None
             for site, parts in sites.items():
-                if not isinstance(parts, Mapping) or not all(isinstance(own, Mapping) for own in parts.values()):
-                    return None
-                found |= {
-                    (feature, statistic, site, part): value
-                    for part, own in parts.items()
-                    for feature, value in own.items()
-                }
-    elif inner <= _STATISTICS:
-        for feature, statistics in held.items():
-            for statistic, sites in statistics.items():
-                if not isinstance(sites, Mapping) or not sites:
-                    return None
-                for site, parts in sites.items():
-                    named = parts if isinstance(parts, Mapping) else {"": parts}
-                    found |= {(feature, statistic, site, part): value for part, value in named.items()}
+                named = parts if isinstance(parts, Mapping) else {"": parts}
+                found |= {(feature, statistic, site, part): value for part, value in named.items()}
     return found or None
 
 
