@@ -67,8 +67,8 @@ class DpClaimAudit(Parameters):
 
     facts: ClassVar[AuditFacts] = DP_CLAIM
     mode: Literal["mechanism", "rerun", "auto"] = "mechanism"
-    """What is run again: the statistics that the method names, the whole method, or these where there are none
-    of those."""
+    """Parts that are run again: the statistics that the method names, the whole method, or the latter where there
+    are none of the former."""
     mechanism_trials: int = Field(default=100_000, ge=100)
     """`mechanism`: releases of each of the two neighbours."""
     method_runs: int = Field(default=200, ge=LEAST)
@@ -183,7 +183,7 @@ class DpClaimAudit(Parameters):
 
 
 def _reach(attacked: Found, claim: PrivacyClaim, accounted: Accounted) -> str:
-    """What a reader must know where the mechanism that was rerun is only a part of what leaves."""
+    """Remark where the mechanism that was rerun is only a part of the releases; empty where it is all of them."""
     own = epsilon_of(attacked.experiment.mu, claim.delta)
     # Both are of the claim's kind.
     if own >= _WHOLE * accounted.epsilon:

@@ -38,7 +38,7 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the releases of one pair of neighbours show.
+    """Lower bounds on epsilon from the releases of one pair of neighbours.
 
     Attributes:
         shown: One bound an estimator, at 95 % each, in the order asked for.

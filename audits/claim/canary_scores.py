@@ -1,16 +1,16 @@
-"""What the noised sums of DP-SGD's steps say of each canary: scores that are fixed before a step is seen.
+"""Scores of canaries from the noised sums of DP-SGD's steps, fixed before a step is seen.
 
-- likelihood: the log-likelihood ratio of the declared mechanism, which no score beats (Neyman and Pearson) where
-  the mechanism is the declared one. Which records a step took is hidden, as amplification by sampling asks.
-- centred: the same, each step's median over all canaries taken off. Nearly as good; it sees noise that is one
-  number for all coordinates.
-- varying: how a canary's sums vary over the steps. Next to nothing where noise is fresh; it sees noise that every
-  step repeats.
-- total: the sum over steps, of which only the few largest are guessed on; it sees records that come into every
-  step where others come into none.
+- likelihood: the log-likelihood ratio of the declared mechanism, the best score (Neyman and Pearson) where the
+  mechanism is the declared one. The sample of each step is hidden, as amplification by sampling requires.
+- centred: the same, with each step's median over all canaries subtracted. Nearly as good; it detects noise that is
+  one number for all coordinates.
+- varying: the variance of a canary's sums over the steps. Next to nothing where noise is fresh; it detects noise
+  that every step repeats.
+- total: the sum over steps, with guesses on the few largest only; it detects records that are in every step where
+  others are in none.
 
-A mechanism that does not do what it declares may tell every canary. So a share of the error is for guesses on all
-of them, by the likelihood ratio, parted where it leaves the widest gap (`CanaryScores.parted`).
+A mechanism that differs from its declaration may reveal every canary. So a share of the error is for guesses on
+all of them, by the likelihood ratio, divided at its widest gap (`CanaryScores.parted`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 FEW, ALL = "total", "all"
 SHARES = {"likelihood": 0.69, "centred": 0.05, "varying": 0.05, FEW: 0.05, ALL: 0.16}
-"""Shares of the error that the scores of one run may make together. Smaller shares would drown in delta, of which
+"""Shares of the error that the scores of one run may make together. Smaller shares would drown in delta, since
 every canary brings one."""
 
 
@@ -65,9 +65,9 @@ class CanaryScores:
         return {"likelihood": self._likelihood, "centred": self._centred, "varying": varying, FEW: self._powers[0]}
 
     def guessed(self) -> NDArray[np.bool_]:
-        """Which canaries are guessed in, or positive: those likelier so than half of them.
+        """Whether each canary is guessed to be in, or positive: those with a ratio above the median.
 
-        A likelihood ratio of 1 would be the place to part them where noise is what is declared, and only there.
+        A likelihood ratio of 1 would divide them rightly only where noise is as declared.
         """
         return self._likelihood > np.median(self._likelihood)
 

@@ -40,7 +40,7 @@ _PAIRS = 2000
 
 @dataclass(frozen=True)
 class MeasuredNoise:
-    """How much noise one field carries, against what it declares.
+    """Measured noise of one field, against the declared one.
 
     Attributes:
         field: Its name.
@@ -104,10 +104,10 @@ def measured_noise(captures: Sequence[Transcript], *, level: float = LEVEL) -> t
 
     Args:
         captures: At least two transcripts of the same senders and records, with the same fields and scales.
-        level: Probability of any outcome but `as_declared` for captures whose noise is as declared.
+        level: Probability of any outcome but `as_declared` for captures with noise as declared.
 
     Raises:
-        DataError: Fewer than two captures, or captures whose noised arrays do not match.
+        DataError: Fewer than two captures, or captures with noised arrays that do not match.
     """
     if len(captures) < 2:
         raise DataError("captures of the same records: at least two transcripts are needed")
@@ -227,7 +227,7 @@ def _block(where: str, squares: Array, freedom: int) -> _Block:
 
 
 def _still(arrays: tuple[NoisedArray, ...]) -> _Still:
-    """How many entries no capture changes, those at a bound of the array aside.
+    """Number of entries that no capture changes, without those at a bound of the array, and its p-value.
 
     Rounded to steps of h, normals of deviation s meet one step with a probability of at most h / (s sqrt(2 pi)).
     """

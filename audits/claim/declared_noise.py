@@ -33,14 +33,14 @@ _LEAST_ROW = 8
 
 @dataclass(frozen=True)
 class FieldNoise:
-    """What a transcript's entries of one field say of the noise that it declares.
+    """Test of one field's entries against the noise that it declares.
 
     Attributes:
         field: Its name.
         draws: Entries that were tested.
         scale: Smallest declared standard deviation.
         log10_p: Logarithm of the p-value of "the noise is there", corrected for all blocks of the transcript.
-        outcome: `refuted`; `not_refuted`; or `not_tested`, where entries are no draws of their own.
+        outcome: `refuted`; `not_refuted`; or `not_tested`, where entries are no independent draws.
         where: The block with the smallest p-value, in words.
         reason: Why it was not tested, or not whole; "" else.
     """
@@ -71,7 +71,7 @@ def declared_noise(transcript: Transcript, *, level: float = LEVEL) -> tuple[Fie
 
     Args:
         transcript: Captured messages.
-        level: Probability of refuting any field of a transcript whose noise is there.
+        level: Probability of refuting any field of a transcript with its noise present.
     """
     by_field: dict[str, list[NoisedArray]] = {}
     for array in noised_arrays(transcript):

@@ -1,9 +1,9 @@
-"""What a run would have found of a claim that is false: the limit of detection beside every `sound`.
+"""Limit of detection beside every `sound`: the false claim that a run would have found.
 
-- Of releases on neighbours: the smallest epsilon that this many would have refuted (`audits.stats.refuted`).
-- Of the noise on the tape: whatever differs from the noise of its own stream is found to the bit; of the
-  streams, the smallest shortfall of their deviation that the test of so many numbers finds, as the epsilon that
-  all releases then add up to.
+- For releases on neighbours: the smallest epsilon that this many would have refuted (`audits.stats.refuted`).
+- For the noise on the tape: any difference from the noise of its own stream is found to the bit. For the streams:
+  the smallest shortfall of their deviation that the test of so many numbers finds, as the epsilon that all
+  releases then add up to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the audits of a claim declare: the one that attacks, and the ledger alone."""
+"""Declared facts of the audits of a claim: the one that attacks, and the ledger alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _METHOD_RUNS = 2.5
 """Runs of the method for each run that is asked for: two sides, and those that choose the direction."""
 
 _SEEN = 0.3
-"""What looking at the steps of a private run again takes, over the run itself."""
+"""Cost of looking at the steps of a private run again, as a share of the run."""
 
 _CANARY = 1e-3
 """Seconds of a gradient canary: two trainings of a linear head, in 200 steps."""

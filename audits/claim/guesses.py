@@ -1,10 +1,10 @@
-"""On which coins of canaries a one-run bound guesses, and what each guess weighs: fixed before anything is seen.
+"""Weighted guesses of a one-run bound on the coins of canaries, fixed before anything is seen.
 
-Guesses that follow from what is declared alone: if the mechanism is what it declares, a canary is told about as
-well as a Gaussian mechanism of the same epsilon tells it, so the log odds of each rank of the scores are known
-beforehand. A guess is worth making where they exceed the epsilon that is to be refuted, and its weight is by how
-much (the likelihood ratio of the two hypotheses, Neyman and Pearson). Such a design shows little more than is
-declared: of a mechanism that fails grossly, guesses on all canaries show what the design cannot.
+The guesses follow from the declaration alone. If the mechanism is as declared, a canary is detected about as well
+as under a Gaussian mechanism of the same epsilon, so the log odds of each rank of the scores are known beforehand.
+A guess is worth making where they exceed the epsilon that is to be refuted, and the excess is its weight (the
+likelihood ratio of the two hypotheses, Neyman and Pearson). Such a design shows little more than is declared: for
+a mechanism that fails grossly, guesses on all canaries show more.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def one_run_of_all(
         pairs = (max(10, count // 200),) if name == FEW else pairs_of_guesses(count, epsilon, delta, level)
         counts, right = tuple(2 * each for each in pairs), weighted_right(values, included, pairs)
         if name == FEW and removed:
-            # Only the presence of canaries is guessed: a canary that is absent leaves no trace that could be told.
+            # Only the presence of canaries is guessed: a canary that is absent leaves no trace.
             right = int(np.count_nonzero(included[np.argsort(values, kind="stable")[-counts[0] :]]))
         best = max(best, _bound(counts, right, count, delta, level))
     # Where nothing is as declared, every guess may be right, and only guesses on all canaries show how much.
@@ -70,14 +70,14 @@ def _bound(counts: tuple[int, ...], right: int, count: int, delta: float, level:
 
 @lru_cache(maxsize=64)
 def pairs_of_guesses(count: int, epsilon: float, delta: float, level: float) -> tuple[int, ...]:
-    """How many guesses of each weight, from 1 up, a one-run bound should make at either end of the scores.
+    """Number of guesses of each weight, from 1 up, that a one-run bound should make at either end of the scores.
 
-    Those that give the largest bound where the mechanism is what it declares and right guesses fall a standard
-    deviation short of what is expected.
+    They give the largest bound where the mechanism is as declared and right guesses fall a standard deviation
+    short of their expectation.
 
     Args:
         count: Canaries.
-        epsilon: What is declared.
+        epsilon: The declared epsilon.
         delta: Of the claim.
         level: Of the bound.
     """

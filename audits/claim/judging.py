@@ -46,14 +46,14 @@ def ground_of(
     asked: TapeAnswers,
     context: AuditContext,
 ) -> Ground:
-    """What the verdict on a claim stands on.
+    """Return the grounds of the verdict on a claim.
 
     Args:
-        claim: What is claimed.
-        accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
-        observation: What an attack showed, with its controls, or None.
+        claim: The claim.
+        accounted: The ledger's total, at the delta and under the adjacency of the claim.
+        observation: The result of an attack, with its controls, or None.
         why: Why there is no observation.
-        asked: The answers to the questions about what left.
+        asked: The answers to the questions about the releases.
         context: Its transcript's field names, and the number of bounds in the run.
     """
     ledger = ledger_words(claim, accounted, context.outcome.transcript)
@@ -91,7 +91,7 @@ def refuted(claim: PrivacyClaim, accounted: Accounted, observation: Observation 
 
 
 def disproved(found: str, claim: PrivacyClaim, accounted: Accounted, ledger: str) -> str:
-    """What refutes a claim; the ledger, which adds up what is declared, has a word only where that is too much."""
+    """Words on a disproof; the ledger's words follow only where the accounted total exceeds the claim."""
     return f"{found}; {ledger}" if exceeds_claim(accounted, claim) else found
 
 
@@ -107,7 +107,7 @@ def _secrecy(context: AuditContext) -> str:
 def _observed(
     claim: PrivacyClaim, accounted: Accounted, observation: Observation, ledger: str, tests: int
 ) -> tuple[Literal["sound", "not_refuted", "unsupported", "unsound"], str]:
-    """What measured runs say where both controls hold."""
+    """Verdict and reason from measured runs where both controls hold."""
     bounds, shown = observation.bounds, _shown(observation)
     level = f"at confidence 1 - 0.05/{tests}"
     if bounds.certain:
@@ -149,7 +149,7 @@ def exceeds_claim(accounted: Accounted, claim: PrivacyClaim) -> bool:
 
 
 def ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcript) -> str:
-    """What the ledger adds up to beside the claim, or why it is infinite."""
+    """Words on the ledger's total beside the claim, or on the reason why it is infinite."""
     if accounted.exact_fields:
         return _exact_words(accounted.exact_fields, claim, transcript)
     if not accounted.total.finite:
@@ -168,7 +168,7 @@ def ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcri
 
 
 def _exact_words(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transcript) -> str:
-    """Which fields leave exactly, and what that means under the claim's adjacency."""
+    """Words on the fields that leave exactly, and on their meaning under the claim's adjacency."""
     fields = {name: item for message in transcript.messages for name, item in message.fields.items()}
     sent = [_field_words(name, fields[name]) for name in names if fields[name].size]
     # A field without values stands for a dependence on the records that no message shows.
@@ -186,7 +186,7 @@ def _exact_words(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transc
 
 
 def _instead(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transcript) -> str:
-    """What to write so that a finite one does: the plan key where counts leave exactly, else the method's line."""
+    """Remedy for a finite total: the plan key where counts leave exactly, else the method's line."""
     own = entries("method").get(transcript.method)
     if own is None:
         return ""

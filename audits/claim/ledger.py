@@ -1,4 +1,4 @@
-"""Does what leaves add up to no more than is claimed, and is it what was declared: the release ledger, no attack.
+"""The release ledger, without an attack: does its total stay within the claim, and are the releases as declared?
 
 For methods whose mechanisms take long to run again, and for plans that ask for many epsilons. The questions to
 the run itself are asked all the same (`fedassay.audits.claim.tape`). `fedassay.audits.claim.audit` holds the same

@@ -18,7 +18,7 @@ from fedassay.records.record import Finding, Metric, epsilon_metric, unmeasured
 from fedassay.support.adjacency import UNIT_WORDS
 
 _WHY = "the ledger adds up, dp_claim attacks"
-"""Why nothing is observed."""
+"""Reason why there is no observation."""
 
 
 def ledger_finding(
@@ -93,7 +93,7 @@ def whose(transcript: Transcript) -> tuple[str, ...]:
 
 
 def claim_words(claim: PrivacyClaim) -> str:
-    """What is claimed, in one line."""
+    """The claim in one line."""
     covered = f"; the claim speaks of {listed(claim.covers)} only" if claim.covers else ""
     return (
         f"claim: epsilon {claim.epsilon:g} at delta {claim.delta:g} under {claim.adjacency}, "

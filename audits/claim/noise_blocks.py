@@ -46,7 +46,7 @@ _ALIKE = 3
 
 @dataclass(frozen=True)
 class NoisedArray:
-    """One array whose entries are said to carry independent Gaussian noise.
+    """One array of entries with declared independent Gaussian noise.
 
     Attributes:
         field: Name of its field.
@@ -56,7 +56,7 @@ class NoisedArray:
         scales: Declared standard deviation of each, same shape.
         half_steps: Half the step to which each was rounded, same shape.
         tied: Entries that are copies of others or at a bound of clipping, same shape.
-        nonnegative: Whether what lies beneath the noise is known to be at least 0, and may have been projected
+        nonnegative: Whether the values beneath the noise are known to be at least 0, and may have been projected
             upwards (the diagonal of a second moment that is positive semidefinite as sent).
         reason: Why it cannot be tested; "" where it can.
     """
@@ -110,7 +110,7 @@ def _draws(message: Message, item: MessageField, sent: Floats) -> tuple[Array, A
     rows = values.reshape(values.shape[0], -1) if values.ndim > 1 else values.reshape(1, -1)
     if values.ndim == 1 and len(declared) == values.size:
         return rows, declared.reshape(1, -1), False
-    # Blocks that do not match the rows are held to the smallest scale, which accuses nobody wrongly.
+    # Blocks that do not match the rows are held to the smallest scale, which causes no false accusation.
     each = declared if len(declared) == len(rows) else np.full(len(rows), declared.min())
     scales = np.broadcast_to(each[:, None], rows.shape).copy()
     if item.kind == "class_second_moments" and rows.shape[1] != _width(message):
@@ -167,7 +167,7 @@ def _resolution(values: Array, item: MessageField, nonnegative: bool) -> tuple[A
 
 
 def _computed(message: Message, item: MessageField) -> str:
-    """Why the scale is not that of the entries as sent, or ""."""
+    """Return the reason why the scale is not that of the entries as sent, or ""."""
     if item.kind in _COMPUTED:
         return f"{item.kind.replace('_', ' ')} are computed from what was noised"
     if item.kind == "class_means" and _noised_counts(message):
@@ -188,10 +188,10 @@ def _noised_counts(message: Message) -> bool:
 
 
 def _projected(values: Array, item: MessageField) -> str:
-    """Why entries are no draws of their own: rows, or all of them, were scaled to a length or a sum; or "".
+    """Reason why entries are no independent draws: rows, or all of them, were scaled to a length or a sum; or "".
 
-    Clipping to a ball leaves several rows of the largest length, or one of length 1; lengths of noise are as good
-    as never alike to the precision of the type.
+    Clipping to a ball leaves several rows of the largest length, or one of length 1; lengths of noise are almost
+    never equal to the precision of the type.
     """
     rounding = float(np.finfo(item.dtype).eps) if item.dtype.kind == "f" else 0.0
     near = max(2 * rounding, 1e-9)

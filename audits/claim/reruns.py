@@ -1,24 +1,24 @@
 """Lower bounds on epsilon from rerunning a whole method on two neighbouring data sets.
 
-Real records of the plan's smallest client, and a neighbour of them in which one record is an outlier: the
-adversary of differential privacy knows both data sets and the method, so it may simulate the method on
-either as often as it likes. What it does with that here:
+The data sets are real records of the plan's smallest client, and a neighbour of them in which one record is an
+outlier. The adversary of differential privacy knows both data sets and the method, so it may simulate the method
+on either as often as it likes. Here it does the following:
 
 1. choose the outlier, and a direction: runs of both neighbours with the same random streams, so that
    the noise is the same on both sides and drops out of their difference. The direction is the mean
    difference over the variance, coordinate by coordinate: Fisher's linear discriminant with a diagonal
    covariance.
-2. test: runs of each neighbour with streams of their own. The score of a run is the projection of what
-   left on that direction; the threshold is chosen on one half of these runs and tested on the other.
+2. test: runs of each neighbour with streams of their own. The score of a run is the projection of its release on
+   that direction; the threshold is chosen on one half of these runs and tested on the other.
 
-The direction is independent of the runs it is tested on, so the threshold bound assumes nothing but
-independent runs. It is a bound on what this attack sees, and n runs cannot show more than about ln(n/8).
-Other clients hold nothing in these runs: their records are known to the adversary anyway.
+The direction is independent of the runs it is tested on, so the threshold bound assumes nothing but independent
+runs. It bounds only the view of this attack, and n runs cannot show more than about ln(n/8). Other clients hold
+nothing in these runs: their records are known to the adversary anyway.
 
 Where a whole client is there or not (unit `client` under `add_remove`), the two data sets are a federation with it
-and the same one in which it holds no record. It takes part in both: a client without records sends what the method
-makes of none, which under noise is the noise, and a method that lets it send nothing tells it by that alone. The
-smallest of the others keeps its records, for of no record at all a method has nothing to train a head on.
+and the same one in which it holds no record. It takes part in both: a client without records sends the method's
+result on none, which under noise is the noise. A method that lets it send nothing reveals it by that alone. The
+smallest of the others keeps its records, since a method cannot train a head without any record.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ADVERSARY = (
 _WHOSE: dict[Unit, str] = {"record": "one", "person": "those of one person", "client": "those of one client"}
 
 Released = dict[str, NDArray[np.float64]]
-"""What one run gives away of the client: one vector a field and message."""
+"""Release of one run by the client: one vector a field and message."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
 def _strongest(
     outliers: Sequence[Outlier], released: Callable[[Records, str, int], Released], runs: int
 ) -> tuple[Outlier, Direction]:
-    """The outlier whose paired runs lie furthest apart, and the direction in which they do."""
+    """The outlier with the most distant paired runs, and the direction between them."""
     base = [released(outliers[0].without, "paired", i) for i in range(runs)]
     few = [[released(outlier.within, "paired", i) for i in range(_TRIED)] for outlier in outliers]
     worst = int(np.argmax([_separation(base, other) for other in few]))
@@ -252,8 +252,8 @@ def _noise_image(context: AuditContext, like: Images) -> Images:
 def fit_direction(zero: Sequence[Released], one: Sequence[Released]) -> Direction:
     """Mean difference over variance, coordinate by coordinate, from runs of both sides.
 
-    A coordinate that never varies on either side and differs between them tells the sides apart with
-    certainty: where there are such, only they count.
+    A coordinate that never varies on either side and differs between them separates the sides with certainty:
+    where there are such, only they count.
 
     Args:
         zero: Runs on data set 0, at least two.
@@ -275,7 +275,7 @@ def fit_direction(zero: Sequence[Released], one: Sequence[Released]) -> Directio
 
 
 def _separation(zero: Sequence[Released], one: Sequence[Released]) -> float:
-    """How far apart the sides are, in standard deviations of the noise along their direction."""
+    """Distance between the sides, in standard deviations of the noise along their direction."""
     direction = fit_direction(zero, one)
     scores = np.array([direction.score(released) for released in zero])
     shifts = [direction.score(released) - score for released, score in zip(one, scores, strict=False)]
@@ -296,7 +296,7 @@ def _row(released: Released, layout: dict[str, int]) -> NDArray[np.float64]:
 
 
 def _conditional(zero: Scores, one: Scores, delta: float) -> str:
-    """What the Gaussian-DP estimate would say, for the reader: it decides nothing here."""
+    """Words on the Gaussian-DP estimate, for the reader: it decides nothing here."""
     bound: EpsilonBound = gdp_bound(zero, one, delta=delta)
     if bound.epsilon is None:
         return f"the Gaussian-DP estimate does not apply ({bound.reason})"
@@ -304,7 +304,7 @@ def _conditional(zero: Scores, one: Scores, delta: float) -> str:
 
 
 def _smallest(clients: Sequence[Records]) -> int:
-    """The client whose records weigh most: the smallest with at least two."""
+    """The client with the largest weight of a record: the smallest with at least two."""
     sizes = {i: len(client) for i, client in enumerate(clients) if len(client) >= 2}
     if not sizes:
         raise NotRunError("no client has two records to rerun the method on")
@@ -312,10 +312,10 @@ def _smallest(clients: Sequence[Records]) -> int:
 
 
 def _beside(clients: Sequence[Records], index: int, claim: PrivacyClaim) -> int | None:
-    """Another client that keeps its records where one is removed as a whole, the smallest; None: nobody needs to.
+    """The smallest other client, which keeps its records while one is removed as a whole; None: not needed.
 
     Raises:
-        NotRunError: Nobody else has a record.
+        NotRunError: No other client has a record.
     """
     if (claim.unit, claim.adjacency) != ("client", "add_remove"):
         return None

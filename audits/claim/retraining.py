@@ -50,7 +50,7 @@ class Found(NamedTuple):
 
 
 def worst_retraining(context: AuditContext, adjacency: Adjacency) -> Found:
-    """Try neighbours of the clients' records on every statistic whose network is trained again.
+    """Try neighbours of the clients' records on every statistic with a network that is trained again.
 
     Raises:
         NotRunError: No client has two records, or the method cannot be trained on such data.

@@ -1,18 +1,18 @@
-"""Lower bounds on epsilon from DP-SGD whose every step is seen: orthogonal gradient canaries in one training.
+"""Lower bounds on epsilon from DP-SGD with visible steps: orthogonal gradient canaries in one training.
 
-No attack on trained weights sees what DP-SGD releases. The adversary whom differential privacy speaks of does: it
-sees the noised sum of every step, and knows all records but one. So canaries whose clipped gradients are
-orthogonal (`fedassay.nets.dp_sgd.canaries`) go through the run's own private training, under the steps that it
-declares; each is in by a fair coin of its own (with either sign of its gradient where the claim is about
-replacing), and the auditor guesses all coins from the sums. One training so tries as many neighbours as there are
-canaries (Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run", 2023; Nasr et al. 2023).
+No attack on trained weights sees the releases of DP-SGD. The adversary of differential privacy does: it sees the
+noised sum of every step, and knows all records but one. So canaries with orthogonal clipped gradients
+(`fedassay.nets.dp_sgd.canaries`) go through the run's own private training, under the steps that it declares; each
+is in by a fair coin of its own (with either sign of its gradient where the claim is about replacing), and the
+auditor guesses all coins from the sums. One training so tries as many neighbours as there are canaries (Steinke,
+Nasr and Jagielski, "Privacy Auditing with One (1) Training Run", 2023; Nasr et al. 2023).
 
 Two bounds. Conditional on DP-SGD's law, from the share of right guesses (`audits.stats.sampled_gaussian_bound`).
 And free of assumptions (`audits.stats.one_run_weighted`): it holds whatever clipping, sampling and noise really
-do, and that is what it is for. Its scores share the error (`canary_scores.SHARES`); which coins it guesses, and
-what each guess weighs, follows from what is declared, before anything is seen (`guesses`).
+do, which is its purpose. Its scores share the error (`canary_scores.SHARES`); the guessed coins, and the weight of
+each guess, follow from the declaration, before anything is seen (`guesses`).
 
-What it is not: the method's own network and records. Canaries show the steps at their worst, not the records.
+It does not test the method's own network and records: canaries show the steps at their worst, not the records.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def trained_on(rounds: Sequence[PrivateSteps], steps: Steps, count: int, seeds: 
 
 
 def simulated(rounds: Sequence[PrivateSteps], adjacency: Adjacency, count: int, seeds: Seeds) -> Seen:
-    """Canaries whose sums are drawn here, from the law that is declared, and by none of the audited code."""
+    """Canaries with sums drawn here, from the declared law, and by none of the audited code."""
     included, scores = _coins(count, seeds), _scores(rounds, adjacency, count)
     moved = np.where(included, 1.0, 0.0 if adjacency == "add_remove" else -1.0)
     rng = seeds.numpy("sums")
@@ -234,10 +234,10 @@ def _scores(rounds: Sequence[PrivateSteps], adjacency: Adjacency, count: int) ->
 
 
 def right_share(steps: Steps, noise_multiplier: float, seeds: Seeds) -> float:
-    """The share of coins that are guessed rightly where steps have other noise than they declare, by simulation.
+    """The share of coins that are guessed rightly where steps have other noise than declared, by simulation.
 
-    Fewer than the total variation allows: guesses part scores in the middle, and of sampled records the few that
-    are told best are less than half.
+    It is below the bound by total variation: guesses divide scores in the middle, and among sampled records the
+    few easiest ones are less than half.
     """
     count = int(np.clip(_SIMULATED / steps.number, 2000, 20_000))
     rng = seeds.numpy("limit")

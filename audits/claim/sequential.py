@@ -42,7 +42,7 @@ _FIRST = 100
 
 @dataclass(frozen=True)
 class SequentialSettings:
-    """What releases are held against.
+    """Parameters of the sequential bounds on releases.
 
     Attributes:
         claimed: Epsilon, greater than 0.
@@ -200,7 +200,7 @@ def _larger(best: EpsilonBound | None, bound: EpsilonBound) -> EpsilonBound:
 
 
 def _limit(asked: SequentialSettings) -> Limit | None:
-    """What the last look would have refuted; None where there is no look."""
+    """Limit of detection of the last look; None where there is no look."""
     looks = Looks(asked)
     while LEAST * 2 ** (looks.taken + 1) <= asked.releases:
         looks.taken += 1

@@ -30,11 +30,11 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """What the trainings of a run say.
+    """Facts on the trainings of a run.
 
     Attributes:
-        broken: What contradicts the declaration, in words; empty: nothing.
-        shown: What was measured, in words.
+        broken: Contradictions of the declaration, in words; empty: none.
+        shown: The measurement, in words.
         lacks: Why not all of the steps were seen; empty: all were.
         noise: The noise added, root mean square over the declared deviation: of the training with the least.
         low: End of its interval, at `LEVEL`.
@@ -92,7 +92,7 @@ def _noise(entry: TrainingEntry) -> tuple[float, float, float]:
 
 
 def _unlike_declared(entries: Iterable[TrainingEntry], transcript: Transcript) -> list[str]:
-    """Messages whose releases declare other steps than were taken."""
+    """Messages with releases that declare other steps than were taken."""
     words: dict[str, None] = {}
     for message in transcript.from_clients():
         own = [

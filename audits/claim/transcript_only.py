@@ -1,9 +1,9 @@
-"""A claim over captured messages: what the ledger adds up to, and whether the declared noise can be there.
+"""A claim over captured messages: the ledger's total, and whether the declared noise can be there.
 
-Captured messages have no tape and cannot be drawn again. A field that cannot hold the noise it declares, or whose
-noise is too small between captures of the same records, makes the claim `unsound`. Otherwise the claim is
-`inconclusive` where the noise was not measured, and `sound` where all of it was: then only the declared
-sensitivities are taken on trust, and the reason says so.
+Captured messages have no tape and cannot be drawn again. A field that cannot hold its declared noise, or has too
+little of it between captures of the same records, makes the claim `unsound`. Otherwise the claim is `inconclusive`
+where the noise was not measured, and `sound` where all of it was: then only the declared sensitivities are taken
+on trust, and the reason says so.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _ground(
 
 
 def _not_measured(transcript: Transcript, measured: Sequence[MeasuredNoise]) -> list[str]:
-    """What protects the transcript and was not measured, in words."""
+    """Protections of the transcript that were not measured, in words."""
     left = [field.words for field in measured if field.outcome == "not_measured"]
     others = {
         name: item.release.mechanism
@@ -107,7 +107,7 @@ def _not_measured(transcript: Transcript, measured: Sequence[MeasuredNoise]) -> 
 
 
 def _figures(held: Sequence[FieldNoise], measured: Sequence[MeasuredNoise]) -> dict[str, Metric]:
-    """The smallest p-value of "the noise is there", and the share of the declared noise whose upper end is least.
+    """The smallest p-value of "the noise is there", and the share of declared noise with the least upper end.
 
     The smallest share over fields would be that of the field with the fewest draws.
     """

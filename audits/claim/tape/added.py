@@ -60,7 +60,7 @@ def _speaks(covered: Covered) -> bool:
 
 
 def _undrawn(context: AuditContext, missing: Sequence[Covered]) -> list[Fault]:
-    """Fields whose noise is on no tape: it is measured, and too little of it refutes what is declared."""
+    """Fields with noise on no tape: it is measured, and too little of it refutes the declaration."""
     unnamed = [covered for covered in missing if _drawn_elsewhere(context.tape, covered)]
     faults = [Fault(", ".join(covered.fields), _name_the_cell(covered), "not_asked") for covered in unnamed]
     missing = [covered for covered in missing if covered not in unnamed]
@@ -105,7 +105,7 @@ def _of_undrawn(covered: Covered, found: Measured) -> Iterator[Fault]:
 
 
 def _not_the_stream(tape: Tape, cells: list[Covered]) -> Iterator[Fault]:
-    """Draws whose output is not what their own stream gives."""
+    """Draws with an output that differs from their own stream's."""
     if tape.root is None or tape.lacks:
         return
     for key, draw in tape.draws.items():

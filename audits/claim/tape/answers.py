@@ -1,4 +1,4 @@
-"""What a question to a run found, in one small type, and how several findings become the answer."""
+"""Answer to a question to a run, in one small type, and the merge of several findings into it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Answer:
-    """What one question found.
+    """Answer to one question.
 
     Attributes:
-        question: Which.
-        status: `failed` disproves what was declared; `not_asked` and `crashed` leave it open.
-        words: Why, or what was tried.
+        question: The question.
+        status: `failed` disproves the declaration; `not_asked` and `crashed` leave it open.
+        words: The reason, or the trials.
         field: The field that it is about; empty: all of them.
         p: Smallest p-value, corrected for the number of blocks; None where nothing was left to chance.
     """

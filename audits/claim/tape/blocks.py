@@ -1,7 +1,7 @@
 """Is the noise of a run independent, normal and as large as declared: p-values of blocks fixed beforehand.
 
-Exact recomputation tells whether the noise is the stream's; this tells whether the stream is noise. Blocks do not
-depend on what is seen, and each has a share of the level:
+Exact recomputation shows whether the noise is the stream's; this test shows whether the stream is noise. Blocks do
+not depend on the values, and each has a share of the level:
 
 | block | share | what it finds |
 |---|---|---|
@@ -11,10 +11,10 @@ depend on what is seen, and each has a share of the level:
 | products of numbers at every lag, and mirrored | .1 | autoregression, repeats, changed signs |
 | the shape of all numbers | .1 | another distribution of the same size |
 
-A p-value p at a share w counts as 1 - (1 - p)^(1 / w) (Sidak 1967, with weights). Of normals the size, the mean,
-and what neither a scale nor a shift changes are independent (Basu 1955), so windows are held against the size of
-their statistic, and lags and shape are of numbers that are centred and scaled. The smallest of all is then all but
-uniform.
+A p-value p at a share w counts as 1 - (1 - p)^(1 / w) (Sidak 1967, with weights). For normals the size, the mean,
+and statistics that neither a scale nor a shift changes are independent (Basu 1955), so windows are held against
+the size of their statistic, and lags and shape are of numbers that are centred and scaled. The smallest of all is
+then all but uniform.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ TOO_SMALL = 0.8
 """Part of a size's share that tests for too little noise; the rest tests for too much."""
 _MOST_WINDOWS = 2000
 _OVERLAP = 16
-"""Products that a lag is told by at least."""
+"""Least number of products at a lag that is tested."""
 _LAGGED, _SHAPED = 64, 8
-"""Numbers that lags and the shape are told by at least."""
+"""Least numbers for the tests of lags and of the shape."""
 _MOST = 1 << 22
-"""Numbers whose products are looked at, the first ones of a run."""
+"""Maximum count of numbers in the tests of products: the first ones of a run."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _wholes(statistics: Sequence[tuple[str, Floats]]) -> list[_Block]:
 
 
 def _windows(statistics: Sequence[tuple[str, Floats]], window: int) -> list[_Block]:
-    """The window whose part of its statistic's squares is the least likely."""
+    """The window with the least likely part of its statistic's squares."""
     found: list[tuple[float, str, int, float]] = []
     number = 0
     for name, values in statistics:
@@ -156,10 +156,10 @@ def _windows(statistics: Sequence[tuple[str, Floats]], window: int) -> list[_Blo
 
 
 def _alike(statistic: str, together: Floats) -> list[_Block]:
-    """What neither a scale nor a shift changes: the shape, and products of numbers at every lag and mirrored.
+    """Blocks that neither a scale nor a shift changes: the shape, and products at every lag and mirrored.
 
-    Of normals a sum of products with numbers before them is normal with the sum of their squares for a variance:
-    exactly where the two parts have no number in common, and nearly where many numbers are added up.
+    For normals, a sum of products with earlier numbers is normal, with the sum of their squares as its variance:
+    exactly where the two parts share no number, and nearly where many numbers are added up.
     """
     found = []
     if len(together) >= _SHAPED:
@@ -187,7 +187,7 @@ def _alike(statistic: str, together: Floats) -> list[_Block]:
 
 
 def _smallest(p: float, of: int) -> float:
-    """How likely the smallest of so many independent p-values is at most p."""
+    """Probability that the smallest of so many independent p-values is at most p."""
     return float(-np.expm1(of * np.log1p(-min(p, 1 - 1e-16))))
 
 

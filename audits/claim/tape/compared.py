@@ -1,4 +1,4 @@
-"""What is not the same in two runs: messages, what is declared of them, and what a run reports besides."""
+"""Differences between two runs: messages, their declarations, and the other reports of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedassay.privacy.tape import Tape
 
 
 def differences(first: Transcript, second: Transcript, skipped: frozenset[str]) -> list[Fault]:
-    """What is not the same in two transcripts, field by field."""
+    """Differences between two transcripts, field by field."""
     found = unlike_messages(first.messages, second.messages, skipped)
     if (first.claim, first.notes, first.classes) != (second.claim, second.notes, second.classes):
         found.append(Fault("", "the claim or the notes of the transcript change with the records"))
@@ -23,7 +23,7 @@ def differences(first: Transcript, second: Transcript, skipped: frozenset[str]) 
 
 
 def unlike_messages(first: Sequence[Message], second: Sequence[Message], skipped: frozenset[str]) -> list[Fault]:
-    """What is not the same in the messages of two runs, field by field."""
+    """Differences between the messages of two runs, field by field."""
     found = []
     if len(first) != len(second):
         found.append(Fault("", f"{len(second)} messages are sent where {len(first)} were"))
@@ -38,7 +38,7 @@ def of_clients(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def unlike_outcomes(same: Replayed, replay: Replayed, skipped: frozenset[str]) -> list[Fault]:
-    """What is not the same in two replays, the second one whole or up to its last message.
+    """Differences between two replays, the second one whole or up to its last message.
 
     Args:
         same: Whole, on the same records.
@@ -59,7 +59,7 @@ def unlike_outcomes(same: Replayed, replay: Replayed, skipped: frozenset[str]) -
 
 
 def beside(first: Outcome, second: Outcome) -> list[Fault]:
-    """What is not the same beside the transcript, in what a run reports."""
+    """Differences beside the transcript, in the reports of a run."""
     found = []
     if names := _changed(first.communication, second.communication):
         found.append(Fault("", f"the reported communication changes with the records: {', '.join(names)}"))
@@ -82,7 +82,7 @@ def _changed(first: Mapping[str, float], second: Mapping[str, float]) -> list[st
 
 
 def faults_of(tape: Tape) -> list[Fault]:
-    """What no tape may hold."""
+    """Faults that a tape has recorded."""
     return [Fault(fault.field, fault.words) for fault in tape.faults]
 
 
@@ -135,7 +135,7 @@ def _in_message(own: Message, other: Message, skipped: frozenset[str]) -> list[F
 
 
 def _unlike(first: NDArray[np.generic], second: NDArray[np.generic]) -> int:
-    """How many numbers are not the same to the bit."""
+    """Number of entries that are not equal to the bit."""
     if not first.size:
         return 0
     one = np.ascontiguousarray(first).reshape(-1).view(np.uint8).reshape(first.size, -1)

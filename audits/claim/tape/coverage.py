@@ -1,4 +1,4 @@
-"""Which draws of a tape protect which field of which message; the rule is in `fedassay.privacy.tape`."""
+"""Draws of a tape that protect each field of each message; the rule is in `fedassay.privacy.tape`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Covered:
     """One cell of one release in one message, and the draws that protect it.
 
     Attributes:
-        message: Whose.
-        fields: Names of the fields that the release is of.
-        release: What is declared of them.
+        message: The message.
+        fields: Names of the fields of the release.
+        release: Their declaration.
         cell: One of its cells.
         place: The number of that cell.
         draws: By the mapping rule.

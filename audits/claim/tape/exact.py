@@ -1,7 +1,7 @@
 """Fields that leave exactly: do the messages of two neighbours differ in them?
 
-Where they do, one message tells the neighbours apart with certainty, and no finite epsilon holds. It is decided on
-messages: a number of records that no neighbour changes gives nothing away.
+Where they do, one message distinguishes the neighbours with certainty, and no finite epsilon holds. It is decided
+on messages: a number of records that no neighbour changes gives nothing away.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
-"""Does somebody else's mechanism hide a record as well as it promises: tested by running it again.
+"""Test of another library's mechanism by running it again: does it hide a record as well as it promises?
 
 The noise of another library cannot be computed again. But the mechanism that a method gave to `task.mechanism` can
 be run
 again: on the run's own inputs, on columns like these, jittered and of another number of records, and on few and on
 many equal records. A mechanism that is honest on some inputs only is held to the others.
 
-It treats every column by itself with an equal share of its epsilon. In a table whose columns hold the same
-numbers, each in an order of its own, all columns of all runs are then independent trials of one mechanism:
+It treats every column by itself with an equal share of its epsilon. In a table of columns with the same numbers,
+each in an order of its own, all columns of all runs are then independent trials of one mechanism:
 
 - Does the same come out of every run?
 - With one record more at an end of the bounds, is the lower bound on epsilon of the threshold test
   (`fedassay.audits.stats.threshold_bound`), which assumes independent trials only, above a column's share?
-- Of a library that is known: are the outputs those of its own mechanism at the promised epsilon, called from here
+- For a known library: are the outputs those of its own mechanism at the promised epsilon, called from here
   (two-sample Kolmogorov-Smirnov test)? The threshold test has little power where epsilon is small.
 - Do columns share noise: two of them, or all that are as far apart (by normal scores over the runs)?
 
-On the run's own inputs no two columns are alike. So the noise of a column is told by how two runs differ, and held
-against that of the library's own mechanism on the same columns, or of the mechanism on columns that are jittered.
+On the run's own inputs no two columns are alike. So the noise of a column is measured by the differences between
+two runs. They are compared with those of the library's own mechanism on the same columns, or of the mechanism on
+jittered columns.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _MANY = 1000
 _RUNS = 12
 """Runs of a table at least, by which columns are compared."""
 _JITTER = 0.01
-"""How far a jittered number moves at most, as a share of the distance of the bounds."""
+"""Largest move of a jittered number, as a share of the distance of the bounds."""
 _LEVEL = 1e-4
 _TESTS = 4 * 4 + 1
 """Tests of an entry, which share the level: four tables, asked four questions each, and its own inputs."""
 
 
 def broken_promise(entry: ExternalMechanism, rng: np.random.Generator) -> str:
-    """What further runs show against a mechanism's promise, in words; empty where they show nothing.
+    """Evidence of further runs against a mechanism's promise, in words; empty where there is none.
 
     Args:
         entry: The mechanism, which must still be there.
@@ -57,7 +58,7 @@ def broken_promise(entry: ExternalMechanism, rng: np.random.Generator) -> str:
         return ""
     for where, column in _columns(entry, rng):
         words = _on_column(entry, column, where, rng)
-        # What accuses an honest library once does so again by chance only: the tests are asked of new runs.
+        # A false accusation of an honest library recurs by chance only: the tests are repeated on new runs.
         if words and _on_column(entry, column, where, rng):
             return words
     words = _on_own(entry, rng)
@@ -65,7 +66,7 @@ def broken_promise(entry: ExternalMechanism, rng: np.random.Generator) -> str:
 
 
 def _columns(entry: ExternalMechanism, rng: np.random.Generator) -> Iterator[tuple[str, Floats]]:
-    """What the columns of four tables hold: few equal numbers, many, as many as in the run, and another number."""
+    """Columns of four tables: few equal numbers, many, as many as in the run, and another number."""
     low, high = entry.bounds
     yield "known inputs", np.full(_RECORDS, low)
     own = entry.values
@@ -83,13 +84,13 @@ def _columns(entry: ExternalMechanism, rng: np.random.Generator) -> Iterator[tup
 
 
 def _another(records: int, rng: np.random.Generator) -> int:
-    """A number of records that is not that of the run, and that nobody knows beforehand."""
+    """A number of records that differs from the run's and is not known beforehand."""
     drawn = int(rng.integers(2, 2 * max(records, 20)))
     return drawn + (drawn >= records)
 
 
 def _on_column(entry: ExternalMechanism, column: Floats, where: str, rng: np.random.Generator) -> str:
-    """What tables of one column show; in words."""
+    """Evidence from tables of one column, in words."""
     columns, level = int(np.prod(entry.shape)), _LEVEL / _TESTS
     share, (low, high) = entry.pure_epsilon / columns, entry.bounds
     # The end that is farther from the mean moves it more.
@@ -162,7 +163,7 @@ def _shared(side: Floats, entry: ExternalMechanism, where: str, level: float) ->
 
 
 def _on_own(entry: ExternalMechanism, rng: np.random.Generator) -> str:
-    """What the run's own inputs show; in words."""
+    """Evidence from the run's own inputs, in words."""
     own = entry.values
     if own is None or not own.size or entry.mechanism is None:
         return ""

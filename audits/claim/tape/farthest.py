@@ -1,12 +1,12 @@
-"""A search for the neighbours that any mechanism tells apart best, whatever it computes.
+"""A search for the neighbours that a mechanism separates most, whatever it computes.
 
-The outputs of a run are given out again, so what goes into its noise is a known vector on every data set, and two
-neighbours are as far apart as these vectors are, in standard deviations of the noise. That distance is what a test
-of many releases would estimate (Kong et al., "DP-Auditorium", 2023, maximise such estimates over data sets); here
-it is computed. The search goes through what makes sensitivities global: clients that are cut to few records of a
-class or to that class alone, other records that are all alike, and one record that becomes extreme, ordinary, or
-nobody. The first pairs are the strongest that are known, some are drawn at random, and the others change one thing
-of the best so far.
+The outputs of a run are given out again, so the input of its noise is a known vector on every data set. The
+distance of two neighbours is that of these vectors, in standard deviations of the noise. A test of many releases
+would estimate it (Kong et al., "DP-Auditorium", 2023, maximise such estimates over data sets); here it is
+computed. The search covers the causes of global sensitivities: clients that are cut to few records of a class or
+to that class alone, other records that are all alike, and one record that becomes extreme, ordinary, or absent.
+The first pairs are the strongest known ones, some are drawn at random, and the others change one part of the best
+so far.
 
 It is counted in pairs of neighbours, seeded, and refutes nothing by silence.
 """
@@ -132,7 +132,7 @@ def _first(claim: PrivacyClaim, number: int) -> Pair | None:
 
 
 def _drawn(claim: PrivacyClaim, rng: np.random.Generator) -> Pair:
-    """A pair at random; of records that are added or removed, one side is nobody."""
+    """A pair at random; where records are added or removed, one side is empty."""
     tried = _fillings(claim)
     put = [each for each in tried if each.vector is not None]
     first = tried[0] if tried[0].vector is None else put[int(rng.integers(len(put)))]
@@ -194,7 +194,7 @@ _MOST = 8
 
 
 def _apart(first: Tape, second: Tape) -> dict[str, list[tuple[Draw, Draw]]]:
-    """Draws of both data sets that can be compared, by sender; none of a sender one of whose draws cannot."""
+    """Comparable draws of both data sets, by sender; none for a sender with an incomparable draw."""
     found: dict[str, list[tuple[Draw, Draw]]] = {}
     odd = {key.sender for key in first.draws.keys() ^ second.draws.keys()}
     for key in first.draws.keys() & second.draws.keys():

@@ -40,12 +40,12 @@ _WHOLE = 1
 
 
 class Followed(NamedTuple):
-    """The answer, and what the replays show besides.
+    """The answer, and further evidence of the replays.
 
     Attributes:
         answer: To the third question.
-        repeated: In words, whose noise comes back where it must not; empty: nobody's.
-        skipped: Fields that no replay may compare, since something else is known of them.
+        repeated: Senders, in words, with noise that comes back where it must not; empty: none.
+        skipped: Fields that no replay may compare, since other evidence covers them.
     """
 
     answer: Answer
@@ -54,12 +54,12 @@ class Followed(NamedTuple):
 
 
 def follows(replays: Replays, adjacency: Adjacency, skipped: frozenset[str]) -> Followed:
-    """Does everything that a run gives follow from what the mechanisms gave out?
+    """Test whether every output of a run follows from the outputs of its mechanisms.
 
     Args:
         replays: Of the run.
-        adjacency: Says what is public.
-        skipped: Fields of which something else is known: noise that was not drawn from `task.mechanism`.
+        adjacency: The relation, which decides what is public.
+        skipped: Fields with other evidence: noise that was not drawn from `task.mechanism`.
 
     Raises:
         NotRunError: There is no method that could be run again.
@@ -113,7 +113,7 @@ class _Search:
     refused: list[str] = field(default_factory=list)
 
     def others(self) -> list[Fault]:
-        """What changes when every record of every client is another one.
+        """Differences when every record of every client is replaced.
 
         Raises:
             _FailsOnOthersError: The method fails on usual records, too.
@@ -128,7 +128,7 @@ class _Search:
         return []
 
     def boundary(self) -> list[Fault]:
-        """What changes when a client holds a record at the boundary of what it can hold, or hardly any record."""
+        """Differences when a client holds a record at the boundary of its domain, or hardly any record."""
         context = self.replays.context
         few = self.replays.trained
         for world in boundary_worlds(context, self.adjacency, few=few):
@@ -150,7 +150,7 @@ class _Search:
         return []
 
     def words(self) -> str:
-        """What was tried, and what it cannot reach."""
+        """Words on the trials, and on their limits."""
         context = self.replays.context
         records = sum(len(client) for client in context.clients)
         kept = " (but their labels, which are public)" if self.adjacency == "replace_one_same_label" else ""
@@ -207,11 +207,11 @@ class _Search:
 
 
 def _unlike_alone(replays: Replays, skipped: frozenset[str]) -> Answer | None:
-    """Why the first run cannot be believed: a process that never ran the method sends something else."""
+    """Reason against the first run: a process that never ran the method sends something else."""
     context = replays.context
     own, again = context.outcome, context.repeat(context.tape, replays.trained and replays.brief)
     if context.tape.lacks or context.io.device != "cpu":
-        # A resumed run is no run that could be made again, nor is one whose sums were added on another device.
+        # A resumed run cannot be repeated, nor can one with sums from another device.
         return None
     if again.outcome is None:
         found = unlike_messages(of_clients(own.transcript.messages), of_clients(again.messages), skipped)
@@ -242,8 +242,8 @@ def _past_the_mechanism(
     """Fields that a replay on the same records changes, but not from one such replay to the next.
 
     A replay has another root of noise, and takes no step of a private training. So a noised statistic that changes
-    has noise beside the noise mechanism, of which nothing is known; trained weights that change do not follow from
-    what the training gave out. Whatever follows from such fields is left out.
+    has unknown noise beside the noise mechanism; trained weights that change do not follow from the outputs of the
+    training. Everything that follows from such fields is left out.
     """
     if not found or not all(fault.field for fault in found):
         return []

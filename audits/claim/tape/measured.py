@@ -1,12 +1,12 @@
-"""Declared noise, measured: the method runs again on the same records with other seeds, and what varies is noise.
+"""Declared noise, measured: the method runs again on the same records with other seeds, so variation is noise.
 
-This asks nothing of how a method draws its noise. Every run is in a process that never ran the method, its first
-run is one of them, and beneath the noise lie the same records; so the deviations between runs are held against the
-declared scale (`fedassay.audits.claim.captured_again`). Coins that fall otherwise add to them and never take from
-them: too little refutes a declaration, and too much says that nothing was measured.
+This does not depend on how a method draws its noise. Every run is in a process that never ran the method, its
+first run is one of them, and beneath the noise lie the same records; so the deviations between runs are held
+against the declared scale (`fedassay.audits.claim.captured_again`). Different hidden coins add to them and never
+subtract: too little noise refutes a declaration, and too much means that nothing was measured.
 
-What was drawn from the noise mechanism is computed again exactly, and what becomes of it afterwards protects
-nobody less: there the measurement refutes no claim. It does say what attacks and rules may believe.
+Noise that was drawn from the noise mechanism is computed again exactly, and later processing of it reduces no
+protection: there the measurement refutes no claim. It does decide how much noise attacks and rules may assume.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _NONE = 1e-3
 
 @dataclass(frozen=True)
 class Measured:
-    """What runs on the same records say of the noise of a cell.
+    """Measured noise of a cell from runs on the same records.
 
     Attributes:
         fields: One result for every field that declares Gaussian noise.
         still: Such fields that are the same to the bit in every run, as sent by some client, and by whom.
-        runs: How many, the first included; 0: none could be compared.
-        reason: Why none could be; empty else.
-        status: What the reason makes of the question.
+        runs: Number of runs, the first included; 0: none could be compared.
+        reason: Why none could be; empty otherwise.
+        status: Status of the question by that reason.
     """
 
     fields: Mapping[str, MeasuredNoise] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Measured:
     status: Literal["not_asked", "crashed"] = "not_asked"
 
     def words(self, name: str) -> str:
-        """What was found of a field, in one clause; empty: nothing."""
+        """Result for a field, in one clause; empty: none."""
         found = self.fields.get(name)
         if found is None or found.ratio is None:
             why = self.reason or "it is not Gaussian"
@@ -119,7 +119,7 @@ def _is_coarse(found: MeasuredNoise | None) -> bool:
 
 
 def _undrawn(context: AuditContext) -> set[str]:
-    """Fields whose noise is on no tape."""
+    """Fields with noise on no tape."""
     cells = coverage(context.outcome.transcript, context.tape)
     return {name for covered in cells if not covered.draws for name in covered.fields}
 
@@ -157,8 +157,8 @@ def unbelieved(context: AuditContext) -> dict[str, float]:
     """By field, the share of its declared noise that attacks and rules may believe, where that is not all of it.
 
     Where a field's noise is less, it is the measured share, and none where hardly any was found. Where it is on no
-    tape and was not measured, nobody knows that there is any. Of captured messages only a declaration that they
-    refute is not believed.
+    tape and was not measured, no noise can be assumed. For captured messages only a refuted declaration is not
+    believed.
 
     Args:
         context: Of the run, or of captured messages.
@@ -183,7 +183,7 @@ def unbelieved(context: AuditContext) -> dict[str, float]:
 
 
 def as_believed(transcript: Transcript, shares: Mapping[str, float]) -> Transcript:
-    """A transcript whose fields declare such shares of their noise."""
+    """A transcript with such shares of the noise in the declarations of its fields."""
     if not shares:
         return transcript
     return replace(transcript, messages=tuple(_with_shares(message, shares) for message in transcript.messages))

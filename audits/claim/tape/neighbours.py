@@ -1,14 +1,14 @@
 """Neighbouring records to hold declared sensitivities against: one record of a client, replaced again and again.
 
 In every client one place is chosen: the only record of a class where there is one, else one of its rarest or of
-its largest class. What is put there is extreme where features are made, not where images are: the largest norms
-along and against the records' mean, all coordinates at once (which finds clipping per coordinate), single
-coordinates, angles that are worst for second moments, duplicates. Methods that look at images get images as
-extreme. Any two fillings of one place are neighbours under replacement, and the empty place is a neighbour of each
-where records are added and removed.
+its largest class. The fillings are extreme in the space of features, not of images: the largest norms along and
+against the records' mean, all coordinates at once (which finds clipping per coordinate), single coordinates,
+angles that are worst for second moments, duplicates. Methods that look at images get images as extreme. Any two
+fillings of one place are neighbours under replacement, and the empty place is a neighbour of each where records
+are added and removed.
 
 Where the unit is a person or a client, all of its records are filled: alike, which is the worst for means of
-records; and with pairs that cancel beside one that does not, which tells whether counts, sums and second moments
+records; and with pairs that cancel beside one that does not, which shows whether counts, sums and second moments
 of a unit are clipped together or one by one.
 """
 
@@ -41,16 +41,15 @@ Label = Literal["own", "absent", "rarest", "next", "after"]
 
 @dataclass(frozen=True)
 class Filling:
-    """What is put in the place of a record.
+    """Replacement of a record.
 
     Attributes:
         name: In words.
         vector: From the client's features, the place and a generator to the features (d,) put there; None: the
             record is removed.
         image: From the client's image at that place and a generator to the image put there.
-        label: Which class it has: its own, one that the client has no record of, its rarest, or one of the next
-            two.
-        beside: What a unit of three records or more has besides, in pairs of opposite signs; None: the same.
+        label: Its class: its own, one that the client has no record of, its rarest, or one of the next two.
+        beside: Further records of a unit of three or more, in pairs of opposite signs; None: the same.
     """
 
     name: str
@@ -112,7 +111,7 @@ def place_of(client: Records, number: int) -> int:
 
 
 def fillings(adjacency: Adjacency, unit: Unit = "record") -> tuple[Filling, ...]:
-    """What is tried, the strongest first."""
+    """Fillings that are tried, the strongest first."""
     tried = _of_records(adjacency)
     if unit == "record":
         return tried
@@ -121,7 +120,7 @@ def fillings(adjacency: Adjacency, unit: Unit = "record") -> tuple[Filling, ...]
 
 
 def _of_records(adjacency: Adjacency) -> tuple[Filling, ...]:
-    """What is put in the place of one record."""
+    """Fillings in the place of one record."""
     if adjacency == "replace_one_same_label":
         return (
             _ONES,
@@ -164,12 +163,12 @@ def filled(
 
     Args:
         client: As it is.
-        place: Which record.
-        filling: What is put there.
+        place: Position of the record.
+        filling: The replacement.
         classes: C.
         number: Of the client, which coordinates and signs follow from.
-        far: Put an image there whose values no camera gives, for methods that make features of their own.
-        unit: Whose neighbours are made.
+        far: Put an image there with values that no camera gives, for methods with features of their own.
+        unit: Unit of privacy of the neighbours.
     """
     chosen = unit_at(client, place, unit)
     row, units = _row(client, place, unit)
@@ -206,7 +205,7 @@ def _vector(filling: Filling, sign: float, client: Records, place: int, number: 
 
 
 def _spread(filling: Filling, records: int) -> list[tuple[Filling, float]]:
-    """What each record of a unit becomes, and its sign: pairs that cancel before what does not."""
+    """Filling of each record of a unit, and its sign: first the pairs that cancel, then the rest."""
     beside = filling.beside
     if beside is None or records < 3:
         return [(filling, 1.0)] * records
@@ -249,7 +248,7 @@ def _at(filling: Filling, label: Label) -> Filling:
 
 
 def _beside(filling: Filling, pairs: Filling, label: Label) -> Filling:
-    """A filling of units of several records, whose other records cancel."""
+    """A filling of units of several records, with other records that cancel."""
     words = f"pairs of opposite records beside {filling.name}"
     return Filling(words, filling.vector, filling.image, filling.label, _at(pairs, label))
 
@@ -317,7 +316,7 @@ def _checked(image: Images, _rng: np.random.Generator) -> Images:
 
 
 SAME_LABEL = Filling("all coordinates large", _ones(1.0), _of_value(255))
-"""What is put in the place of a record of every class."""
+"""Filling in the place of a record of every class."""
 _EMPTY = Filling("no record", None, _of_value(0))
 _ONES = SAME_LABEL
 _MINUS_ONES = Filling("all coordinates large and negative", _ones(-1.0), _of_value(0))

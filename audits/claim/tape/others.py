@@ -34,12 +34,12 @@ def other_records(
 
 
 def _size(own: int, number: int, replay: int) -> int:
-    """How many records a client has in a replay where the number is private."""
+    """Number of a client's records in a replay where the number is private."""
     if replay == 0:
         return own + _MORE
     sizes = (own + 1, own // 2, 2 * own, 1, own + 1, 0)
     kind = (number + replay) % len(sizes)
-    # The first client never has none: of nobody's records nothing is made.
+    # The first client never has none: without any record no statistic is made.
     return max(1, sizes[kind]) if number == 0 else sizes[kind]
 
 
@@ -74,7 +74,7 @@ def _another(
     noise_of = _moved(source, chosen, int(rng.integers(1 << 62)))
     groups = client.groups
     if groups is not None:
-        # Who comes to it is nobody that a client has.
+        # A person that joins it is at no other client.
         base = -1 - (_MORE + 2 * sum(map(len, context.clients))) * number
         groups = np.concatenate([groups[:size], base - np.arange(max(0, size - len(client)))])
     return Records(client.name, 255 - source.images[chosen], labels, noise_of, groups)

@@ -31,13 +31,13 @@ from fedassay.support.adjacency import UNIT_WORDS
 
 _ROUNDING = 1e-3
 _SOURCES = 3
-"""Clients at most whose records are followed one by one."""
+"""Maximum number of clients with records that are followed one by one."""
 _FILLINGS = 4
-"""What is put in the place of their record, the strongest first."""
+"""Number of fillings in the place of their record, the strongest first."""
 
 
 _World = tuple[str, Labels | None, Mapping[Key, TapeEntry]]
-"""What fills the place of a record, its labels, and what then goes into the draws."""
+"""Filling of a record's place, its labels, and the resulting inputs of the draws."""
 
 
 @dataclass
@@ -113,18 +113,18 @@ def overlap(
 
 @dataclass
 class _Sent:
-    """Senders whose draws changed, or did not, by who had changed."""
+    """Senders with changed and unchanged draws, by the clients that had changed."""
 
     codes: list[frozenset[int]] = field(default_factory=list)
     moved: list[frozenset[str]] = field(default_factory=list)
 
     def note(self, code: frozenset[int], moved: frozenset[str]) -> None:
-        """Note the senders whose draws changed in one replay."""
+        """Note the senders with changed draws in one replay."""
         self.codes.append(code)
         self.moved.append(moved)
 
     def by_source(self, names: Sequence[str]) -> dict[int, frozenset[str]]:
-        """By the number of a client, the other senders whose draws may change with its records."""
+        """By the number of a client, the other senders with draws that may change with its records."""
         everybody = frozenset[str]().union(*self.moved)
         found = {
             number: frozenset(each for each in everybody - {name} if self._follows(each, number, names))
@@ -143,7 +143,7 @@ class _Sent:
 
 
 def _moved(same: Replayed, replay: Replayed) -> frozenset[str]:
-    """Senders of whom something else went into a draw, or into a private training."""
+    """Senders with a different input to a draw, or to a private training."""
     moved = {key.sender for key, entry in replay.tape.draws.items() if _unlike(same.tape.draws.get(key), entry)}
     first, second = (each.looked if isinstance(each.looked, dict) else {} for each in (same, replay))
     return frozenset(moved | {key.sender for key, digest in second.items() if first.get(key) != digest})
@@ -187,7 +187,7 @@ def _charged(
 
 
 def _together(replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, source: int) -> tuple[float, str]:
-    """How far one record of a client moves everything that anybody sends, in deviations, and by what."""
+    """Distance by which one record of a client moves all messages together, in deviations, and its filling."""
     context = replays.context
     client = context.clients[source]
     place = place_of(client, source)
@@ -231,7 +231,7 @@ def _distance(cells: Sequence[Covered], first: Mapping[Key, TapeEntry], second: 
 
 
 def _within(names: Sequence[str], by_source: Mapping[int, frozenset[str]]) -> str:
-    """What is said of records that several send, and that are charged for that."""
+    """Remark on records that several clients send, and that are charged for that."""
     source, senders = min(by_source.items())
     others = ", ".join(sorted(senders))
     return f"records of {names[source]} are sent by {others} as well, together within what is charged"

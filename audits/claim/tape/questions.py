@@ -41,7 +41,7 @@ _REFUTED = "releases refute the claim, and the ledger does not support it: the r
 
 
 class Open(NamedTuple):
-    """What a claim is while a question has no answer, and why it has none."""
+    """State of a claim while a question has no answer, and the reason."""
 
     verdict: Literal["unsupported", "inconclusive", "not_refuted"]
     reason: str
@@ -71,12 +71,12 @@ class TapeAnswers:
 
     @property
     def failed(self) -> str:
-        """What disproves the claim, in words; empty: nothing."""
+        """Words on the answers that disprove the claim; empty: none."""
         return "; ".join(answer.words for answer in self.of("failed"))
 
     @property
     def open(self) -> Open | None:
-        """What a question that has no answer makes of the claim; None where all passed."""
+        """Consequence of an unanswered question for the claim; None where all passed."""
         if crashed := self.of("crashed"):
             return Open("inconclusive", _words(crashed))
         left = self.of("not_asked")
@@ -86,7 +86,7 @@ class TapeAnswers:
 
     @property
     def passed(self) -> str:
-        """What was tried, in words."""
+        """Words on the trials that passed."""
         return "; ".join(answer.words for answer in self.of("passed"))
 
 
@@ -127,7 +127,7 @@ def ask(
 
 
 def name_of(cell: str, claim: PrivacyClaim, replays: int | None = None, pairs: int = PAIRS) -> str:
-    """What the answers of a cell are shared under, by how often its run is replayed where a plan says that."""
+    """Key that shares the answers of a cell, with the number of replays where a plan gives it."""
     asked = "" if replays is None else f"/{replays}"
     asked += "" if pairs == PAIRS else f"/{pairs} pairs"
     return f"tape of {cell}/{claim.model_dump_json()}{asked}"
@@ -230,7 +230,7 @@ def _safely(question: Question, asked: Callable[[], Answer]) -> Answer:
 
 
 def _signature(context: AuditContext, claim: PrivacyClaim, cells: Sequence[Covered]) -> str:
-    """What cells have in common that send alike: method, fields, sizes and mechanisms, but not how much noise."""
+    """Common part of cells with equal messages: method, fields, sizes and mechanisms, not the scale of noise."""
     transcript = context.outcome.transcript
     fields = [
         (message.round, message.sender, name, item.kind, str(item.dtype), item.shape, item.release.mechanism)

@@ -1,7 +1,7 @@
-"""Records at the boundary of what a client can hold, and clients that hold hardly any.
+"""Records at the boundary of a client's domain, and clients with hardly any.
 
-A branch that a usual record never takes sends without noise what it likes. So every client gets something rare in
-turn, of another kind than the clients beside it: a record whose image is blank or saturated, with the features
+A branch that a usual record never takes may send anything without noise. So every client in turn gets a rare kind
+of record, of another kind than the clients beside it: a record with a blank or saturated image, with the features
 that the backbone makes of it; features that are zero, outsized by six factors, or no finite numbers; one record
 again and again; a class with a single record, or one class alone; no record, one, two, and one or two of each
 class. Only what the adjacency lets differ is changed: a method may refuse such records, but it may not send
@@ -31,7 +31,7 @@ _FEW = 3
 
 @dataclass(frozen=True)
 class _Given:
-    """What rare records are made from: the backbone, the number of classes, and what may differ."""
+    """Sources of rare records: the backbone, the number of classes, and the parts that may differ."""
 
     encode: Callable[[Images], Floats]
     classes: int
@@ -57,7 +57,7 @@ class World:
 
     @property
     def words(self) -> str:
-        """What is rare where."""
+        """Words on the kinds of rare records and their clients."""
         return ", ".join(f"{kind} at {self.clients[place].name}" for place, kind in self.kinds.items())
 
 
@@ -87,7 +87,7 @@ def boundary_worlds(context: AuditContext, adjacency: Adjacency, *, few: bool) -
             own = kind(client, given) if len(client) else None
             if own is not None:
                 made[place], named[place] = own, name
-        # Of nobody's records nothing is made.
+        # Without any record no statistic is made.
         if named and any(map(len, made)):
             yield World(tuple(made), named)
     held = [place for place, client in enumerate(clients) if len(client)]
@@ -233,10 +233,11 @@ _KINDS: dict[str, _Kind] = {
     "blank images alone": _filled(0, all_of_them=True),
     "two records": _first(2),
 }
-"""What is tried, those first that most branches are about."""
+"""Kinds of rare records, first those that most branches depend on."""
 
 _NO_NUMBERS: dict[str, _Kind] = {
     "a record that is no number": _not_finite(np.nan),
     "a record that is infinite": _not_finite(np.inf),
 }
-"""What many methods refuse: tried at one client each, so that the others' rare records are not refused with it."""
+"""Kinds that many methods refuse: tried at one client each, so that the others' rare records are not refused with
+it."""

@@ -64,12 +64,12 @@ _NUMBERS = 8_000_000
 
 @dataclass(frozen=True)
 class _World:
-    """What one replay put into the mechanisms.
+    """Inputs of the mechanisms in one replay.
 
     Attributes:
         name: Of the filling.
-        labels: Of the records that fill the place of each client; None: none do.
-        draws: What went in, by key, of the clients that are compared.
+        labels: Of the records that fill the place of each client; None: there are none.
+        draws: Inputs by key, of the clients that are compared.
         sums: Of trainings at tested steps, by key and step.
     """
 
@@ -183,7 +183,7 @@ class Search:
         )
 
     def _chosen(self, names: Sequence[str]) -> frozenset[str]:
-        """The clients whose statistics are kept: all, or as many as there is room for, by a public rotation."""
+        """The clients with kept statistics: all, or as many as there is room for, by a public rotation."""
         sizes: dict[str, int] = defaultdict(int)
         for key, entry in self.context.tape.draws.items():
             sizes[key.sender] += int(np.prod(entry.shape))
@@ -303,7 +303,7 @@ class Search:
         return _World(filling.name, labels, _of_clients(tape, chosen), sums)
 
     def _unlike(self, found: Replayed, name: str) -> list[Fault]:
-        """What a neighbour changes beside what goes into the noise."""
+        """Differences that a neighbour makes beside the input of the noise."""
         if self.skipped is None:
             return []
         unlike = unlike_outcomes(self.replayed.same, found, self.skipped)
@@ -347,7 +347,7 @@ class Search:
         self._compare_sums(first, second, apart, about)
 
     def _distances(self, first: Draws, second: Draws, apart: Mapping[str, float], about: str) -> dict[str, float]:
-        """How far what went into the draws has moved, by sender, in deviations; held against what is declared."""
+        """Distances that draws' inputs have moved, by sender, in deviations; held against the declaration."""
         together: dict[str, float] = defaultdict(float)
         for covered in self.cells:
             sender = covered.message.sender
@@ -415,7 +415,7 @@ def _of_clients(tape: Tape, chosen: frozenset[str]) -> dict[Key, TapeEntry]:
 
 
 def _sums(tape: Tape, changed: Mapping[str, Changed]) -> dict[tuple[Key, int], NDArray[np.float64]]:
-    """What changed clients put into the noise of tested steps, the changed record's coin forced."""
+    """Inputs of changed clients to the noise of tested steps, with the changed record's coin forced."""
     found = {}
     for key, entry in trainings(tape).items():
         own = changed.get(key.sender)

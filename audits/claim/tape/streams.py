@@ -32,7 +32,7 @@ def normals(root: Seeds, key: Key, count: int) -> Floats:
 
 
 def expected(draw: Draw, root: Seeds) -> Floats:
-    """What a draw should have given out."""
+    """Recompute the output of a draw from its stream."""
     if draw.scale == 0:
         return draw.exact
     if draw.layout == "entries":
@@ -61,7 +61,7 @@ def _factors(length: int, layout: str) -> Floats:
 
 
 def standardised(draw: Draw) -> Floats:
-    """What was added over its declared deviation, (n,): every independent number once."""
+    """Added noise over its declared deviation, (n,): every independent number once."""
     added = draw.out - draw.exact
     if draw.layout == "entries":
         return np.asarray(added.ravel() / draw.scale, dtype=np.float64)

@@ -56,11 +56,11 @@ class WorstCase:
 
     Attributes:
         context: Of the run.
-        cells: What protects each noised field.
-        claim: What is claimed.
+        cells: Draws that protect each noised field.
+        claim: The claim.
         made: Replays that were made.
-        states: What is known of every part.
-        left: Cells into whose noise something else than sums over records goes, as far as is known.
+        states: Known state of every part.
+        left: Cells with an input of the noise other than sums over records, as far as is known.
     """
 
     context: AuditContext
@@ -107,7 +107,7 @@ class WorstCase:
         return not states or ("sum" in states and "no sum" not in states)
 
     def _pairs(self) -> list[tuple[Filling, Filling]]:
-        """What two records become: removed or extreme, and then ordinary."""
+        """Pairs of fillings for two records: removed or extreme, and then ordinary."""
         tried = fillings("replace_one_same_label" if self.claim.unit != "record" else self.claim.adjacency)
         extreme = [each for each in tried if each.vector is not None]
         ordinary = (extreme[-1], extreme[-2])
@@ -158,7 +158,7 @@ def changed_at(client: Records, changes: Sequence[tuple[int, Filling]], classes:
 
 
 def _state(entry: TapeEntry, found: Sequence[TapeEntry | None]) -> State:
-    """What three changed runs say of one draw."""
+    """State of one draw by three changed runs."""
     if isinstance(entry, ExternalMechanism):
         return _rows(entry, found)
     kept = [each for each in found if isinstance(each, Draw) and each.exact.shape == entry.shape]
@@ -174,7 +174,7 @@ def _state(entry: TapeEntry, found: Sequence[TapeEntry | None]) -> State:
 
 
 def _rows(entry: ExternalMechanism, found: Sequence[TapeEntry | None]) -> State:
-    """Whether another library's mechanism gets one row a record, within the bounds that it is told."""
+    """Whether another library's mechanism gets one row a record, within the bounds that it is given."""
     kept = [each for each in found[:2] if isinstance(each, ExternalMechanism)]
     tables = [each.values for each in (entry, *kept)]
     if len(tables) < 3 or any(table is None for table in tables):
@@ -187,13 +187,13 @@ def _rows(entry: ExternalMechanism, found: Sequence[TapeEntry | None]) -> State:
 
 
 def _changed_rows(own: NDArray[np.float64], other: NDArray[np.float64]) -> int:
-    """How many rows two tables differ by, one longer than the other or not, whatever their order."""
+    """Number of rows by which two tables differ, in any order, one longer than the other or not."""
     ours, theirs = (Counter(row.tobytes() for row in table) for table in (own, other))
     return max((ours - theirs).total(), (theirs - ours).total())
 
 
 def reach(experiment: Experiment) -> float:
-    """How many standard deviations of its noise apart the neighbours of an experiment are, computed from both."""
+    """Distance of an experiment's neighbours in standard deviations of its noise, computed from both."""
     apart = zip(distances(experiment), experiment.sigmas, strict=True)
     return math.hypot(*(moved / sigma if sigma else math.inf for moved, sigma in apart if moved))
 
