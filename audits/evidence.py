@@ -42,7 +42,7 @@ class Subject:
 
     Attributes:
         audit: Registered name of the audit.
-        attack: Registered name of the attack whose result was read, or None.
+        attack: Registered name of the attack with the result that was read, or None.
         source: The attacked vectors or fields, or None.
         selection: The scored targets, or None.
     """

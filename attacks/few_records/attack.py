@@ -6,7 +6,7 @@ attacker knows from images of its own (`law`). Components that the attacker make
 way, with known records, teach it when to trust the vectors found (`trusted`).
 
 Source: this project. That EM at clients of few records makes components of one to three is a property of FedPFT's
-mixtures (Beitollahi et al. 2024, section 4.1), whose tables 3 and 7 use diagonal and spherical covariances.
+mixtures (Beitollahi et al. 2024, section 4.1; tables 3 and 7 use diagonal and spherical covariances).
 
 Assumes images of the attacker's own of the same classes, encoded by the same backbone.
 

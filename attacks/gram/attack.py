@@ -18,10 +18,9 @@ Source: this project. Completely positive factorization by alternating projectio
 Assumes: non-negative features with some exact or nearly exact zeros, for which neither the backbone nor any record
 of the adversary's own is used; or records of its own, for others.
 
-A null result does not mean that second moments are safe: dense features are told apart only approximately, and
-what hides records from this attack (privacy noise, records beyond what counting allows) need not hide them from
-every one. `expected_error` says from the agreement of independent runs, without the truth, how far the vectors are
-to be trusted.
+A null result does not mean that second moments are safe: dense features are separated only approximately, and
+protections against this attack (privacy noise, more records than counting allows) need not protect against every
+one. `expected_error` estimates the error of the vectors from the agreement of independent runs, without the truth.
 """
 
 from __future__ import annotations

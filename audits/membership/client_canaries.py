@@ -2,9 +2,9 @@
 
 The mean of identical records is an extreme point of what a client can add to a sum, where sensitivities are
 attained. The score of real records, their law in the population, does not fit such outliers. So the adversary, who
-knows both possibilities and the method, runs it on either with the same random streams, finds the direction in
+knows both possibilities and the method, runs it on either with the same random streams, and finds the direction in
 which a client's messages differ, coordinate by coordinate over their variance (as `fedassay.audits.claim.reruns`
-does), and guesses by the projection of a message on it, in runs of which it knows nothing but that.
+does). It guesses by the projection of a message on it, in runs that it knows nothing else of.
 """
 
 from __future__ import annotations

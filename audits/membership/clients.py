@@ -8,8 +8,8 @@ differ in one replaced client, which a claim for clients speaks of, once under r
 nothing is claimed of clients, and any inference is a leak.
 
 Two tests at half of the level each: the client inferred most often, all bounds at once; and the guesses of all
-clients together, whose coins are the canaries of a one-run audit (Mahloujifar, Melis and Chaudhuri 2024), as a
-lower bound on epsilon. Where so few clients in so few runs cannot show more than is allowed, the verdict is
+clients together, as a lower bound on epsilon: their coins are the canaries of a one-run audit (Mahloujifar, Melis
+and Chaudhuri 2024). Where so few clients in so few runs cannot show more than is allowed, the verdict is
 `inconclusive`, with the number of runs that would suffice.
 
 - `own`: the clients' own records against strangers'.

@@ -1,9 +1,9 @@
 """The informed adversary against releases without noise: differencing for sums, consistency for the rest.
 
-It runs the method itself on both possibilities, a client's records with the one in question or with another of
-the same label, and takes the one whose messages are nearer to the real ones.
+It runs the method itself on both possibilities, a client's records with the one in question or with another of the
+same label, and takes the one with messages nearer to the real ones.
 
-Positive controls: the same of a client of one control record a class, whose messages the method makes without
+Positive controls: the same for a client of one control record a class, with messages that the method makes without
 privacy, in the form in which it gives records away most; and the features themselves. Negative: a release of a
 third data set, which holds neither record.
 """

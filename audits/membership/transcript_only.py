@@ -1,9 +1,9 @@
 """Members of a gallery in captured messages: certificates, since the truth is unknown.
 
-A leak is said where a certificate holds that was fixed beforehand: weights near whole numbers that reproduce the
-message, or names at a false-discovery rate of 1 % by decoys. The positive control is a message of the same sums
-over a half of the gallery, in the types of the captured one, which must be certified with exactly that half named;
-the negative one the same sums over candidates whose features were shuffled coordinate by coordinate, which no
+A leak is concluded where a certificate holds that was fixed beforehand: weights near whole numbers that reproduce
+the message, or names at a false-discovery rate of 1 % by decoys. The positive control is a message of the same
+sums over a half of the gallery, in the types of the captured one, which must be certified with exactly that half
+named; the negative one is the same sums over candidates with features shuffled coordinate by coordinate, which no
 certificate may name. Where a head was captured without sums, both are ridge heads of these candidates. Where sums
 were sent at several times, a control changes between two of them: exactly those who joined or left must be named.
 """

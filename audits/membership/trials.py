@@ -1,9 +1,9 @@
 """Units of the membership test: records, or persons where records carry a person's identity.
 
-Records of one person come and go together and score alike, so they are no trials of their own: a test that took
-them for such would reject too often, and its intervals would be too narrow. A person is one trial, whose score is
-the mean over its records. Beside it stand figures of single records, one drawn at random of each person, and of
-whole clients against as many strangers of the same labels.
+Records of one person come and go together and score alike, so they are no independent trials: a test that took
+them for such would reject too often, and its intervals would be too narrow. A person is one trial, scored by the
+mean over its records. Beside it stand figures of single records, one drawn at random of each person, and of whole
+clients against as many strangers of the same labels.
 """
 
 from __future__ import annotations

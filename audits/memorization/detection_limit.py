@@ -42,7 +42,7 @@ def planted_limit(
         unseen: Records of the private distribution that no client holds.
 
     Returns:
-        The limit; or that there is none, and with how many records of which role there would be one.
+        The limit; or the reason why there is none, with the number of records of a role that would give one.
     """
     found = _found(memory, negative, positive, rng)
     size = len(memory.strata[0])

@@ -5,13 +5,13 @@ clients with known truth: the largest threshold t such that
 
     (n / (n + 1)) mean over clients of sup over s <= t of FDP(s)  +  1 / (n + 1)  <=  alpha,
 
-FDP(s) the share of wrong vectors among those of a client whose expected error is at most s. For an audited client
-that is exchangeable with the n control clients, the expected share of wrong vectors among those certified is then
-at most alpha (conformal risk control; Angelopoulos, Bates, Fisch, Lei and Schuster 2024, theorem 1, with the loss
-made monotone). At alpha = .1 that takes 9 of them. The guarantee is of the share wrong of one client, in the mean
-over clients: each counts once, however many vectors it has, as one without a wrong vector where none is certified.
-It is no bound on the share wrong of all vectors together: large clients with wrong vectors may raise it above
-alpha.
+FDP(s) the share of wrong vectors among those of a client with an expected error of at most s. For an audited
+client that is exchangeable with the n control clients, the expected share of wrong vectors among those certified
+is then at most alpha (conformal risk control; Angelopoulos, Bates, Fisch, Lei and Schuster 2024, theorem 1, with
+the loss made monotone). At alpha = .1 that takes 9 of them. The guarantee is of the share wrong of one client, in
+the mean over clients: each counts once, however many vectors it has, as one without a wrong vector where none is
+certified. It is no bound on the share wrong of all vectors together: large clients with wrong vectors may raise it
+above alpha.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def further_readings(context: AttackedContext, senders: int, seen: int) -> list[
     """Read label histograms from further runs: of twice the senders that a test needs, or as many as possible.
 
     Args:
-        context: The audited run, whose method is run again under its own privacy.
-        senders: That the test needs at least, those of the audited run among them; fewer are not made.
+        context: The audited run; its method is run again under its own privacy.
+        senders: Least number that the test needs, those of the audited run among them; fewer are not made.
         seen: Senders of one run.
 
     Raises:

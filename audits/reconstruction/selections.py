@@ -1,10 +1,10 @@
 """Selections of reconstructions and of the private images to compare (Beitollahi et al. 2024, appendix E).
 
-Where each vector is the encoding of one record (raw features), a reconstruction belongs to that
-record: `all` scores every target, `attacker` the targets whose reconstructions agree most with each
-other (the adversary can compute that), `oracle` those with the highest true SSIM. Where vectors are
-samples, every private image is held against its most similar reconstruction: `oracle_all` scores
-all private images and `oracle` the best of them. Each selection has the baseline that goes with it.
+Where each vector is the encoding of one record (raw features), a reconstruction belongs to that record: `all`
+scores every target, `attacker` the targets with the reconstructions that agree most with each other (the adversary
+can compute that), `oracle` those with the highest true SSIM. Where vectors are samples, every private image is
+held against its most similar reconstruction: `oracle_all` scores all private images and `oracle` the best of them.
+Each selection has the baseline that goes with it.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def _hides(about: Sequence[Option]) -> Iterator[str]:
 
 
 def _publishes(subject: Option) -> bool:
-    """Whether the delta of a claim lets a whole record be published, so that it protects nobody."""
+    """Whether the delta of a claim lets a whole record be published, so that it gives no protection."""
     return any(each.rule == DELTA and each.state == "broken" for each in subject.judgements)
 
 

@@ -9,8 +9,7 @@ from typing import Literal, get_args
 State = Literal["pass", "broken", "undecided"]
 
 Basis = Literal["measured", "claim", "nothing", "untested"]
-"""Basis of a state: a measurement; a sound claim's bound; nothing, as the rule does not apply; or no test.
-nothing, as nobody looked."""
+"""Basis of a state: a measurement; a sound claim's bound; nothing, as the rule does not apply; or no test."""
 
 Mark = Literal["broken", "not tested", "open", "bounded by the claim", "kept", "does not apply"]
 """Outcomes of a rule, the worst first. Where several are merged the worst stands for all."""

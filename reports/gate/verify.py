@@ -35,7 +35,7 @@ class Verified:
     """Result of the verification of a run folder.
 
     Attributes:
-        files: Number of files whose digests were compared.
+        files: Number of files with compared digests.
         pages: Names of the tables and pages that follow from the record.
         signature: In words.
         problems: Failed checks, one line each; empty where everything holds.

@@ -1003,7 +1003,7 @@ cli.add_command(account)
 @click.option("--cells", multiple=True, help="Only these cells, by key or label; give it once for each.")
 @_json
 def account_run(run: Path, cells: tuple[str, ...], as_json: bool) -> int:
-    """What the private cells of RUN give away together, if all of them are published on the same records."""
+    """Account for the private cells of RUN together, if all of them are published on the same records."""
     from fedassay.exchange.run_ledger import chosen, together
     from fedassay.records.record import load_record
 

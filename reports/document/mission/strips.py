@@ -68,7 +68,7 @@ def strips(run: Path, record: RunRecord) -> tuple[MethodStrip, ...]:
     """The strips of a run; none for a method without a picture of a rebuilt image.
 
     Args:
-        run: The run folder, whose pictures are read.
+        run: The run folder with the pictures.
         record: Its record.
     """
     if record.redacted or not has_images(record):

@@ -95,7 +95,7 @@ def _of_codes(whole: Sequence[str], numbered: Sequence[re.Match[str]], words: se
 
 
 def _of_series(whole: Sequence[str], numbered: Sequence[re.Match[str]], words: set[str]) -> Kind | None:
-    """Return the kind of names of which most are numbers behind one stem."""
+    """Return the kind of names that are mostly numbers behind one stem."""
     series = Counter(re.sub(r"\d+", "", found[1]) for found in numbered)
     if max(series.values(), default=0) > 0.8 * len(whole) and len(whole) > 1 and not _letters(whole) & _CLASSES:
         return "person" if words & set(OBVIOUS) else "numbered"

@@ -67,8 +67,8 @@ def scaled(plan: Plan, factor: float, base: Path, where: str) -> Plan:
         where: The plan, for errors.
 
     Raises:
-        PlanError: A wrong factor, a plan that was scaled before, a component that is wrong, or images whose number
-            is not known without reading them.
+        PlanError: A wrong factor, a plan that was scaled before, a component that is wrong, or an unknown number
+            of images, found only by reading them.
     """
     if not (0 < factor <= 1):
         raise PlanError(f"--scale {factor:g}: allowed: above 0, and at most 1")
