@@ -8,10 +8,11 @@ with that B and those sums; from there on it still does while features have more
 rotation, which an attacker with images of its own seeks among features that look like its own (`rotation`); of
 random Fourier features it is none, and the records follow from the public map (`through_map`).
 
-It is the same with a regularised moment and ridge weights (AFL), with the inverse of that, with second moments of
-single classes (GH-OFL), through a public projection, with the sum over several clients under secure aggregation,
-with the difference of two messages of one sender (records that came or went between them), whatever the number
-that stayed; and, class by class, with means and full covariances (CCVR, FedPFT with any number of components).
+The same holds for a regularised moment and ridge weights (AFL), for the inverse of that, for second moments of
+single classes (GH-OFL), through a public projection, and for the sum over several clients under secure
+aggregation. It also holds for the difference of two messages of one sender (records that came or went between
+them), whatever the number that stayed; and, class by class, with means and full covariances (CCVR, FedPFT with any
+number of components).
 
 Source: this project. Completely positive factorization by alternating projections is Groetzner and Duer 2020.
 

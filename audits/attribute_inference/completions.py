@@ -206,9 +206,9 @@ def planted(
 ) -> tuple[Sensitive, list[Records]]:
     """The sensitive attribute replaced by one that nothing but a message can tell.
 
-    Labels are drawn anew, so that features tell nothing of them. Columns are what they are. Of anything else,
-    which features may tell or not, the side of the mean of their class takes the place, along the direction in
-    which records of a class differ most, as the adversary's own show it.
+    Labels are drawn anew, so that features tell nothing of them. Columns are what they are. For anything else,
+    features may depend on it or not. The side of the mean of their class takes its place, along the direction in
+    which records of a class differ most among the adversary's own.
 
     Args:
         sensitive: The attribute.

@@ -1,9 +1,9 @@
 """The bound of the declared noise on any membership test, and the records that certificates name.
 
-A release with Gaussian noise is mu-Gaussian-differentially private. Where every record is included by a coin of
-its own, the test between "in" and "out" of any one record has at most the power of N(mu, 1) against N(0, 1),
-whatever is known of the others, and so has one common threshold on the scores of all records. The trade-off curve
-is concave, so that means over records stay below it. Its area is Phi(mu / sqrt 2).
+A release with Gaussian noise is mu-Gaussian-differentially private. Where a coin of its own includes every record,
+the test between "in" and "out" of any one record has at most the power of N(mu, 1) against N(0, 1), whatever is
+known of the others. So has one common threshold on the scores of all records. The trade-off curve is concave, so
+that means over records stay below it. Its area is Phi(mu / sqrt 2).
 
 Source: Dong, Roth and Su, "Gaussian Differential Privacy" (2022), section 2.
 """

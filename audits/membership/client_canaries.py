@@ -1,8 +1,8 @@
 """Canary clients: all records of a client are one outlying image, or all are its inverse.
 
 The mean of identical records is an extreme point of what a client can add to a sum, where sensitivities are
-attained. The score of real records, their law in the population, does not fit such outliers. So the adversary, who
-knows both possibilities and the method, runs it on either with the same random streams, and finds the direction in
+attained. The score of real records, their law in the population, does not fit such outliers. The adversary knows
+both possibilities and the method. So it runs it on either with the same random streams, and finds the direction in
 which a client's messages differ, coordinate by coordinate over their variance (as `fedassay.audits.claim.reruns`
 does). It guesses by the projection of a message on it, in runs that it knows nothing else of.
 """

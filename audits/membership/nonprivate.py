@@ -3,9 +3,9 @@
 Clients hold one control record a label, and others two: from one record a sum is the record, and what a mixture or
 a second moment gives away shows where there are two. Labels are dealt at random, so that they cannot be predicted
 from the images: a model that gets them right has memorized its records. The method is run in the form in which it
-gives away most (`fedassay.contracts.method.HasLeakiestForm`), the view is that of the plan's threat model, and the
-audited attack is asked, with shadow releases of the same kind, which of these records and of as many other control
-records of the same labels were in it.
+gives away most (`fedassay.contracts.method.HasLeakiestForm`), and the view is that of the plan's threat model. The
+audited attack, with shadow releases of the same kind, separates these records from as many other control records
+of the same labels.
 
 Where only sums over clients are seen, the records of one client are spread over all clients by label; where
 networks are trained, one client holds them all. The method is run once for each such client that is needed. Cells

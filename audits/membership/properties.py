@@ -4,9 +4,9 @@ The adversary knows none of a client's records and infers a property of them all
 al. 2015; Ganju et al. 2018). In every run of the method anew, each of some clients holds by a fair coin either
 `share` of its records of one class, or none of it; all of them are drawn anew from records that no other client
 holds. The adversary has records of its own alone. It runs the method on clients of these, with the property and
-without, in pairs that share random streams and all records but those of the class, finds the direction in which a
-client's messages differ, coordinate by coordinate over their variance, and guesses by the projection of a message
-on it. Of Gaussian-noised sums that is the likelihood ratio, but for correlations between coordinates.
+without, in pairs that share random streams and all records but those of the class. It finds the direction in which
+a client's messages differ, coordinate by coordinate over their variance, and guesses by the projection of a
+message on it. For Gaussian-noised sums that is the likelihood ratio, but for correlations between coordinates.
 
 Exact counts in a message reveal such a property without an attack (`fedassay.attacks.label_distribution`). This
 test applies to any message, and to claims: the two kinds of clients can be paired so that they differ in the

@@ -2,9 +2,9 @@
 
 Two questions, each with the test that fits it.
 
-Does anything tell members apart? If a release says nothing of who is a member, members and strangers of one
-client and label are exchangeable given that release, so a rank test is valid however much one release ties their
-scores together. Two tests at half the level each: Mann and Whitney's for the whole curve, and a threshold test
+Does anything tell members apart? If a release says nothing of who is a member, members and strangers of one client
+and label are exchangeable given that release. So a rank test is valid however much one release ties their scores
+together. Two tests at half the level each: Mann and Whitney's for the whole curve, and a threshold test
 (`audits.stats.threshold_bound` above 0) for its low corner.
 
 More than the claim allows? The two members of a pair (member and stranger of one client and label) can be

@@ -2,7 +2,7 @@
 
 Audit A3; Mendieta et al. 2025, section 5.2.
 
-From each client's generator five times as many images are drawn as it was trained on, and scored by Carlini's
+From each client's generator five times as many images are drawn as it was trained on. They are scored by Carlini's
 adaptive distance to the training records (Carlini et al., "Extracting Training Data from Diffusion Models", 2023,
 section 5.1). A score under the threshold is a copy. How many of these there are depends on the data as well, so
 the verdict rests on a test that does not: the same images, held against records of the same classes that no client

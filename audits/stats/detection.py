@@ -146,7 +146,7 @@ def smallest_shift(
     def often_enough(number: int) -> bool:
         """Whether a shift is found as often as the bound asks, each of the runs at that very shift.
 
-        A test that splits its trials at random may find a run at one shift and miss it at the next larger one, so
+        A test that splits its trials at random may find a run at one shift and miss it at the next larger one. So
         the first shift that each run is found at would promise too much.
         """
         missed = 0

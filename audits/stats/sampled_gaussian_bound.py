@@ -1,12 +1,12 @@
 """Epsilon lower bound through the law of DP-SGD itself: tight, and conditional on that law.
 
 Canaries with orthogonal gradients are in or out by fair coins of their own, and whoever sees every noised sum
-guesses all coins. If each canary's sums are those of a Poisson-sampled Gaussian mechanism of rate q over T steps
-with some noise multiplier z, independent of the other canaries', then given the sums the coins are independent,
-and no guess is right with more than the larger of its coin's two posterior probabilities. So right guesses,
-however they come from the sums, are stochastically at most binomial with probability (1 + TV(z)) / 2, TV the total
-variation between the two laws. Their Clopper-Pearson lower bound rejects every z that allows fewer, and epsilon at
-any delta follows from the largest z that is left, far beyond what counting errors can resolve.
+guesses all coins. Assume that each canary's sums are those of a Poisson-sampled Gaussian mechanism of rate q over
+T steps with some noise multiplier z, independent of the other canaries'. Then given the sums the coins are
+independent, and no guess is right with more than the larger of its coin's two posterior probabilities. So right
+guesses, however they come from the sums, are stochastically at most binomial with probability (1 + TV(z)) / 2, TV
+the total variation between the two laws. Their Clopper-Pearson lower bound rejects every z that allows fewer, and
+epsilon at any delta follows from the largest z that is left, far beyond what counting errors can resolve.
 
 That is Nasr et al., "Tight Auditing of Differentially Private Machine Learning" (2023), section 4.2, with the
 trade-off function of DP-SGD in the place of the Gaussian one, and all guesses in the place of two error rates. The

@@ -14,9 +14,9 @@ from fedassay.support.errors import DataError
 def apportion(sizes: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.int64]:
     """Divide each class among parts, in whole records as near the shares as they can be.
 
-    Each class is divided by largest remainders, where what rounding owes a part is carried over
-    to the next class, so that the parts' totals are near their shares as well (with 40 classes of
-    9 records, a share of 0.05 gets 18 records, neither 0 nor 40).
+    Each class is divided by largest remainders. The rounding error of a part is carried over to the next class, so
+    that the parts' totals are near their shares as well (with 40 classes of 9 records, a share of 0.05 gets 18
+    records, neither 0 nor 40).
 
     Args:
         sizes: (C,) records per class.
