@@ -77,7 +77,7 @@ def relevant(cell: CellRecord, audit: str) -> list[Finding]:
 
 
 def nothing_concluded(cell: CellRecord, name: str) -> Iterator[Judgement]:
-    """Fail a cell without any verdict under every policy: it is undecided."""
+    """Judge a cell without any verdict undecided, under every policy."""
     claim = cell.privacy.verdict not in ("inconclusive", "not_run")
     if claim or any(conclusive(finding) for finding in cell.findings):
         return
@@ -87,7 +87,7 @@ def nothing_concluded(cell: CellRecord, name: str) -> Iterator[Judgement]:
 
 
 def attacked(cell: CellRecord, name: str) -> Iterator[Judgement]:
-    """Fail a cell where attacks apply and none was run: it is undecided."""
+    """Judge a cell undecided where attacks apply and none was run."""
     if not cell.coverage or any(row.status != "not_run" for row in cell.coverage):
         return
     brief = "no attack was run"
@@ -142,7 +142,7 @@ def _open(cell: CellRecord, row: Coverage) -> str:
 
 
 def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iterator[Judgement]:
-    """Judge whether a silent audit would have found a leak as small as the policy demands."""
+    """Judge whether each silent audit would have found a leak as small as the policy demands."""
     for audit, bound in bounds.items():
         if audit == EPSILON_LIMIT:
             continue

@@ -239,7 +239,7 @@ def _end(connection: Connection, process: int) -> None:
 
 
 def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
-    """Fork a process for every question, until the connection closes."""
+    """Fork a process for every question, until the asker ends."""
     prepare()
     works: dict[str, Work] = {}
     sent: list[object] = []

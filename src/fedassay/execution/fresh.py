@@ -118,7 +118,7 @@ class Fresh:
 
 
 def _serve(asked: Connection, fn: Callable[[Array], Mapping[str, Any]]) -> NoReturn:
-    """Fork a process for every question, until the connection closes."""
+    """Fork a process for every question, until the asker ends."""
     # One that hangs in a call is ended with what it forked.
     os.setsid()
     known: list[Array] = []
