@@ -225,7 +225,7 @@ def _differentiable(knowledge: Knowledge) -> Backbone:
             (gradient,) = torch.autograd.grad(features.square().sum(), image)
         if bool(torch.isfinite(gradient).all()) and bool((gradient != 0).any()):
             return backbone
-    # How PyTorch says that an operation on the way has no derivative.
+    # PyTorch's error for an operation without a derivative.
     except (RuntimeError, NotImplementedError) as error:
         if is_of_the_machine(error):
             raise

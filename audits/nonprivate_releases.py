@@ -78,7 +78,7 @@ def nonprivate_releases(
     alone = summed_only(context.view)
     if as_large and alone:
         least = max(least, sum(len(client) for client in context.clients))
-    # How few are no control is part of the key: which audit asks first must decide nothing.
+    # The least number is part of the key: the order of the audits must not matter.
     key = f"exposure/{context.release_key}/{records}/{alone}/{as_large}/{single}/{least}"
 
     def make() -> tuple[NonPrivateRelease, ...]:

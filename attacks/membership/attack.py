@@ -226,7 +226,7 @@ class Membership(Parameters):
             return generator_signals(seen, group.sender, records, self.levels, self.draws, noise)
 
         return {
-            # What messages say depends on the population and on sizes as well.
+            # Scores of messages depend on the population and on sizes as well.
             "messages": Reader(of_messages),
             "model": Reader(of_model, source),
             "generator": Reader(of_generator, (source, self.levels, self.draws, knowledge.seeds)),

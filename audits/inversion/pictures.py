@@ -44,7 +44,7 @@ def figure(
     if not chosen:
         return ()
     records = [int(record) for record in shown.records[chosen]]
-    # What was found stands beside what it was found of; other images of the same records come below.
+    # The reconstruction stands beside its record; other images of the same records come below.
     rows: dict[str, Images] = {
         "private image": pool.images[records],
         "reconstruction": shown.images[chosen],

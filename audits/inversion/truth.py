@@ -255,7 +255,7 @@ class RecordMatch:
             Shape (count, k).
         """
         columns = (np.arange(self.pool.private)[None] if places is None else places)[:, self.padded]
-        # What stands at -1 is masked.
+        # Values at -1 are masked.
         far = np.where(self.padded < 0, np.inf, self._distance[np.arange(len(self.sets))[:, None], columns])
         return np.asarray(np.take_along_axis(columns, far.argmin(axis=2)[..., None], axis=2)[..., 0])
 

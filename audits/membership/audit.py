@@ -189,7 +189,7 @@ class MembershipAudit(Parameters):
             findings = [_asked_elsewhere(each) if _by_model_alone(each) else each for each in findings]
         findings += _unanswered(asked)
         if "named" in result.artifacts:
-            # What knows everything but one record is asked once, beside the attack that scores one at a time.
+            # The informed adversary is asked once, beside the attack that scores one at a time.
             return findings
         findings += informed_findings(context, trials=self.trials, releases=self.releases)
         if self.canaries:
@@ -312,7 +312,7 @@ class MembershipAudit(Parameters):
             try:
                 return context.attack(*leaking(source, context))
             except NotRunError:
-                # What reads the sums of a method's own networks alone has nothing to read in raw features.
+                # An attack on sums of a method's own networks has nothing to read in raw features.
                 return AttackResult("")
 
         return context.io.once(key, attacked)

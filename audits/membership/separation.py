@@ -190,7 +190,7 @@ def separate_one_release(
         first.append(inside[:size])
         second.append(outside[:size])
     gains = scores[np.concatenate(first)] - scores[np.concatenate(second)]
-    # Which of a pair comes first is a fair coin of our own: the guess must not know it.
+    # A fair coin of our own decides the order of a pair: the guess must not know it.
     heads = rng.random(len(gains)) < 0.5
     signed = np.where(heads, gains, -gains)
 

@@ -295,7 +295,7 @@ def drowned(view: View, rng: np.random.Generator) -> View:
 
     def change(_: str, item: MessageField) -> MessageField:
         if item.kind in {"class_ids", "component_counts"} or item.values.dtype.kind not in "iuf":
-            return replace(item, release=exact("labels"))  # what other fields are ordered by
+            return replace(item, release=exact("labels"))  # the order of other fields
         return _noised(item, DROWNED * max(_largest(item), 1.0), rng)
 
     return changed(view, change)

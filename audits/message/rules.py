@@ -222,7 +222,7 @@ def _one_unprotected(view: View, audited: View) -> View:
     spared: list[str] = []
 
     def change(name: str, item: MessageField) -> MessageField:
-        # What is exact in the audited release already counts as such; one more field must be seen.
+        # Fields that are exact in the audited release count already; one more field must be found.
         if item.release.mechanism in {"gaussian", "pure", "dp_sgd"} and not spared:
             spared.append(name)
             return replace(item, release=exact())

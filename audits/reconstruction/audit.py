@@ -286,7 +286,7 @@ class ReconstructionAudit(Parameters):
         self, attack: str, reconstruction: Reconstruction, compared: _Compared, context: AttackedContext
     ) -> Finding:
         ours, source = compared.result, reconstruction.source
-        # Who is named is asked once of a source: of all of its images.
+        # Identification is tested once a source: on all of its images.
         named = named_images(reconstruction, context) if compared.selection in _WHOLE else None
         shares, of_own = ({}, {}) if named is None else named.metrics(context)
         subject = Subject("reconstruction", attack, source.name, compared.selection)

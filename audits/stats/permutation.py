@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _BLOCK = 4_000_000
-_TIE = 1e-12  # what rounding may do to two sums of the same scores, relative to the scores
+_TIE = 1e-12  # relative rounding between two sums of the same scores
 HIGHER = 20
 """Arrangements as high as what was observed, among the first ones, that settle a test: p is above any level."""
 

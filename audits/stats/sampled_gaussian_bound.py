@@ -127,7 +127,7 @@ def refuted_by_guesses(
         return float(clopper_pearson(found, guesses, confidence=confidence, side="lower").low)
 
     lowest, highest = math.floor(math.log(_LEAST, _RATIO)), math.ceil(math.log(declared.noise_multiplier, _RATIO))
-    # What is declared comes to about the claim: the place is near the top, and every accounting takes a while.
+    # The declared noise gives about the claim: the place is near the top, and every accounting takes a while.
     start, stride = highest, 1
     while start > lowest and epsilon(start) <= claimed:
         start, stride = max(lowest, start - stride), 2 * stride

@@ -96,7 +96,7 @@ class Decision:
             that no rule is put to, does not.
     """
 
-    # What is printed of it is what is recommended: the rest is a record's worth of text.
+    # Only the recommendation is printed: the rest is a record's worth of text.
     policy: str
     rules: tuple[Rule, ...] = field(repr=False)
     of_run: tuple[Judgement, ...] = field(repr=False)

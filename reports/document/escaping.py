@@ -6,7 +6,7 @@ import re
 
 from fedassay.support.text import plain
 
-# What GitHub and others make a link, a mention or a reference of, though no markup says so. They look at the text
+# Texts that GitHub and others turn into links, mentions or references without any markup. They look at the text
 # that is left when the markup is gone, so that a backslash does not stop them; a code span does.
 _LINKS = r"(?:@|\#(?=\d)|GH-(?=\d)|www\.|\w{0,12}:?//|(?:mailto|xmpp):)+"
 _MARKUP = r"[\\`*_{}\[\]<>|\#~$&] | ^[-+=] | (?<=\d)[.)](?=\s|$)"

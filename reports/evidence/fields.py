@@ -62,7 +62,7 @@ def assumed(release: Release, clause: str, question: str) -> Line:
     when = {"all": "in every round", "last": "in the last round"}.get(rounds, f"in round {rounds}")
     said = [f"{_VIEWS[threat['view']]}, {when}."]
     if release.captured:
-        # What else the adversary of a foreign system has is for the plan to say that comes with its messages.
+        # Further knowledge of a foreign system's adversary is stated by the plan that comes with its messages.
         return Line(clause, question, "answered", said[0], ("/plan/threat",))
     if threat.get("backbone") == "white_box":
         said.append("It has the network that computes features.")

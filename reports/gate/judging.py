@@ -115,7 +115,7 @@ class Outcome:
         yield from changed if self.changed else ()
         yield self.headline
         for judgement in self.judgements:
-            # What is wrong with the whole run stands in no release's answer.
+            # A fault of the whole run is in no release's answer.
             if judgement.state != "pass" and (not judgement.cell or judgement.rule == BROKE_OFF):
                 yield f"{_MARKS[judgement.state]}: {judgement.sentence}"
         yield from () if self.changed else changed
@@ -379,7 +379,7 @@ def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], 
     for finding in cell.findings:
         held = finding.metrics.get(metric)
         if settled(cell, finding):
-            # What an attack shows that could not have shown a leak is no figure of the release.
+            # A figure of an attack that could not have shown a leak is no figure of the release.
             continue
         open_ = finding.verdict == "inconclusive"
         if open_ and (held is not None or not finding.metrics):

@@ -173,7 +173,7 @@ def _verdict(cell: CellRecord) -> Iterator[str]:
 
 
 def _sound(cell: CellRecord, given: str) -> Iterator[str]:
-    # What was observed may lie above the claim: verdicts are made at levels that are corrected for the whole run.
+    # An observed epsilon may lie above the claim: verdicts use levels that are corrected for the whole run.
     if cell.privacy.claimed is None:
         yield f"a claim is given as {given}, and nothing is claimed"
     if any(answer.status == "failed" for answer in cell.tape):

@@ -75,7 +75,7 @@ def follows(replays: Replays, adjacency: Adjacency, skipped: frozenset[str]) -> 
     same, replayed = replays.same.whole, replays.same.tape
     found = differences(first, same.transcript, skipped)
     if found and context.io.device != "cpu":
-        # What was computed on another device is compared with itself on the CPU.
+        # A run on another device is compared with itself on the CPU.
         again = replays(context.clients, whole=True)
         replayed, found = again.tape, differences(same.transcript, again.whole.transcript, skipped)
     past = _past_the_mechanism(replays, same.transcript, found, skipped)
@@ -217,7 +217,7 @@ def _unlike_alone(replays: Replays, skipped: frozenset[str]) -> Answer | None:
         found = unlike_messages(of_clients(own.transcript.messages), of_clients(again.messages), skipped)
     else:
         found = [*differences(own.transcript, again.outcome.transcript, skipped), *beside(own, again.outcome)]
-    # What trainings gave out was kept: whether their fields follow from that is asked next.
+    # Outputs of trainings were kept: whether their fields follow from them is tested next.
     trained = {
         name
         for message in own.transcript.from_clients()

@@ -94,7 +94,7 @@ def _measured(context: AuditContext) -> Measured:
                 runs.append(_noised(replace(context.outcome.transcript, messages=again.messages)))
                 if len(runs) > FEWEST:
                     found = _compared(runs, LEVEL / max(1, context.num_tests))
-                    # How many are enough depends on how many numbers there are, never on what they say.
+                    # The number of runs depends on the count of numbers, never on their values.
                     if not any(_is_coarse(found.fields.get(name)) for name in undrawn):
                         break
     except (NotRunError, DataError) as error:

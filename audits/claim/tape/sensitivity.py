@@ -216,7 +216,7 @@ class Search:
         with attempt:
             one, two = (self._world(filling, self.context.tape, chosen, far=True) for filling in pair)
         if attempt.failure:
-            # What refuses such images needs no clip for them.
+            # A method that refuses such images needs no clip for them.
             return
         before = len(self.faults)
         self._compare(one, two)
@@ -259,7 +259,7 @@ class Search:
             return self._distances(first, second, apart, f"{about} for the records themselves")
 
         for way in ways(self.adjacency, self.context.classes):
-            # What refuses such records chooses nothing by them.
+            # A method that refuses such records chooses nothing by them.
             with Attempt():
                 walk(way, self.context.clients, chosen, draw, moved)
             if self.faults or self.rest:

@@ -78,7 +78,7 @@ def _roc(name: str, title: str, curves: Sequence[Named]) -> Figure:
         points = [(a, max(b, low)) for a, b in _roc_points(curve.series)]
         lower, upper = (_pairs(curve.series, column) for column in ("tpr_low", "tpr_high"))
         if lower and upper:
-            # What is below the axis, such as 0, lies on it.
+            # A value below the axis, such as 0, is drawn on it.
             edge = [(x(a), y(max(b, low))) for a, b in (*upper, *reversed(lower))]
             out.append(polygon(edge, f"band s{index}"))
         middle = points[len(points) * (index + 1) // (len(curves) + 1)]

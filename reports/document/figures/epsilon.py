@@ -92,7 +92,7 @@ def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Met
             name=f"{drawn.name}_{slug(f'{kind.adjacency} {kind.unit}' + (f' {kind.delta:g}' if deltas else ''))}",
             title=f"{drawn.title} ({words})",
         )
-        # What never makes a claim is no guarantee of another kind: it is the reference of every figure.
+        # A method without any claim is no guarantee of another kind: it is the reference of every figure.
         labelled = {group.label for group in alike}
         shown = [
             group

@@ -320,6 +320,6 @@ def _places(
         if x > left and (x + step > width or len(parts) > 1):
             x, line = left, line + 1
         yield parts, x, line
-        # What takes several lines has them for itself.
+        # A text of several lines has these lines for itself.
         line += len(parts) - 1
         x = x + step if len(parts) == 1 else width

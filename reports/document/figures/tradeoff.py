@@ -69,7 +69,7 @@ def _of_measure(record: RunRecord, measure: Measure) -> list[Figure | None]:
     """One figure; of epsilons one for every kind that they are of."""
     if measure.of_findings:
         return [_against(record, measure, groups(record))]
-    # What was observed is of the kind of the claim that it was held against.
+    # An observed epsilon is of the kind of the claim that it was compared with.
     kinds: dict[str, list[Group]] = {}
     for group in groups(record):
         kinds.setdefault(leakage_over_seeds(group, measure.name).unit, []).append(group)

@@ -148,7 +148,7 @@ def line_of(group: Group) -> Line:
     images = [_strongest(group, audit, SSIM.name) for audit in image_audits()]
     copies = _strongest(group, copies_audit(), _COPIES)
     samples = copies.metrics.get(SSIM.name)
-    # Whoever receives a generator has rebuilt a record by the sample that is most like it.
+    # A receiver of a generator has rebuilt a record by the most similar sample.
     if images and SSIM.name not in images[0].metrics and samples is not None and samples.value is not None:
         images[0] = copies
     return Line(

@@ -52,7 +52,7 @@ def seconds_of(transcript: Transcript, enough: float = math.inf) -> float:
         if total > enough:
             break
         total += _factoring_classes(message)
-        # What decomposing takes has been added, and is not too much.
+        # The cost of decompositions has been added, and is not too much.
         gram = gram_of(message, transcript.classes)
         if gram is not None:
             total += _factoring(gram)

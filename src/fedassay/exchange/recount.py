@@ -105,7 +105,7 @@ def transcript_of(what: Released) -> Transcript:
         for number, by in enumerate(what.sent):
             senders = [next((name for name, role in _ROLES.items() if role == by.role), f"client/{number}")]
             if by.role == "colluder":
-                # How many they are decides on what noise is left.
+                # Their number decides how much noise is left.
                 senders = [f"{COLLUDER}{number}-{each}" for each in range(min(by.senders, limits.CLIENTS))]
             many = len(senders) * sum(message.count for message in by.messages)
             if many + len(messages) > 10 * limits.MESSAGES:

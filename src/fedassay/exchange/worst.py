@@ -124,7 +124,7 @@ def _front(rows: NDArray[np.float64]) -> NDArray[np.intp]:
 
     Beyond `_PEELED` of them some that others surpass may be among the result.
     """
-    # Who surpasses a row stands before it in falling lexicographic order.
+    # A row that surpasses another precedes it in falling lexicographic order.
     left = np.lexsort(tuple(-column for column in rows.T[::-1]))
     found: list[int] = []
     while left.size and len(found) < _PEELED:
@@ -187,7 +187,7 @@ def largest(sets: Sequence[Sequence[Composition]], composed: Callable[[Compositi
         try:
             total = composed(tuple(event for part, _ in worst for event in part))
         except (PlanError, ValueError) as error:
-            # What no accountant takes may still be made of compositions that it takes, each for itself.
+            # A bound that no accountant takes may cover compositions that it takes one by one.
             if attained:
                 raise
             total = Total(math.inf, None, str(error))

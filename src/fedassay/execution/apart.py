@@ -289,7 +289,7 @@ def _inside(folder: Path, make: Callable[[], bytes]) -> bytes:
     os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder)))
     os.environ.update({"FEDASSAY_CACHE": str(folder / "cache"), "XDG_CACHE_HOME": str(folder / "caches")})
     tempfile.tempdir = None
-    # What the first run had to say was said there.
+    # The first run has already given its warnings.
     warnings.simplefilter("ignore")
     return make()
 
@@ -345,7 +345,7 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
             stir(question.seeds)
         found = replied(work, question)
         outcome = None if found.outcome is None else _plain(found.outcome)
-        # Whoever asks has what the mechanisms gave out: that is half of what there is to say.
+        # The asker already has the outputs of the mechanisms, which are half of the reply.
         return _packed(found._replace(outcome=outcome, tape=_plain_tape(found.tape)), _outs(question.answers))
     except Exception as error:  # noqa: BLE001
         try:
@@ -410,7 +410,7 @@ class _Packer(pickle.Pickler):
 
     def __init__(self, stream: io.BytesIO, known: Sequence[object]) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
-        # Whoever packs holds all of these, so that no other object has the address of one.
+        # The packing process holds all of these, so that no other object has the address of one.
         self._names = {id(each): number for number, each in enumerate(known)}
 
     def persistent_id(self, obj: object) -> int | None:

@@ -98,7 +98,7 @@ def job_of_transcript(
         if scenario is None
         else scenario.plan.threat,
         attacks=attacks,
-        # What adds up the ledger alone is left out: the claim has nothing else here either.
+        # The audit of the ledger alone is left out: the claim has nothing else here either.
         audits=tuple(
             _entry(name, facts, judge, transcript, again)
             for name, facts in sorted(every_audit().items())

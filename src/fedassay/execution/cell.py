@@ -174,7 +174,7 @@ class Work:
     ) -> list[Finding]:
         with self.stages(stage):
             try:
-                # What the plan asks for is in the record, whatever comes of it.
+                # Every audit of the plan is in the record, whatever its outcome.
                 found = admitted(audit, assess())
                 return found or [_not_run(audit, attack, "the audit gave no finding")]
             except NotRunError as error:

@@ -76,7 +76,7 @@ def coverage(
     for name, facts in _installed():
         own = [finding for finding in findings if finding.attack == name and finding.audit in judged]
         tried = [finding for finding in own if finding.verdict != "not_run"]
-        # What an honest server never sends, no attack reads: nothing is untested for that.
+        # No attack reads fields that an honest server never sends: nothing is untested for that.
         trapped = "malicious_server" not in facts.needs or view.threat.server == "malicious"
         if tried or (trapped and facts.applies(kinds) and name not in idle):
             foreign = others if not tried and _foreign_to(facts, view) else ""

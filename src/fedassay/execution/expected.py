@@ -158,7 +158,7 @@ def _of(name: str, task: MethodInput, epsilon: float, delta: float, asked: Adjac
         if not draws:
             return Expected(name, epsilon, adjacency, why="its noise is that of training, by DP-SGD")
         plain, _ = at(math.inf)
-    # Whatever a method cannot do with features alone, or at this epsilon, is said in its own words.
+    # A method's own error says what it cannot do with features alone, or at this epsilon.
     except (FedassayError, ValueError, RuntimeError) as error:
         return Expected(name, epsilon, adjacency, why=str(error).partition("\n")[0] or type(error).__name__)
     return Expected(name, epsilon, adjacency, max(draw.scale for draw in draws), errors_of(draws), accuracy, plain)

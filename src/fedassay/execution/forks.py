@@ -57,7 +57,7 @@ def server(serve: Callable[[Connection], NoReturn]) -> tuple[Connection, int]:
     process = _forked()
     if not process:
         try:
-            # Whoever holds a copy of another one's connection would keep it from hearing of its end.
+            # A process with a copy of another one's connection would keep that from seeing its end.
             for connection in (here, *_OPEN):
                 connection.close()
             serve(there)

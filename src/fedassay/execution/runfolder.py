@@ -80,7 +80,7 @@ def claim(
         PlanError: The folder holds a run, or something in the way of one that no run wrote; another process writes
             to it; it cannot be made; or the plan differs.
     """
-    # Whoever ran out of memory may give cells more: resources are no part of it.
+    # After a lack of memory cells may be given more: resources are no part of it.
     # A digest of names that were left out would confirm guesses of them.
     digest = plan_digest(redact_plan(plan) if redact else plan)
     if folder.exists() and not folder.is_dir():

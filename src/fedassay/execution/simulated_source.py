@@ -72,7 +72,7 @@ def job_of_plan(
     """
     plan, method = scenario.plan, cell.method
     seeds = _seeds(cell)
-    # What a run stands on is what it was given; a trap follows from that.
+    # The basis of a run is its inputs; a trap follows from them.
     basis = basis_of(scenario, cell, prepared, key)
     prepared = with_trap(prepared, method.build, plan.threat, Seeds(cell.seed).child("trap"))
     return CellJob(
@@ -239,7 +239,7 @@ class SimulatedSource:
 
     def _input(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> MethodInput:
         return MethodInput(
-            # Who colludes takes part in every run, with its own records.
+            # Colluding clients take part in every run, with their own records.
             clients=(*clients, *self.prepared.colluders),
             test=self.prepared.evaluation,
             public=self.prepared.public,

@@ -32,7 +32,7 @@ def check_files(plan: Plan, base: Path) -> None:
     if plan.knowledge.gallery is not None:
         _check_gallery(plan.knowledge.gallery, base)
     weights = plan.backbone.weights
-    # What is no path is looked at by `fedassay.backbones.weights`. What backbones of other packages take here is
+    # `fedassay.backbones.weights` checks values that are no path. The values for backbones of other packages are
     # their own matter.
     known = entries("backbone").get(plan.backbone.name)
     ours = known is None or not known.package

@@ -74,7 +74,7 @@ def fitted_plan(
     rest = starter[start:]
     most = most_of_a_person(whole)
     if most > 1:
-        # Who is in the data is a person's secret: a guarantee for one record of several would not keep it.
+        # Participation is a person's secret: a guarantee for one record of several would not keep it.
         whose = f"  unit: person           # all of a person together, up to {most} records; record: one at a time"
         rest = rest.replace(_DELTA, f"\n{whose}{_DELTA}", 1)
     return "\n".join([*_head(sections, whole, "size" not in source), *_sections(sections, found), "", rest])
@@ -228,7 +228,7 @@ def _head(sections: dict[str, Any], whole: Outline, original: bool) -> list[str]
     more = f" and {len(classes) - _NAMED} more" if len(classes) > _NAMED else ""
     colour = "grey" if channels == 1 else "colour"
     size = "" if sections["data"].get("size") is None else f" (resized to {sections['data']['size']})"
-    # What was outlined with a size has that size already, whatever the files have.
+    # An outline with a size has that size already, whatever the files have.
     shown = f"of {width}x{height} pixels{size}" if original else f"of several sizes{size}"
     lines = [
         f"# A plan for {whole.data.source}: {len(train)} {colour} images {shown}"
