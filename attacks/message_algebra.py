@@ -171,7 +171,7 @@ class _Found:
         self.senders.append(sender)
 
     def source(self, name: str) -> VectorSource:
-        """All of them."""
+        """All kept vectors as one source."""
         return VectorSource(
             name,
             np.array(self.vectors, np.float32),

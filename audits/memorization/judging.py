@@ -253,7 +253,7 @@ def tested_metrics(memory: Memory) -> dict[str, Metric]:
 
 
 def by_client(memory: Memory, names: Sequence[str]) -> Series:
-    """One row a client."""
+    """Series of memorization by client, one row a client."""
     scores = memory.scores
     return Series(
         title="Memorization scores by client",

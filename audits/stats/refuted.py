@@ -52,7 +52,7 @@ class Refuted:
 
     @property
     def smallest(self) -> float | None:
-        """By either."""
+        """The smaller epsilon of both estimators; None where neither refutes any."""
         return min((each for each in (self.gaussian, self.free) if each is not None), default=None)
 
     @property

@@ -42,7 +42,7 @@ class Line:
 
     @property
     def characters(self) -> tuple[str, ...]:
-        """One a method."""
+        """The character of each method's mark."""
         return tuple(MARKS[mark][0] for mark in self.found)
 
     @property

@@ -220,7 +220,7 @@ def _aligned(key: Key, held: Sequence[tuple[Group, Line] | None], deltas: bool) 
 
 
 def _privacy(found: Iterable[Epsilon | None]) -> Metric:
-    """The largest over seeds."""
+    """The largest epsilon over seeds."""
     worst = largest(found)
     return epsilon_metric(worst, reason="not claimed" if worst is None else "")
 

@@ -108,7 +108,7 @@ class Pages:
 
     @property
     def disproved(self) -> bool:
-        """Whether the claim is."""
+        """Whether the claim is disproved."""
         return any(refuted(cell) for cell in self.cells)
 
     @property

@@ -42,7 +42,7 @@ class Difference:
 
     @property
     def line(self) -> str:
-        """As it is printed."""
+        """The difference as a printed line."""
         mark = "✖ worse" if self.worse else "? undecided" if self.about == "nothing" else "– changed"
         return f"{mark}: {self.words}"
 

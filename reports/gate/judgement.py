@@ -59,7 +59,7 @@ class Judgement:
 
     @property
     def sentence(self) -> str:
-        """The cell and why."""
+        """The cell and the reason, as one sentence."""
         return f"{self.cell}: {self.why}" if self.cell else self.why
 
 

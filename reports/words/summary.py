@@ -61,7 +61,7 @@ class Line:
 
     @property
     def said(self) -> str:
-        """The worst of it."""
+        """The first two clauses, which are the worst."""
         return "; ".join(self.clauses[:2])
 
     @property

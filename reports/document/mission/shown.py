@@ -239,7 +239,7 @@ def _images(record: RunRecord, found: Strongest, told: bool) -> Entry:
 
 
 def _counted(found: Strongest, lead: tuple[MetricFacts, Metric] | None) -> Entry:
-    """A count, of how many."""
+    """The entry of a count and its total."""
     if lead is None:
         return Entry(why=found.why, reason=found.reason)
     facts, metric = lead

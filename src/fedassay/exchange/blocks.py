@@ -68,7 +68,7 @@ class LinearBlock:
     cells: Cells | None = None
 
     def together(self) -> LinearBlock:
-        """The same by classes."""
+        """The block with the sums of each class's cells added up."""
         if self.cells is None:
             return self
         rows, classes = self.cells.classes, int(self.cells.classes.max()) + 1

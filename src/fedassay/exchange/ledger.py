@@ -419,5 +419,5 @@ class Accounted:
 
     @property
     def epsilon_stated(self) -> float:
-        """Likewise."""
+        """Epsilon of the total on the sources' stated sensitivities, as a number."""
         return self.total_stated.bare

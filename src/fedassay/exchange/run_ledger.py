@@ -36,7 +36,7 @@ class Together:
 
     @property
     def text(self) -> str:
-        """One sentence."""
+        """The total as one sentence."""
         return f"Together they give away {self.clause}, at delta {self.kind.delta:g}."
 
     @property

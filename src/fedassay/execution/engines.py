@@ -42,14 +42,14 @@ class Lines(Protocol):
     """A pipe of lines between processes: a line is in it before the result of whoever sent it."""
 
     def put(self, line: str) -> None:
-        """Send one."""
+        """Send one line."""
 
     def empty(self) -> bool:
-        """Whether none waits."""
+        """Whether no line waits."""
         ...
 
     def get(self) -> str:
-        """Take one."""
+        """Take one line."""
         ...
 
 

@@ -34,7 +34,7 @@ class Checked:
         return any(each.found for each in self.tests)
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Lines for a terminal."""
         against = sorted({each.rule for each in self.tests if each.found})
         bad = f"It looks like a trap, or is other than it is said to be: {', '.join(against)}."
         out = [bad if against else "No test speaks against it."]
@@ -46,7 +46,7 @@ class Checked:
         return out
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs."""
+        """The results as a JSON object."""
         return {
             "found": self.found,
             "tests": [each.as_dict() for each in self.tests],

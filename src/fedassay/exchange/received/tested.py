@@ -30,7 +30,7 @@ class Tested:
     text: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The test as a JSON object."""
         return asdict(self)
 
 
