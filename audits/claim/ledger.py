@@ -1,8 +1,8 @@
 """The release ledger, without an attack: does its total stay within the claim, and are the releases as declared?
 
-For methods whose mechanisms take long to run again, and for plans that ask for many epsilons. The questions to
-the run itself are asked all the same (`fedassay.audits.claim.tape`). `fedassay.audits.claim.audit` holds the same
-claim against an attack as well.
+For methods with mechanisms that take long to run again, and for plans with many epsilons. The questions to the run
+itself are asked all the same (`fedassay.audits.claim.tape`). `fedassay.audits.claim.audit` holds the same claim
+against an attack as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a run is what was written: its files, its pages, and whoever signed it.
+"""Whether a run is what was written: its files, its pages, and its signer.
 
 Four questions. Do record, transcripts and pictures have the digests of the run's statement? Does the record agree
 with itself and with its transcripts, whatever can be computed again being so? Do tables and pages follow from the

@@ -30,7 +30,7 @@ SHA256 = {
     "e26dedcc434d2e4c54c9b2d4a06d8373": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
     "eb5a983be6a315427106f1b164d9cef3": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
 }
-"""SHA-256 of the files that torchvision knows by their MD5, which whoever is on the way could forge."""
+"""SHA-256 of the files that torchvision knows by their MD5, which an attacker on the network could forge."""
 
 _SAFE = {
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/": (
@@ -44,7 +44,7 @@ _SAFE = {
 
 @dataclass(frozen=True)
 class Published:
-    """A file of a data set, as whoever publishes it names it.
+    """A file of a data set, under its publisher's name.
 
     Attributes:
         name: Its path below the folder of the data sets, as torchvision lays it out.

@@ -161,12 +161,11 @@ def dirichlet(
 ) -> list[Indices]:
     """Split each class over the clients by its own draw from a symmetric Dirichlet distribution.
 
-    For each class, proportions p ~ Dir(alpha, ..., alpha) over the clients cut its shuffled
-    records at the rounded cumulative sums of p (Hsu et al. 2019, in the class-wise form of Yurochkin
-    et al. 2019). A client that then holds fewer than `min_records` is topped up with random
-    records from whoever holds most at that moment; with small alpha and many clients, rejecting
-    such draws instead would never end. Of persons, the richest gives one whom it can do without; where it has
-    none such, the client stays below.
+    For each class, proportions p ~ Dir(alpha, ..., alpha) over the clients cut its shuffled records at the rounded
+    cumulative sums of p (Hsu et al. 2019, in the class-wise form of Yurochkin et al. 2019). A client that then
+    holds fewer than `min_records` is topped up with random records from the client that holds most at that moment;
+    with small alpha and many clients, rejecting such draws instead would never end. Of persons, the richest gives
+    one whom it can do without; where it has none such, the client stays below.
 
     Args:
         labels: (n,) classes of records, or of persons.

@@ -35,11 +35,11 @@ Work = Callable[[str], "FinishedCell"]
 Done = Iterator[tuple[str, "FinishedCell | None"]]
 
 Tell = Callable[[str], None]
-"""Takes a line for whoever started the run."""
+"""Takes a line for the process that started the run."""
 
 
 class Lines(Protocol):
-    """A pipe of lines between processes: a line is in it before the result of whoever sent it."""
+    """A pipe of lines between processes: a line is in it before the result of its sender."""
 
     def put(self, line: str) -> None:
         """Send one line."""
