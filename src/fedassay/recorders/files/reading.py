@@ -29,7 +29,8 @@ from fedassay.recorders.files import models
 from fedassay.recorders.files.classes import classes_of
 from fedassay.recorders.files.formats import ENDINGS, Leaf, read_file
 from fedassay.recorders.files.grouping import Arrays, messages_of
-from fedassay.recorders.files.quantised import scaled
+from fedassay.recorders.files.quantised import Scaled, scaled
+from fedassay.recorders.files.records import KINDS, records_of
 from fedassay.recorders.files.results import published, without_results
 from fedassay.recorders.plain import Declared, Kept
 from fedassay.support import limits
@@ -109,7 +110,8 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     sent = _split(sent, path, said)
     sent, results = without_results(sent)
     sent = {key: models.plain(arrays) for key, arrays in sent.items()}
-    numbers = scaled(sent, said.scale, said.modulus)
+    raw = None if said.kinds or said.aggregate or said.scale or said.modulus else records_of(sent)
+    numbers = Scaled(*raw) if raw else scaled(sent, said.scale, said.modulus)
     sent = numbers.sent
     if said.aggregate:
         sent = {
@@ -121,7 +123,8 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     _check_names(said.kinds, sent)
     sent = {key: _of_one_class(arrays, said.kinds) for key, arrays in sent.items()}
     classes = said.classes or classes_of(sent, said.kinds)
-    kept = Kept(classes, {name: Declared(kind) for name, kind in said.kinds.items()})
+    declared = KINDS if raw else said.kinds
+    kept = Kept(classes, {name: Declared(kind) for name, kind in declared.items()})
     for (number, who), arrays in {**down, **sent}.items():
         sender = who if who in {SERVER, AGGREGATE} else f"client/{who}"
         # Beside what the server sent, it is what has changed since that is attacked.
@@ -131,7 +134,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
         kept.keep(values, sender, SERVER if sender != SERVER else "client", number)
     transcript = kept.transcript(_METHOD, NoClaim())
     untold = replace(transcript, messages=tuple(kept.messages))
-    found = derived_from(untold, names=True) or (None if said.kinds else populations_of(untold))
+    found = derived_from(untold, names=True) or (None if declared else populations_of(untold))
     transcript = _by_name(transcript) if found is None else found.transcript
     text = _understood(transcript, len(files), left_out, "" if found is None else found.text)
     more = models.missing(transcript, said.downlink is not None, candidates)

@@ -68,6 +68,9 @@ def _arrays(where: tuple[str, ...], frame: pandas.DataFrame, table: Table) -> It
         values = frame[classes]
         if all(value.isdigit() for value in values):
             yield (*where, "class_ids"), np.array([int(value) for value in values])
+        elif values.nunique() < len(values):
+            # Each row is a record: only then do its classes count.
+            yield (*where, "class_ids"), np.unique(values.to_numpy(str), return_inverse=True)[1]
         frame = frame.drop(columns=[classes])
     first = str(frame.columns[0])
     by_feature = first.strip().casefold() in _FEATURES and not any(map(_NUMBER.fullmatch, frame[first]))

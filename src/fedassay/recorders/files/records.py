@@ -1,0 +1,125 @@
+"""Records in files, as they are: a row of an array for each label of another, and nothing that was made of them.
+
+An array is labels beside a table of as many rows where its whole numbers occur more than once and it is called
+labels, or where they are the classes 0 to C - 1 of at least twice as many rows. Counts of records differ:
+a class that counts none has a row of zeros. A table of 0 and 1 with one 1 in each row is labels as well, and any
+table of 0 and 1 that is called so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedassay.exchange.kinds import FieldKind
+from fedassay.recorders.files.grouping import SERVER, SUMMED, Array, Arrays
+
+_LABELS = frozenset(["y", "label", "labels", "target", "targets", "class", "classes", "diagnosis", "outcome"])
+_TABLES = frozenset(
+    ["x", "f", "features", "feature", "data", "image", "images", "img", "pixels", "inputs", "embeddings"]
+)
+_STATISTICS = frozenset(
+    ["n", "num", "count", "counts", "size", "sizes", "sum", "sums", "mean", "means", "weight", "weights", "bias"]
+)
+_MOST = 40
+"""Labels at most of which a row may have several."""
+
+KINDS: dict[str, FieldKind] = {"features": "features", "labels": "labels"}
+"""What records are called once they are read."""
+
+
+def records_of(sent: Mapping[tuple[int, str], Arrays]) -> tuple[dict[tuple[int, str], Arrays], str] | None:
+    """Messages of records as features and labels, and a sentence; None where one of them holds anything else.
+
+    Args:
+        sent: The messages by round and sender.
+    """
+    found = {key: _pairs(arrays) for key, arrays in sent.items()}
+    if not found or any(who in {SERVER, SUMMED} for _, who in sent) or not all(found.values()):
+        return None
+    labels = {key: np.concatenate([_codes(sent[key][y]) for _, y in pairs]) for key, pairs in found.items()}
+    rows = {key: [_rows(sent[key], xs) for xs, _ in pairs] for key, pairs in found.items()}
+    if len({each.shape[1] for own in rows.values() for each in own}) > 1:
+        return None
+    known = np.unique(np.concatenate(list(labels.values())))
+    read = {
+        key: {"features": np.concatenate(rows[key]), "labels": np.searchsorted(known, labels[key])} for key in sent
+    }
+    xs, y = next(iter(found.values()))[0]
+    total = sum(len(own) for own in labels.values())
+    return read, (
+        f"{xs[0]} has a row for each label of {y}: these are {total:,} records as they are, and no message that "
+        "was made of them. If clients keep them, audit what clients send."
+    )
+
+
+def _pairs(arrays: Arrays) -> list[tuple[list[str], str]]:
+    """Tables, or columns, with the labels of their rows; empty where an array is neither."""
+    held = {name: array for name, array in arrays.items() if array.size > 1}
+    labels = [
+        name for name, array in held.items() if _is_row(array) or _is_one_hot(array) or _is_several(name, array)
+    ]
+    labels.sort(key=lambda name: not _words(name) & _LABELS)
+    used: set[str] = set()
+    pairs = []
+    for y in labels:
+        tables = [x for x in held if x not in used and x != y and len(held[x]) == len(held[y])]
+        tables = [x for x in tables if held[x].ndim > 1 and not (_words(x) & _LABELS)] or tables
+        if y not in used and tables and _are_labels(y, tables, held):
+            # Of tables that are as long, each has labels of its own; columns of a table share them.
+            taken = tables[:1] if held[tables[0]].ndim > 1 else tables
+            pairs.append((taken, y))
+            used |= {y, *taken}
+    return pairs if used == set(held) else []
+
+
+def _are_labels(y: str, tables: list[str], held: Arrays) -> bool:
+    values, table = _codes(held[y]), held[tables[0]]
+    if _words(y) & _STATISTICS or any(_words(x) & _STATISTICS for x in tables):
+        return False
+    distinct = len(np.unique(values))
+    if distinct == len(values) or table.ndim < 2:
+        return distinct < len(values) and bool(_words(y) & _LABELS)
+    if _words(y) & _LABELS and (distinct > 1 or _words(tables[0]) & _TABLES):
+        return True
+    if table.shape[0] == table.shape[1] or not 1 < distinct <= len(values) // 2:
+        return False
+    empty = np.logical_not(np.asarray(table, bool).reshape(len(table), -1).any(axis=1))
+    return bool((np.unique(values) == np.arange(distinct)).all()) and not np.logical_and(empty, values == 0).any()
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall("[a-z]+", name.rpartition("/")[2].casefold()))
+
+
+def _is_row(array: Array) -> bool:
+    """Whether it is one whole number a row."""
+    return array.size == len(array) and bool((array == np.rint(array)).all())
+
+
+def _is_one_hot(array: Array) -> bool:
+    return array.ndim == 2 and bool(np.isin(array, (0, 1)).all() and (array.sum(axis=1) == 1).all())
+
+
+def _is_several(name: str, array: Array) -> bool:
+    """Whether each row says of several labels which of them it has."""
+    several = array.ndim == 2 and array.shape[1] <= _MOST and bool(np.isin(array, (0, 1)).all())
+    return several and bool(_words(name) & _LABELS)
+
+
+def _codes(array: Array) -> Array:
+    """One number a row; of several labels one for each set of them."""
+    if array.size == len(array):
+        return np.asarray(np.rint(array.ravel()), np.int64)
+    if _is_one_hot(array):
+        return np.asarray(array.argmax(axis=1), np.int64)
+    return np.asarray(array, np.int64) @ (1 << np.arange(array.shape[1], dtype=np.int64))
+
+
+def _rows(arrays: Arrays, names: list[str]) -> Array:
+    """One vector a record, shape (n, d)."""
+    columns = [np.asarray(arrays[name]).reshape(len(arrays[name]), -1) for name in names]
+    values = np.concatenate(columns, axis=1)
+    return values if values.dtype.kind == "f" else values.astype(np.float32)

@@ -1,0 +1,81 @@
+"""Records with labels in files are records, and no weights that somebody sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedassay.recorders.files.reading import Corrections, read_files
+
+RECORDS, CLASSES = 40, 4
+NAMES = ("f0 y0", "x_train y_train", "data target", "features labels", "images labels", "X y", "a b")
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, CLASSES, RECORDS)
+TABLES: dict[str, np.ndarray] = {
+    "vectors": RNG.normal(size=(RECORDS, 16)),
+    "images": RNG.integers(0, 256, (RECORDS, 3, 8, 8)).astype(np.uint8),
+}
+FORMS: dict[str, np.ndarray] = {
+    "numbers": LABELS,
+    "floats": LABELS.astype(np.float64),
+    "columns": LABELS[:, None],
+    "one 1 a row": np.eye(CLASSES)[LABELS],
+}
+
+
+def _fields(path: Path, **arrays: Any) -> tuple[dict[str, Any], int, str]:
+    np.savez(path / "client_1.npz", **arrays)
+    read = read_files(path / "client_1.npz", Corrections())
+    (message,) = read.transcript.messages
+    return {name: item.values for name, item in message.fields.items()}, read.transcript.classes, read.text
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("names", NAMES)
+def test_features_and_labels_are_records(names: str, table: str, form: str, tmp_path: Path) -> None:
+    x, y = names.split()
+    fields, classes, text = _fields(tmp_path, **{x: TABLES[table], y: FORMS[form]})
+    assert np.array_equal(fields["labels"], LABELS)
+    assert np.allclose(fields["features"], TABLES[table].reshape(RECORDS, -1))
+    assert classes == CLASSES
+    assert f"these are {RECORDS} records as they are, and no message" in text
+
+
+def test_parts_of_records_are_records(tmp_path: Path) -> None:
+    vectors = TABLES["vectors"]
+    fields, _, _ = _fields(tmp_path, x_train=vectors, y_train=LABELS, x_test=vectors[:9], y_test=LABELS[:9])
+    assert fields["features"].shape == (RECORDS + 9, 16)
+
+
+def test_several_labels_a_record_are_those_of_records(tmp_path: Path) -> None:
+    several = RNG.integers(0, 2, (RECORDS, 3))
+    fields, classes, _ = _fields(tmp_path, x=TABLES["vectors"], labels=several)
+    assert classes == len(np.unique(several, axis=0))
+    assert len(fields["labels"]) == RECORDS
+
+
+def test_a_table_with_a_label_in_each_row_is_of_records(tmp_path: Path) -> None:
+    rows = "".join(f"{20 + i},{i % 7},{('ill', 'well')[i % 2]}\n" for i in range(20))
+    (tmp_path / "a.csv").write_text(f"age,bmi,label\n{rows}")
+    (message,) = read_files(tmp_path / "a.csv", Corrections()).transcript.messages
+    assert message.fields["features"].shape == (20, 2)
+    assert message.fields["labels"].values.tolist() == [i % 2 for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    "counts", [np.array([0, 1, 1, 2, 2, 1, 0, 2]), np.array([3, 3, 4, 4, 3, 4, 3, 3])], ids=["empty", "even"]
+)
+def test_counts_beside_means_are_no_labels(counts: np.ndarray, tmp_path: Path) -> None:
+    means = RNG.random((8, 16)) * (counts > 0)[:, None]
+    fields, _, text = _fields(tmp_path, means=means, counts=counts)
+    assert "labels" not in fields
+    assert "records as they are" not in text
+
+
+def test_weights_and_offsets_are_no_records(tmp_path: Path) -> None:
+    arrays = {"fc.weight": RNG.normal(size=(10, 64)), "fc.bias": np.zeros(10), "out": RNG.normal(size=(3, 10))}
+    assert "records as they are" not in _fields(tmp_path, **arrays)[2]
