@@ -42,7 +42,7 @@ from fedassay.exchange.feature_sources import (
     between,
     in_space,
     no_vectors,
-    public_bodies,
+    public_body,
     sources,
 )
 from fedassay.exchange.view import View
@@ -238,12 +238,13 @@ def _blended(knowledge: Knowledge, attacker: Records, preset: Preset) -> Images:
 
 def _by_public_body(view: View, attacker: Records) -> Records | None:
     """The attacker's records with what a public body makes of them; None unless all clients have the same."""
-    made = public_bodies(view)
-    few = attacker.images[:_COMPARED]
-    if not made or any(not np.array_equal(each(few), made[0](few)) for each in made[1:]):
+    body = public_body(view, attacker.images[:_COMPARED])
+    if body is None:
         return None
-    body = made[0]
-    return Records(attacker.name, attacker.images, attacker.labels, lambda images: body(images).astype(np.float32))
+    encode = body.vectors
+    return Records(
+        attacker.name, attacker.images, attacker.labels, lambda images: encode(images).astype(np.float32)
+    )
 
 
 def _are_features(source: VectorSource, attacker: Records) -> bool:

@@ -6,6 +6,7 @@ that `gram_factorization` recovered from it (Guan et al. 2025, figure 4, which i
 Ulyanov et al. 2018 and concludes from blurred sums that its messages are safe).
 
 Assumes: white-box access, gradients through the backbone included. No record of the adversary's own is used.
+Features of a body that public records train (FedLog under a claim) are inverted through that body.
 
 A null result does not mean that the vectors carry no image: pooled features determine the content of an image
 better than its positions, and a descent may end in another image with the same feature. The audit's positive
@@ -14,33 +15,41 @@ control, raw features of single records, shows how much this backbone gives away
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, Literal
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
+from torch import nn
 
 from fedassay.backbones.base import Backbone
 from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
-from fedassay.exchange.feature_sources import VECTORS, VectorSource, in_space, no_vectors, sources
+from fedassay.exchange.feature_sources import VECTORS, VectorSource, in_space, no_vectors, public_body, sources
 from fedassay.exchange.gram import measure
 from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.nets.inversion import Family, LeakyBackward, invert, schedule_named
 from fedassay.plan import rates as rate
+from fedassay.support.cache import Key, cached_arrays
+from fedassay.support.environment import code_digest
 from fedassay.support.errors import NotRunError, is_of_the_machine
+from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Floats, Parameters
 
 DIRECTIONS = "gram_directions"
 SUMS = "class_sums"
 
 _UNIT = 1 + 1e-3
+_COMPARED = 8
+"""Images on which bodies of clients have to agree."""
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
@@ -57,7 +66,7 @@ class FeatureInversion(Parameters):
         needs=("backbone_gradients",),
         takes=("vectors",),
         reads=(*VECTORS, "class_sums", "second_moment"),
-        features_of=("backbone",),
+        features_of=("backbone", "public_body"),
         cost=_seconds,
         stronger="preset",
     )
@@ -94,8 +103,9 @@ class FeatureInversion(Parameters):
             *self._directions(view),
             *knowledge.recovered,
         )
-        kept = [_without_zeros(source) for source in in_space(seen, backbone.width)]
-        usable = [part for part in kept if len(part.vectors)]
+        network, usable = _Network.of(backbone), _usable(seen, backbone.width)
+        if not usable and (body := _Network.of_public_body(view, backbone, knowledge)) is not None:
+            network, usable = body, _usable(seen, body.width)
         if not usable:
             needed = "features, mixtures, class means, class sums or second moments"
             raise no_vectors(seen, backbone.width, needed)
@@ -106,30 +116,48 @@ class FeatureInversion(Parameters):
                 notes.append(
                     f"{source.name}: {len(part.vectors)} of {len(source.vectors)} vectors drawn at random"
                 )
-            images, misfits[f"misfit/{source.name}"] = self._invert(part, backbone, knowledge)
+            images, misfits[f"misfit/{source.name}"] = self._invert(part, network, knowledge)
             made.append(Reconstruction(part, images[:, None]))
         return AttackResult("feature_inversion", reconstructions=tuple(made), scores=misfits, notes=tuple(notes))
 
     def _invert(
-        self, source: VectorSource, backbone: Backbone, knowledge: Knowledge
+        self, source: VectorSource, network: _Network, knowledge: Knowledge
     ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+        """Images of a source's vectors, and the misfit that is left; kept, since controls ask for the same again."""
         schedule = schedule_named(self.preset)
         if self.steps is not None:
             schedule = schedule_named(self.preset, steps=self.steps)
-        with knowledge.progress.step(f"inverting {source.name}") as advance:
-            return invert(
-                backbone.module,
-                source.vectors,
-                _only_directions(source, backbone),
-                backbone.image_shape,
-                family=self.family,
-                schedule=schedule,
-                weight=self.weight,
-                leak=self.leak,
-                seed=knowledge.seeds.integer("start", source.name),
-                device=knowledge.device,
-                progress=advance,
-            )
+        directions = _only_directions(source, network)
+        seed = knowledge.seeds.integer("start", source.name)
+
+        def build() -> dict[str, NDArray[Any]]:
+            with knowledge.progress.step(f"inverting {source.name}") as advance:
+                images, misfit = invert(
+                    network.module,
+                    source.vectors,
+                    directions,
+                    network.image_shape,
+                    family=self.family,
+                    schedule=schedule,
+                    weight=self.weight,
+                    leak=self.leak,
+                    seed=seed,
+                    device=knowledge.device,
+                    progress=advance,
+                )
+            return {"images": images, "misfit": misfit}
+
+        key: Key = {
+            "of": "feature inversion",
+            "vectors": digest_arrays({"vectors": source.vectors, "directions": directions}),
+            "network": network.fingerprint,
+            "settings": f"{schedule} {self.family} {self.weight} {self.leak} {network.image_shape}",
+            "seed": seed,
+            "device": knowledge.device,
+            "code": code_digest(),
+        }
+        kept = cached_arrays(key, build)
+        return kept["images"], kept["misfit"]
 
     def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
         size = len(source.vectors)
@@ -154,6 +182,51 @@ class FeatureInversion(Parameters):
         if vectors:
             none = np.full(len(vectors), -1)
             yield VectorSource(DIRECTIONS, np.asarray(vectors, np.float32), none, tuple(senders), none)
+
+
+@dataclass(frozen=True)
+class _Network:
+    """The network of a descent.
+
+    Attributes:
+        module: Float images in [0, 1], (n, channels, H, W), to features (n, width).
+        width: Number of features.
+        image_shape: Height, width and channels.
+        longer: Whether the feature of a grey image is longer than 2.
+        fingerprint: Content hash of its layers and weights.
+    """
+
+    module: nn.Module
+    width: int
+    image_shape: tuple[int, int, int]
+    longer: bool
+    fingerprint: str
+
+    @classmethod
+    def of(cls, backbone: Backbone) -> _Network:
+        grey = np.full((1, *backbone.image_shape), 128, np.uint8)
+        longer = float(np.linalg.norm(backbone.extract(grey))) > 2
+        return cls(backbone.module, backbone.width, backbone.image_shape, longer, backbone.fingerprint)
+
+    @classmethod
+    def of_public_body(cls, view: View, backbone: Backbone, knowledge: Knowledge) -> _Network | None:
+        """The body that all clients have and that everybody can train; None where there is none."""
+        rng = knowledge.seeds.numpy("bodies alike")
+        noise = rng.integers(256, size=(_COMPARED, *backbone.image_shape), dtype=np.uint8)
+        body = public_body(view, noise)
+        if body is None or body.network is None:
+            return None
+        # Bodies are the method's own: that of a run goes on being trained.
+        module = copy.deepcopy(body.network).requires_grad_(False).eval()
+        weights = digest_arrays({name: part.cpu().numpy() for name, part in module.state_dict().items()})
+        width = body.vectors(noise).shape[1]
+        return cls(module, width, backbone.image_shape, longer=False, fingerprint=f"{module} {weights}")
+
+
+def _usable(seen: Sequence[VectorSource], width: int) -> list[VectorSource]:
+    """Vectors of a feature space that point somewhere."""
+    kept = (_without_zeros(source) for source in in_space(seen, width))
+    return [part for part in kept if len(part.vectors)]
 
 
 def _summed(view: View) -> Iterator[VectorSource]:
@@ -189,16 +262,14 @@ def _without_zeros(source: VectorSource) -> VectorSource:
     return source.take(np.flatnonzero(usable))
 
 
-def _only_directions(source: VectorSource, backbone: Backbone) -> NDArray[np.bool_]:
+def _only_directions(source: VectorSource, network: _Network) -> NDArray[np.bool_]:
     """Whether each vector gives a feature's direction alone: sums, eigenvectors, and features clipped to norm 1.
 
-    Clipping is part of a method's public description; a backbone with longer features shows that it was applied.
+    Clipping is part of a method's public description; a network with longer features shows that it was applied.
     """
     if source.name in {DIRECTIONS, SUMS}:
         return np.ones(len(source.vectors), np.bool_)
-    grey = np.full((1, *backbone.image_shape), 128, np.uint8)
-    longer = float(np.linalg.norm(backbone.extract(grey))) > 2
-    return np.asarray(longer & (np.linalg.norm(source.vectors, axis=1) <= _UNIT))
+    return np.asarray(network.longer & (np.linalg.norm(source.vectors, axis=1) <= _UNIT))
 
 
 def _differentiable(knowledge: Knowledge) -> Backbone:

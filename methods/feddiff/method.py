@@ -138,8 +138,9 @@ class FedDiff(Parameters):
     mean, and trains a classifier.
 
     Attributes:
-        preset: The generator: `tiny`, a perceptron for small images on two cores; `small` and `paper`, the paper's
-            FedDiff_s and FedDiff. A list gives client i entry i modulo its length.
+        preset: The generator: `tiny`, a perceptron for small images on two cores, and `quick`, a smaller one for
+            8x8; `small` and `paper`, the paper's FedDiff_s and FedDiff. A list gives client i entry i modulo its
+            length.
         epochs: Passes over a client's records; 200 in the paper.
         batch: Minibatch size; None: the preset's. A private run has its own.
         learning_rate: The peak of a schedule; None: the preset's. The paper picks it on CIFAR-10 without charging

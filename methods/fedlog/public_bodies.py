@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from fedassay.exchange.blocks import Enters, LinearBlock, OfImages
 from fedassay.exchange.linear import linear_blocks
@@ -43,7 +43,8 @@ def enters_through(rounds: Callable[[], Sequence[Networks]], of_client: dict[str
         place = of_client.get(message.sender, 0 if len(networks) == 1 else None)
         if place is None:
             return []
-        vectors = OfImages(functools.partial(_outputs, networks[place], clip))
+        body = networks[place]
+        vectors = OfImages(functools.partial(_outputs, body, clip), nn.Sequential(_Scaled(), body, _Clipped(clip)))
         return [
             replace(block, field=f"{block.field} of round {message.round}", of=vectors)
             if block.of == "features"
@@ -52,6 +53,24 @@ def enters_through(rounds: Callable[[], Sequence[Networks]], of_client: dict[str
         ]
 
     return enters
+
+
+class _Scaled(nn.Module):
+    """0 to 1, of floats, to the 0 to 255 that bodies take."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images * 255
+
+
+class _Clipped(nn.Module):
+    """Outputs clipped to [-clip, clip]."""
+
+    def __init__(self, clip: float) -> None:
+        super().__init__()
+        self.clip = clip
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.clamp(-self.clip, self.clip)
 
 
 def _outputs(body: nn.Module, clip: float, images: Images) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from quick_similarity import psnr
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,8 +20,9 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.backbones.base import Backbone, BackboneRequest, finish
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput
+from fedassay.exchange.blocks import LinearBlock, OfImages
 from fedassay.exchange.release import exact
-from fedassay.exchange.transcript import Message, MessageField
+from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
 from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
@@ -197,3 +199,53 @@ def test_only_the_gradient_of_a_rectifier_leaks(rectifier: Callable[[Tensor], Te
     result.sum().backward()
     assert values.grad is not None
     assert values.grad.tolist() == [0.25, 1.0]
+
+
+class _Body(nn.Module):
+    """Pixels in [0, 1] to more features than there are pixels, so that one image alone has a feature."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        weights = np.random.default_rng(seed).standard_normal((64, 96)) / 8
+        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float32))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1) @ self.weights  # type: ignore[operator]
+
+
+def _through(bodies: dict[str, nn.Module]) -> Callable[[Message, int], list[LinearBlock]]:
+    """Class sums of the outputs of each sender's body."""
+
+    def enters(message: Message, classes: int) -> list[LinearBlock]:
+        module, nothing = bodies[message.sender], np.zeros(classes)
+
+        def vectors(images: Images) -> NDArray[np.float64]:
+            return module(torch.tensor(images).permute(0, 3, 1, 2) / 255).double().numpy()  # type: ignore[no-any-return]
+
+        total = message.fields["sums"].values
+        return [LinearBlock("sums", OfImages(vectors, module), 1, True, total, noise=nothing, rounding=nothing)]
+
+    return enters
+
+
+def _sums_of_bodies(images: Images, bodies: dict[str, nn.Module]) -> View:
+    """Class sums of clients with one record a class, each by its own body."""
+    parts = np.split(images, len(bodies))
+    messages = []
+    for (sender, module), part in zip(bodies.items(), parts, strict=True):
+        sums = module(torch.tensor(part).permute(0, 3, 1, 2) / 255).numpy()
+        counts = MessageField(np.ones(len(part), np.int32), "class_counts", exact("labels"))
+        fields = {"sums": MessageField(sums, "class_sums", exact()), "counts": counts}
+        messages.append(Message(0, sender, SERVER, fields))
+    return View(tuple(messages), 10, ThreatModel(), enters=_through(bodies))
+
+
+def test_sums_of_a_body_that_everybody_can_train_are_inverted_through_it() -> None:
+    truth = np.random.default_rng(1).integers(256, size=(20, 8, 8, 1), dtype=np.uint8)
+    body = _Body()
+    attack = FeatureInversion.model_validate({"family": "pixels", **EXACT})
+    backbone = wrap(nn.Flatten(), (8, 8, 1))
+    result = attack.run(_sums_of_bodies(truth, {"client/0": body, "client/1": body}), knowledge(backbone))
+    assert psnr(truth, inverted(result, "class_means")).mean() > 25
+    with pytest.raises(NotRunError, match="width 96, and the backbone's features 64"):
+        attack.run(_sums_of_bodies(truth, {"client/0": body, "client/1": _Body(1)}), knowledge(backbone))

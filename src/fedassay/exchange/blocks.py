@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.message import Message
 from fedassay.support.types import Floats, Images, Ints
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Matrix = NDArray[np.float64]
 Of = Literal["ones", "features", "squares", "norms", "magnitudes"]
@@ -22,9 +25,12 @@ class OfImages:
 
     Attributes:
         vectors: Makes vectors (n, p) of images (n, H, W, channels).
+        network: The same as a module, of float images in [0, 1], (n, channels, H, W), for attacks that descend
+            through it; None: there is none.
     """
 
     vectors: Callable[[Images], Matrix]
+    network: nn.Module | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,10 @@ may offer more (features recovered by algebra), as a `VectorSource` of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.blocks import OfImages
 from fedassay.exchange.counts import MAX_DRAWN, thinned, whole
@@ -126,16 +125,29 @@ def _without_constant(source: VectorSource, width: int) -> VectorSource:
     return replace(source, vectors=vectors[:, 1:] if first else vectors[:, :-1])
 
 
-def public_bodies(view: View) -> tuple[Callable[[Images], NDArray[np.float64]], ...]:
-    """The networks behind what the clients of a view sum up, where everybody can compute them; one a field."""
+def public_bodies(view: View) -> tuple[OfImages, ...]:
+    """Return the networks that clients of a view sum up, where everybody can compute them; one a field."""
     if view.enters is None:
         return ()
     return tuple(
-        block.of.vectors
+        block.of
         for message in view.from_clients()
         for block in view.enters(message, view.classes)
         if block.power == 1 and isinstance(block.of, OfImages)
     )
+
+
+def public_body(view: View, images: Images) -> OfImages | None:
+    """Return the one network that all clients sum up; None where there is none, or where theirs differ.
+
+    Args:
+        view: The messages.
+        images: On which all of them have to agree, shape (n, H, W, channels).
+    """
+    made = public_bodies(view)
+    if not made or any(not np.array_equal(each.vectors(images), made[0].vectors(images)) for each in made[1:]):
+        return None
+    return made[0]
 
 
 def other_features(view: View, width: int) -> str:
