@@ -123,7 +123,7 @@ class FeatureInversion(Parameters):
     def _invert(
         self, source: VectorSource, network: _Network, knowledge: Knowledge
     ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-        """Images of a source's vectors, and the misfit that is left; kept, since controls ask for the same again."""
+        """Images of a source's vectors and the misfit left; kept, since controls ask for the same again."""
         schedule = schedule_named(self.preset)
         if self.steps is not None:
             schedule = schedule_named(self.preset, steps=self.steps)
