@@ -10,7 +10,6 @@ them together is held against what the ledger adds up to.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,14 +21,15 @@ from fedassay.audits.claim.tape.coverage import Covered
 from fedassay.audits.claim.tape.neighbours import Labels, filled, fillings, labels_at, neighbours, place_of
 from fedassay.audits.claim.tape.others import other_records
 from fedassay.audits.claim.tape.replays import Replays, inputs_of
-from fedassay.audits.claim.tape.streams import squared_distance
+from fedassay.audits.claim.tape.together import ROUNDING, distance, last_of_a_class
 from fedassay.contracts.audit import Replayed
+from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.tape import Draw, Key, TapeEntry
 from fedassay.support.adjacency import UNIT_WORDS
+from fedassay.support.types import Floats, Images, Ints
 
-_ROUNDING = 1e-3
 _SOURCES = 3
 """Maximum number of clients with records that are followed one by one."""
 _FILLINGS = 4
@@ -104,6 +104,10 @@ def overlap(
         with attempt:
             if words := _charged(replays, cells, claim, mu, source, by_source[source]):
                 found.faults.append(Fault("", words))
+    attempt = Attempt()
+    with attempt:
+        if not found.faults and (words := last_of_a_class(replays, cells, claim, mu)):
+            found.faults.append(Fault("", words))
     if found.replays and not found.faults:
         found.words = f"in {found.replays} replays in which some clients' records change alone, " + (
             "what others draw noise for is the same to the bit" if not by_source else _within(names, by_source)
@@ -177,8 +181,8 @@ def _charged(
             f"records of {one} are sent by {names}: what these release adds up to epsilon {total.epsilon:.4g} for "
             f"{UNIT_WORDS[claim.unit]}, above the claimed {claim.epsilon:g}"
         )
-    moved, about = _together(replays, cells, claim, source)
-    if moved <= mu * (1 + _ROUNDING):
+    moved, about = _together(replays, cells, claim, source, senders)
+    if moved <= mu * (1 + ROUNDING):
         return ""
     return (
         f"records of {context.clients[source].name} are sent by {names}: {about} moves all of their releases "
@@ -186,11 +190,13 @@ def _charged(
     )
 
 
-def _together(replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, source: int) -> tuple[float, str]:
+def _together(
+    replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, source: int, senders: frozenset[str]
+) -> tuple[float, str]:
     """Distance by which one record of a client moves all messages together, in deviations, and its filling."""
     context = replays.context
     client = context.clients[source]
-    place = place_of(client, source)
+    place = _sent_place(replays, source, senders)
     itself: _World = ("the record itself", labels_at(client, place, claim.unit), replays.same.tape.draws)
     worlds = [itself]
     worst = (0.0, "")
@@ -202,32 +208,45 @@ def _together(replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, s
         name, label, draws = worlds[-1]
         for other, before, first in worlds[:-1]:
             if neighbours(before, label, claim.adjacency):
-                worst = max(worst, (_distance(cells, first, draws), f"{name} for {other}"))
+                worst = max(worst, (distance(cells, first, draws), f"{name} for {other}"))
     return worst
 
 
-def _distance(cells: Sequence[Covered], first: Mapping[Key, TapeEntry], second: Mapping[Key, TapeEntry]) -> float:
-    """Between what two runs put into all draws, in deviations of their noise.
+def _sent_place(replays: Replays, source: int, senders: frozenset[str]) -> int:
+    """The place of a record of a client that others send, who may send some of its records alone.
 
-    What leaves in a secure sum alone adds up over its senders before its one noise is added.
+    That of `place_of` where it is one; else by bisection, the first half that moves a sender before the second.
     """
-    total = 0.0
-    summed: dict[object, list[tuple[Draw, Draw]]] = defaultdict(list)
-    deviations: dict[object, float] = {}
-    for number, covered in enumerate(cells):
-        for entry in covered.draws if covered.deviation > 0 else ():
-            one, two = first.get(entry.key), second.get(entry.key)
-            if isinstance(one, Draw) and isinstance(two, Draw) and one.exact.shape == two.exact.shape:
-                of_sum = covered.release.shares > 1
-                where: object = replace(entry.key, sender="") if of_sum else (number, entry.key)
-                summed[where].append((one, two))
-                deviations[where] = covered.deviation
-    for name, pairs in summed.items():
-        one, two = pairs[0]
-        moved = sum((b.exact - a.exact for a, b in pairs), np.zeros(one.shape))
-        square = squared_distance(replace(one, exact=np.zeros(one.shape)), replace(two, exact=moved))
-        total += square / deviations[name] ** 2
-    return math.sqrt(total)
+    context = replays.context
+    client = context.clients[source]
+    other = other_records(context, "replace_one_same_label", odd=False)[source]
+
+    def moves(places: Ints) -> bool:
+        changed = _with_others(client, other, places)
+        clients = tuple(changed if n == source else each for n, each in enumerate(context.clients))
+        return not senders.isdisjoint(_moved(replays.same, replays(clients, look=inputs_of)))
+
+    places = np.array([place_of(client, source)])
+    if moves(places):
+        return int(places[0])
+    places = np.arange(len(client))
+    while len(places) > 1:
+        first, second = np.array_split(places, 2)
+        places = first if moves(first) else second
+    return int(places[0])
+
+
+def _with_others(client: Records, other: Records, places: Ints) -> Records:
+    """A client with the images and features that another one has at some places; labels stay."""
+    images = client.images.copy()
+    images[places] = other.images[places]
+
+    def features(_images: Images) -> Floats:
+        own = client.features.copy()
+        own[places] = other.features[places]
+        return own
+
+    return Records(client.name, images, client.labels, features, client.groups)
 
 
 def _within(names: Sequence[str], by_source: Mapping[int, frozenset[str]]) -> str:
