@@ -55,6 +55,8 @@ UNCHANGED = "unchanged"
 GENERATED = "generated"
 """How names and faults of entries begin that nobody wrote: see `generated/generate.py`."""
 Kind = Literal["leaky", "honest", "attack"]
+BLIND = HERE / "blind"
+"""Entries that were written down blind and were missed, or have not been judged: for `score.py --blind` alone."""
 OTHERS = HERE / "generated" / "others.toml"
 BASE: dict[str, Any] = {
     "name": "mutant",
@@ -147,6 +149,12 @@ def mutants(*, every: bool = False) -> list[Mutant]:
     leaking = {entry.plan for entry in found if not entry.edits}
     honest = [unchanged(plan, "honest") for plan in plans() if plan not in leaking]
     return found + honest + [unchanged(plan, "attack") for plan in attack_plans()]
+
+
+def unjudged() -> list[Mutant]:
+    """The entries of `BLIND`."""
+    files = {file.name: tomllib.loads(file.read_text(encoding="utf-8")) for file in sorted(BLIND.glob("*.toml"))}
+    return [_mutant(entry, f"blind/{name}") for name, held in files.items() for entry in held["mutant"]]
 
 
 def unchanged(plan: str, kind: Kind) -> Mutant:

@@ -1,6 +1,6 @@
 """Break methods and attacks one way at a time, and see what the audits say: `make mutants`.
 
-    python tests/mutants/score.py [RESULT.json] [--only REGEX] [--jobs 2] [--keep FOLDER] [--all]
+    python tests/mutants/score.py [RESULT.json] [--only REGEX] [--jobs 2] [--keep FOLDER] [--all] [--blind]
 
 Every entry of the catalogue runs in a copy of the package with nothing but its edits changed, on the smallest
 plan of its method, through the command line. A leaky method is found where `dp_claim` or `ledger` calls its claim
@@ -33,7 +33,7 @@ from typing import Any
 
 import yaml
 from broken import Said, outcome_of_attack, said_in
-from catalogue import UNCHANGED, Mutant, mutants, plan_of, unchanged
+from catalogue import UNCHANGED, Mutant, mutants, plan_of, unchanged, unjudged
 from copies import edited, pristine
 
 LIMIT = 120.0
@@ -322,12 +322,16 @@ def main() -> int:
     parser.add_argument("--only", default="", help="A regular expression on names; default: all.")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--all", action="store_true", help="All generated faults, and not a sample of them.")
+    parser.add_argument(
+        "--blind", action="store_true", help="Entries of `blind/` alone: missed, or not judged yet."
+    )
     parser.add_argument("--keep", type=Path, help="A new folder for copies and runs, which stay there.")
     given = parser.parse_args()
     if given.result is not None:
         # Where it goes is seen to before the hours that it takes.
         given.result.parent.mkdir(parents=True, exist_ok=True)
-    entries = [entry for entry in mutants(every=given.all) if re.search(given.only, entry.name)]
+    held = unjudged() if given.blind else mutants(every=given.all)
+    entries = [entry for entry in held if re.search(given.only, entry.name)]
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep or Path(temporary)

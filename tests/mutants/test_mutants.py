@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 from broken import Said, outcome_of_attack
-from catalogue import SCOPES, UNCHANGED, Concern, Edit, Mutant, attack_plans, mutants, plan_of, plans
+from catalogue import SCOPES, UNCHANGED, Concern, Edit, Mutant, attack_plans, mutants, plan_of, plans, unjudged
 from copies import PACKAGE, apply
 from score import Judged, outcome_of, run_all, table, verdict_of
 
@@ -95,7 +95,9 @@ def test_a_concern_names_source_selection_and_label_as_a_whole():
         assert outcome_of_attack(concern, broken, intact)[0] == outcome
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.edits], ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "entry", [entry for entry in (*ENTRIES, *unjudged()) if entry.edits], ids=lambda entry: entry.name
+)
 def test_every_edit_still_applies(entry: Mutant, tmp_path: Path):
     for file in {edit.file for edit in entry.edits}:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)

@@ -13,10 +13,11 @@ A search: what it does not find may exist. The answer says how many neighbours w
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +45,17 @@ from fedassay.audits.claim.tape.streams import expected, squared_distance
 from fedassay.contracts.audit import AuditContext, Replayed
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.nets.dp_sgd.tape import trainings
+from fedassay.nets.dp_sgd.tape import Training, trainings
 from fedassay.privacy.tape import Draw, Key, Tape, TapeEntry
 from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats
 
 _ROUNDING = 1e-3
 _STEPS = 2
 """Tested steps of every training."""
+_ROWS = -1
+"""In the place of a step: the rows of a training whose number is not that of the records."""
 
 LEAST_REPLAYS, REPLAYS, OF_TRAININGS = 8, 40, 8
 """Replays that are made at least, by default, and by default of runs with private trainings, which are dear."""
@@ -402,12 +406,28 @@ class Search:
         entries = trainings(self.context.tape)
         for (key, step), sums in second.sums.items():
             other = first.sums.get((key, step))
-            if key.sender not in apart or other is None or other.shape != sums.shape:
+            if key.sender not in apart or other is None:
+                continue
+            if step == _ROWS:
+                self._compare_rows(key, other, sums, apart[key.sender], about)
+                continue
+            if other.shape != sums.shape:
                 continue
             allowed = entries[key].declared.norm * (1.0 if self.adjacency == "add_remove" else 2.0)
             where = f"the gradients of {key.field} of {key.sender} in round {key.round}, step {step + 1}"
             moved = float(np.linalg.norm(sums - other))
             self._hold(moved, allowed, apart[key.sender], key.field, where, about, "clipping norm")
+
+    def _compare_rows(self, key: Key, first: Floats, second: Floats, steps: float, about: str) -> None:
+        """Hold how many rows of a training change against one, since each row is sampled and clipped by itself."""
+        one, two = Counter(first.tolist()), Counter(second.tolist())
+        count = max((one - two).total(), (two - one).total())
+        if count > steps:
+            words = (
+                f"the training of {key.field} of {key.sender} in round {key.round}: {about} changes {count} of "
+                f"{len(second)} rows, each of which is sampled and clipped by itself"
+            )
+            self.faults.append(Fault(key.field, words))
 
 
 def _of_clients(tape: Tape, chosen: frozenset[str]) -> dict[Key, TapeEntry]:
@@ -415,17 +435,32 @@ def _of_clients(tape: Tape, chosen: frozenset[str]) -> dict[Key, TapeEntry]:
 
 
 def _sums(tape: Tape, changed: Mapping[str, Changed]) -> dict[tuple[Key, int], NDArray[np.float64]]:
-    """Inputs of changed clients to the noise of tested steps, with the changed record's coin forced."""
+    """Inputs of changed clients to the noise of tested steps, with the changed record's coin forced.
+
+    Where a training has another number of rows than its client has records or persons, no row is known to be the
+    changed one: its rows are held instead, under the step `_ROWS`.
+    """
     found = {}
     for key, entry in trainings(tape).items():
         own = changed.get(key.sender)
-        if own is None or entry.replay is None or len(entry.replay.training.labels) != len(own.identities):
+        if own is None or entry.replay is None:
+            continue
+        if len(entry.replay.training.labels) != len(own.identities):
+            found[key, _ROWS] = _rows(entry.replay.training)
             continue
         forced = () if own.label is None else (own.place,)
         for step in sorted(entry.facts.kept)[:: max(1, len(entry.facts.kept) - 1)][:_STEPS]:
             sums = entry.sums_at(step, forced=forced, identities=own.identities)
             found[key, step] = np.concatenate([each.numpy().ravel() for each in sums.values()])
     return found
+
+
+def _rows(training: Training) -> Floats:
+    """A number for each row of a training and its label, equal for equal ones, shape (n,)."""
+    inputs, labels = (each.detach().cpu().numpy() for each in (training.inputs, training.labels))
+    rows = (row.tobytes() + label.tobytes() for row, label in zip(inputs, labels, strict=True))
+    # 48 bits are whole numbers in float64.
+    return np.array([int.from_bytes(blake2b(row, digest_size=6).digest(), "big") for row in rows], np.float64)
 
 
 def _conversion(made_for: Adjacency | None, asked: Adjacency) -> float:

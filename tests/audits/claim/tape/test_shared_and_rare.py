@@ -95,9 +95,24 @@ def _gossip(clients: Clients) -> Clients:
     )
 
 
+def _lent(clients: Clients) -> Clients:
+    """Every client adds three records from the middle of its neighbour's to its own."""
+    others = [*clients[1:], clients[0]]
+    return tuple(
+        _named(joined("", [own, other.take(np.arange(9, 12))]), own.name)
+        for own, other in zip(clients, others, strict=True)
+    )
+
+
 def _proxy(clients: Clients) -> Clients:
     """Every client sends for the one after it, and nobody sends its own records."""
     return tuple(_named(other, own.name) for own, other in zip(clients, (*clients[1:], clients[0]), strict=True))
+
+
+def _by_classes_held(clients: Clients) -> Clients:
+    """Every client leaves out as many records as there are classes at all clients together."""
+    held = len(np.unique(np.concatenate([client.labels for client in clients])))
+    return tuple(client.take(np.arange(held, len(client))) for client in clients)
 
 
 def test_codes_tell_every_pair_of_clients_apart() -> None:
@@ -114,6 +129,7 @@ def test_codes_tell_every_pair_of_clients_apart() -> None:
         ("one_shot_ridge", "replace_one", 3, _backup),
         ("gh_ofl", "add_remove", 4, _pooled),
         ("fedcof", "add_remove", 5, _gossip),
+        ("fedncm", "replace_one", 3, _lent),
         ("fed3r", "replace_one_same_label", 3, _backup),
     ],
 )
@@ -124,6 +140,20 @@ def test_records_that_two_clients_send_are_found(
     words = _failed(asked)["sensitivity"]
     assert "above the declared" in words
     assert "client/0" in words or "client/1" in words
+
+
+def test_the_last_record_of_a_class_that_moves_all_clients_is_found(asked_of: Callable[..., TapeAnswers]) -> None:
+    asked = asked_of(Edited("fedncm", {}, _by_classes_held), "replace_one", 4, 80)
+    assert "the only record of class" in _failed(asked)["sensitivity"]
+
+
+@pytest.mark.long
+def test_a_record_that_is_trained_on_twice_is_found(asked_of: Callable[..., TapeAnswers]) -> None:
+    def twice(clients: Clients) -> Clients:
+        return tuple(_named(joined("", [own, own]), own.name) for own in clients)
+
+    words = _failed(asked_of(Edited("average", {"dp_sgd": {"epochs": 2}}, twice)))["sensitivity"]
+    assert "changes 2 of" in words
 
 
 @pytest.mark.long
