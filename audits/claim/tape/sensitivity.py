@@ -49,7 +49,6 @@ from fedassay.nets.dp_sgd.tape import Training, trainings
 from fedassay.privacy.tape import Draw, Key, Tape, TapeEntry
 from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats
 
 _ROUNDING = 1e-3
 _STEPS = 2
@@ -418,7 +417,9 @@ class Search:
             moved = float(np.linalg.norm(sums - other))
             self._hold(moved, allowed, apart[key.sender], key.field, where, about, "clipping norm")
 
-    def _compare_rows(self, key: Key, first: Floats, second: Floats, steps: float, about: str) -> None:
+    def _compare_rows(
+        self, key: Key, first: NDArray[np.float64], second: NDArray[np.float64], steps: float, about: str
+    ) -> None:
         """Hold how many rows of a training change against one, since each row is sampled and clipped by itself."""
         one, two = Counter(first.tolist()), Counter(second.tolist())
         count = max((one - two).total(), (two - one).total())
@@ -455,7 +456,7 @@ def _sums(tape: Tape, changed: Mapping[str, Changed]) -> dict[tuple[Key, int], N
     return found
 
 
-def _rows(training: Training) -> Floats:
+def _rows(training: Training) -> NDArray[np.float64]:
     """A number for each row of a training and its label, equal for equal ones, shape (n,)."""
     inputs, labels = (each.detach().cpu().numpy() for each in (training.inputs, training.labels))
     rows = (row.tobytes() + label.tobytes() for row, label in zip(inputs, labels, strict=True))
