@@ -1,4 +1,4 @@
-"""How far one record moves the releases of all clients together.
+"""Distance by which one record moves the releases of all clients together.
 
 A choice that clients make alike, as by the classes that any of them holds, is no client's own: the record that
 tips it moves every release. Other records of usual data hold all classes, and tip nothing. So all clients' records
@@ -26,7 +26,7 @@ ROUNDING = 1e-3
 
 
 def last_of_a_class(replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, mu: float | None) -> str:
-    """In words, by how much the only record of a class at any client moves all releases, if above what is charged.
+    """Return how far the only record of a class at any client moves all releases, in words, if uncharged.
 
     Empty where that is within mu, or the classes that clients hold are public.
 
