@@ -1,13 +1,19 @@
 """Who is in a scikit-learn model: the tables of docs/published-heads.md, one JSON object a line.
 
     python benchmarks/published_heads.py models [--data cifar10] [--draws 3] [--only ridge]
+    python benchmarks/published_heads.py few [--data cifar10] [--draws 14]
     python benchmarks/published_heads.py table
 
-`models` appends one row a draw to `--rows`, and goes on where it was stopped; `table` sums the rows up. Models are
-fitted to 1,000 members with defaults after a `StandardScaler`, and read for 2,000 candidates in float32: loss and
-penalty are known, and so is the number of members. Of two classes (labels below 5 and others) the scaler is read
-alone, and beside the head. `null` is a model of 1,000 others. Features are those of SqueezeNet at 64 pixels, kept
-under --cache; intervals at 95 % are over draws (Student's).
+`models` and `few` append one row a draw to `--rows`, and go on where they were stopped; `table` sums the rows up.
+Models are fitted to 1,000 members with defaults after a `StandardScaler`, and read for 2,000 candidates in
+float32: loss and penalty are known, and so is the number of members. Of two classes (labels below 5 and others)
+the scaler is read alone, and beside the head. `null` is a model of 1,000 others.
+
+`few` reads heads of two to eight records by the attack `head_reconstruction`, without a gallery: errors are
+medians over records, relative to their length, of features and of features about the records' mean; `first` counts
+the records that are nearest to what was found among all images of their class but the attacker's 1,000. The
+attacker's class means are the baseline. Features are those of SqueezeNet at 64 pixels, kept under --cache;
+intervals at 95 % are over draws (Student's).
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import public_data
-from gallery_attack import Pool, drawn
+from gallery_attack import CLASSES, Pool, drawn
 from kept_rows import Job, kept, key_of, measure, summaries
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
@@ -30,7 +36,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from fedassay.attacks.gallery.heads import Inside, inside, inside_of
+from fedassay.attacks.head_reconstruction.attack import reconstructed
 from fedassay.audits.stats.roc import auc
+from fedassay.heads.estimators import SoftmaxEstimator
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.penalised import PenalisedEstimator, head_of
 from fedassay.heads.scaler import Scaler
@@ -89,6 +97,53 @@ def _of_two(pool: Pool, about: str, draw: int) -> dict[str, Any]:
     return _judged(found, estimator, head, inputs, labels[rows], used)
 
 
+def few(pool: Pool, draws: int) -> Iterator[Job]:
+    """Heads over all classes of a few records, each of a class of its own or, in `pairs`, two of each class."""
+    for draw in range(draws):
+        for size in (2, 3, 4, 5, 6, 8):
+            yield Job({"records": size, "a class": 1, "draw": draw}, partial(_of_few, pool, size, 1, draw))
+        yield Job({"records": 4, "a class": 2, "draw": draw}, partial(_of_few, pool, 4, 2, draw))
+
+
+def _of_few(pool: Pool, size: int, each: int, draw: int) -> dict[str, Any]:
+    (own,) = drawn(pool, draw, (1000,))
+    rng, free = np.random.default_rng([draw, size]), np.ones(len(pool.labels), np.bool_)
+    free[own] = False
+    classes = np.sort(rng.permutation(CLASSES)[: size // each])
+    rows = np.concatenate([rng.choice(np.flatnonzero(free & (pool.labels == c)), each, False) for c in classes])
+    truth, estimator = pool.features[rows].astype(np.float64), SoftmaxEstimator(classes=CLASSES)
+    head, used = estimator.fit(pool.features[rows], pool.labels[rows]), time.process_time()
+    found = reconstructed(head, size, estimator, pool.records("attacker", own), rng, 32)
+    means = np.array([pool.features[own][pool.labels[own] == label].mean(axis=0) for label in pool.labels[rows]])
+    figures = {"n": size, "solved": int(found is not None), "cpu_seconds": round(time.process_time() - used, 1)}
+    figures |= {
+        "error_of_class_means": _off(means, truth),
+        "first_of_class_means": _first(pool, free, means, rows),
+    }
+    if found is None:
+        return figures
+    labels, features, _ = found
+    return figures | {
+        "labels_right": int((labels == pool.labels[rows]).sum()),
+        "error": _off(features, truth),
+        "error_about_mean": _off(features - features.mean(axis=0), truth - truth.mean(axis=0)),
+        "first": _first(pool, free, features, rows),
+    }
+
+
+def _off(found: Any, truth: Any) -> float:
+    return float(np.median(np.linalg.norm(found - truth, axis=1) / np.linalg.norm(truth, axis=1)))
+
+
+def _first(pool: Pool, free: Any, found: Any, rows: Any) -> int:
+    """How many rows are the nearest to their own vector of all images of their class that the attacker lacks."""
+    near = []
+    for vector, row in zip(found, rows, strict=True):
+        alike = np.flatnonzero(free & (pool.labels == pool.labels[row]))
+        near.append(alike[np.linalg.norm(pool.features[alike] - vector, axis=1).argmin()] == row)
+    return int(np.sum(near))
+
+
 def _sent(model: Any) -> LinearHead:
     """The model's head in float32."""
     if isinstance(model, OneVsRestClassifier):
@@ -124,10 +179,13 @@ def _judged(
     }
 
 
+PARTS = {"models": models, "few": few}
+
+
 def main() -> None:
     """Measure the models, or say what the rows of a file show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("models", "table"))
+    parser.add_argument("part", choices=(*PARTS, "table"))
     public_data.add_row_arguments(parser, draws=3, members=1000)
     given = parser.parse_args()
     path = given.rows or given.cache / "published_heads.jsonl"
@@ -137,7 +195,7 @@ def main() -> None:
         return
     pool = Pool(given.data, given.weights, given.cache, given.images, given.members)
     about = {"part": given.part, "data": public_data.called(given.data)}
-    jobs = (Job(about | job.settings, job.measure) for job in models(pool, given.draws))
+    jobs = (Job(about | job.settings, job.measure) for job in PARTS[given.part](pool, given.draws))
     measure((job for job in jobs if re.search(given.only, key_of(job.settings))), path)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedassay.attacks.gallery.certificate import in_part, named, whole
 from fedassay.attacks.gallery.changes import difference
-from fedassay.attacks.gallery.population import Population
+from fedassay.attacks.gallery.population import Known, Population, known_of
 from fedassay.attacks.gallery.solving import Solved, exact_weights, posterior_changes, posterior_weights
 from fedassay.attacks.gallery.system import System, system_of
 from fedassay.data.records import Records
@@ -163,9 +163,11 @@ def _solved(
     inside = (count - lacked) / (2 if missing > lacked else 1)
     # Names are given where decoys are solved for alike; candidates are ranked without them, who are in nothing.
     every = np.arange(len(features))
-    names = named(_posterior(blocks, features, kept, every, sizes, missing, inside), kept.decoys)
+    own = Population(features, kept.records.images, kept.records.labels, sizes)
+    known = [known_of(block, blocks, own) for block in blocks] if missing else None
+    names = named(_posterior(blocks, features, kept, every, sizes, missing, inside, known), kept.decoys)
     weights = np.zeros(len(features))
-    weights[here] = _posterior(blocks, features, kept, here, sizes, missing, inside)
+    weights[here] = _posterior(blocks, features, kept, here, sizes, missing, inside, known)
     weights, names = np.where(sure, exactly, weights), np.where(sure, _all_of(exactly, kept), names)
     how = f"explained for {int(sure.sum())} of them" if sure.any() else "not explained as a whole"
     return Answer(weights, names, False, f"{words}: {how}, {int(names.sum())} named", none)
@@ -184,6 +186,7 @@ def _posterior(
     sizes: Ints | None,
     missing: float,
     inside: float,
+    known: Sequence[Known | None] | None,
 ) -> Matrix:
     """Weights of some of the candidates and decoys, solved for alike, in the order of their rows.
 
@@ -195,10 +198,10 @@ def _posterior(
         sizes: Records per class that the sender is known to have, shape (C,), or None.
         missing: Records that no candidate stands for.
         inside: Members that are expected among the candidates.
+        known: What is known of missing records, block by block; None: none is missing.
     """
     labels = kept.records.labels[rows]
-    population = Population(features, kept.records.images, kept.records.labels, sizes) if missing else None
-    system = _system(blocks, features, kept, rows, missing, population)
+    system = _system(blocks, features, kept, rows, missing, known)
     assert system is not None
     if sizes is None:
         share = np.full(len(labels), min(1.0, max(0.0, inside) / len(labels)))
@@ -251,11 +254,11 @@ def _system(
     kept: Kept,
     rows: Ints,
     missing: float,
-    population: Population | None = None,
+    known: Sequence[Known | None] | None = None,
 ) -> System | None:
     """The system of some of the candidates and decoys."""
     images, labels = kept.records.images[rows], kept.records.labels[rows]
-    return system_of(blocks, features[rows], images, labels, missing=missing, population=population)
+    return system_of(blocks, features[rows], images, labels, missing=missing, known=known)
 
 
 def _lacking(system: System, solved: Solved) -> float:

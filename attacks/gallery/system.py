@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.attacks.gallery.population import Known, Population, known_of, vectors_of
+from fedassay.attacks.gallery.population import Known, vectors_of
 from fedassay.exchange.blocks import LinearBlock
 from fedassay.support.types import Images, Ints
 
@@ -238,7 +238,7 @@ def system_of(
     labels: Ints,
     *,
     missing: float,
-    population: Population | None = None,
+    known: Sequence[Known | None] | None = None,
 ) -> System | None:
     """The system of a message, or None where no block is of vectors that the candidates have.
 
@@ -248,19 +248,18 @@ def system_of(
         images: Shape (N, H, W, channels).
         labels: Shape (N,).
         missing: Records of the sender that are expected to be no candidates.
-        population: What is known of missing records; None: nothing.
+        known: What is known of missing records, block by block; None: nothing.
     """
     noised = any(bool((block.noise > 0).any()) for block in blocks)
     every = {block.cells for block in blocks}
     places = {cells: labels if cells is None else cells.of(features, labels) for cells in every}
     parts = []
-    for block in blocks:
+    for block, there in zip(blocks, known or [None] * len(blocks), strict=True):
         # Without noise a block needs some error, whatever it is, for its weights to be finite.
         unknown = missing if (block.noise > 0).all() else max(1.0, missing)
         vectors = vectors_of(block, features, images)
         if vectors is not None and vectors.shape[1] == block.width and len(vectors):
-            known = None if population is None else known_of(block, blocks, population)
-            parts.append(_part(block, vectors, places[block.cells], unknown, known))
+            parts.append(_part(block, vectors, places[block.cells], unknown, there))
     return System(tuple(parts), parts[0].labels, noised) if parts else None
 
 

@@ -1,8 +1,8 @@
 """End-to-end controls of attacks on messages: what the method's own run makes of control records.
 
-Four kinds of clients without privacy, for what makes a rule fire or a factorization possible: one record a class;
-as many records a class as mixtures have components; as many records of each class as an audited client; and the
-same client before and after one record a class joined. See `fedassay.audits.nonprivate_releases` for the run and
+Five kinds of clients without privacy, for what makes a rule fire or a factorization possible: one record a class;
+as many records a class as mixtures have components; as many records of each class as an audited client, of the
+leakiest or of the audited form; and the same client before and after one record a class joined. See `fedassay.audits.nonprivate_releases` for the run and
 its view.
 """
 
@@ -29,6 +29,7 @@ from fedassay.audits.nonprivate_releases import (
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.membership import visible
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import Release, exact
@@ -171,6 +172,24 @@ def alike(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Reading,
     return context.io.once(
         key, lambda: tuple(read(exposure, context) for exposure in nonprivate_clients(context, group, name))
     )
+
+
+def as_audited(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Reading, ...]:
+    """Control clients as large as these audited ones, of the method in its audited form; none under privacy.
+
+    Attacks on what a method converges to read nothing of its leakiest form, which is overfitted.
+    """
+    group = [client for client in each_as_large(context, wanted) if len(client)]
+    if context.privacy.private or not group or len(context.clients) < len(group):
+        return ()
+    nobody = context.control.take(np.zeros(0, np.int64))
+    others = [nobody.take(np.zeros(0, np.int64), f"client/{i}") for i in range(len(group), len(context.clients))]
+    clients = (*(client.take(np.arange(len(client)), f"client/{i}") for i, client in enumerate(group)), *others)
+    try:
+        outcome = context.run_on(clients, control_seeds(context, "message", "as audited"))
+    except NotRunError:
+        return ()
+    return (read(NonPrivateRelease(clients, outcome, visible(outcome, context.view.threat)), context),)
 
 
 def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:

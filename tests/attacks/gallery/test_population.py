@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.attacks.gallery import system
+from fedassay.attacks.gallery import answers
 from fedassay.attacks.gallery.answers import Answer, answer, kept_of
 from fedassay.attacks.gallery.population import Known, Population, known_of
 from fedassay.attacks.gallery.system import System, system_of
@@ -47,7 +47,8 @@ def _blocks(features: Matrix, labels: NDArray[np.int64], *, ridge: bool = False)
 def _system(blocks: list[LinearBlock]) -> System:
     features, labels = _records(20, 1)
     own = Population(features, NONE, labels)
-    found = system_of(blocks, features, NONE, labels, missing=5.0, population=own)
+    known = [known_of(block, blocks, own) for block in blocks]
+    found = system_of(blocks, features, NONE, labels, missing=5.0, known=known)
     assert found is not None
     return found
 
@@ -117,6 +118,6 @@ def test_a_fifth_of_the_members_are_told_better_by_what_is_known_of_the_rest(
         return _auc(found.weights[:120], members[held][:120])
 
     known = [measured(seed) for seed in range(4)]
-    monkeypatch.setattr(system, "known_of", lambda *_: None)
+    monkeypatch.setattr(answers, "known_of", lambda *_: None)
     unknown = [measured(seed) for seed in range(4)]
     assert np.mean(known) > np.mean(unknown) + 0.05, (known, unknown)

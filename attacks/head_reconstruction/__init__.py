@@ -1,0 +1,1 @@
+"""Features of the few records behind a converged softmax head."""
