@@ -44,7 +44,7 @@ NAME = "head_reconstruction"
 LEAST = 20
 """Images of the attacker's own below which they say nothing of what features are like."""
 TRUSTED = 0.02
-"""How far the best two solutions of a head may be apart for its vectors to be trusted."""
+"""Largest distance of the best two solutions of a head at which its vectors are trusted."""
 _LIVE = 1e-7
 """Weight of a feature, relative to the largest, below which it did not vary over the records."""
 

@@ -18,7 +18,7 @@ _BINS = 40
 _PLACES = 64
 """Values of a mean that are tried between the least and the largest possible one."""
 _SAME = 0.02
-"""How near two records are in a feature that may both be 0, in units of its range."""
+"""Largest distance of two records in a feature in which both may be 0, in units of its range."""
 
 
 def common_mean(centred: Matrix, own: Matrix) -> Matrix:

@@ -30,7 +30,7 @@ SOLVED = 1e-2
 """Half the squared residual of a solution, at most. Heads whose records are as assumed leave 1e-6 to 2e-3, others
 and local minima 0.02 and more."""
 _AGREE = 0.02
-"""How near two solutions are, relative to their length, that are one."""
+"""Largest distance of two solutions that count as one, relative to their length."""
 _STEP = 1e-6
 _INDEPENDENT = 1e-12
 _CONSISTENT = 30.0
@@ -84,7 +84,7 @@ class Stationarity:
         return residuals, centred, system @ scaled - target
 
     def left(self, flat: Matrix) -> Matrix:
-        """What logits (..., n C) leave of the fixed point and of the equations, as one vector each."""
+        """Residuals of the fixed point and of the equations at logits (..., n C), one vector each."""
         logits = flat.reshape(*flat.shape[:-1], len(self.labels), len(self.weights))
         residuals, centred, rest = self.records(logits)
         biases = residuals.sum(axis=-2, keepdims=True) / (len(self.labels) * self.decay)
