@@ -2,8 +2,8 @@
 
 Five kinds of clients without privacy, for what makes a rule fire or a factorization possible: one record a class;
 as many records a class as mixtures have components; as many records of each class as an audited client, of the
-leakiest or of the audited form; and the same client before and after one record a class joined. See `fedassay.audits.nonprivate_releases` for the run and
-its view.
+leakiest or of the audited form; and the same client before and after one record a class joined. See
+`fedassay.audits.nonprivate_releases` for the run and its view.
 """
 
 from __future__ import annotations
