@@ -115,3 +115,9 @@ def test_options_without_whole_numbers_are_refused(said: Corrections, message: s
     np.savez(tmp_path / "b.npz", a=np.full((3, 4), 1000))
     with pytest.raises(PlanError, match="numbers go up to 1000"):
         read_files(tmp_path / "b.npz", Corrections(modulus=256))
+
+
+def test_a_declared_histogram_is_not_asked_for_a_scale(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", h=np.array([[1, 3, 0, 5], [2, 2, 2, 3]]))
+    assert "--scale" in read_files(tmp_path / "a.npz", Corrections()).text
+    assert "--scale" not in read_files(tmp_path / "a.npz", Corrections(kinds={"h": "histogram"})).text

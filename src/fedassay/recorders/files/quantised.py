@@ -9,7 +9,7 @@ a symmetric matrix of lower rank is taken off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,13 +44,19 @@ class Scaled:
     text: str
 
 
-def scaled(sent: Mapping[tuple[int, str], Arrays], scale: float | None, modulus: int | None) -> Scaled:
+def scaled(
+    sent: Mapping[tuple[int, str], Arrays],
+    scale: float | None,
+    modulus: int | None,
+    declared: Collection[str] = (),
+) -> Scaled:
     """Take whole numbers for numbers times a scale modulo M, where somebody says it or the numbers do.
 
     Args:
         sent: The messages by round and sender.
         scale: s, above 0; None: what the numbers tell.
         modulus: M; None likewise.
+        declared: Arrays of which somebody says what they mean.
 
     Raises:
         PlanError: Somebody says a scale or a modulus, and no array holds whole numbers in its range.
@@ -76,7 +82,7 @@ def scaled(sent: Mapping[tuple[int, str], Arrays], scale: float | None, modulus:
     )
     factor, words = (scale, "") if scale is not None else told[0] if told else (None, "")
     if factor is None or any(s != factor for s, _ in told):
-        return Scaled(centred if found else dict(sent), _unscaled(centred, whole, found))
+        return Scaled(centred if found else dict(sent), _unscaled(centred, whole, found, declared))
     done = {}
     for key, arrays in centred.items():
         width = max((array.shape[-1] for array in arrays.values() if array.ndim > 1), default=0)
@@ -87,14 +93,17 @@ def scaled(sent: Mapping[tuple[int, str], Arrays], scale: float | None, modulus:
 
 
 def _unscaled(
-    sent: Mapping[tuple[int, str], Arrays], whole: Mapping[tuple[int, str], list[str]], modulus: int | None
+    sent: Mapping[tuple[int, str], Arrays],
+    whole: Mapping[tuple[int, str], list[str]],
+    modulus: int | None,
+    declared: Collection[str],
 ) -> str:
     """What is said of whole numbers whose scale nothing tells: of tables of them, that there may be one."""
     tables = [
         name
         for key, names in whole.items()
         for name in names
-        if sent[key][name].ndim > 1 and not _COUNTED & set(called(name))
+        if sent[key][name].ndim > 1 and name not in declared and not _COUNTED & set(called(name))
     ]
     texts = [f"Whole numbers are read modulo {modulus}."] if modulus else []
     if tables:

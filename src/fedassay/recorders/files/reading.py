@@ -111,7 +111,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     sent, results = without_results(sent)
     sent = {key: models.plain(arrays) for key, arrays in sent.items()}
     raw = None if said.kinds or said.aggregate or said.scale or said.modulus else records_of(sent)
-    numbers = Scaled(*raw) if raw else scaled(sent, said.scale, said.modulus)
+    numbers = Scaled(*raw) if raw else scaled(sent, said.scale, said.modulus, said.kinds)
     sent = numbers.sent
     if said.aggregate:
         sent = {
