@@ -45,8 +45,8 @@ GROUPS = (
     (
         "papers",
         "As the papers have it",
-        "For a GPU; `--scale` makes any of them small. They fetch their data, but for PACS and Office-Home, which "
-        "are unpacked by hand. [The papers' figures](papers.md) says what each shows.",
+        "For a GPU; `--scale` makes any of them small. They fetch their data, but for those of unknown time: "
+        "their data are unpacked by hand. [The papers' figures](papers.md) says what each shows.",
     ),
 )
 """Folder of plans, heading and a word on them."""

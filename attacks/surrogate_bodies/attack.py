@@ -36,7 +36,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.view import View
-from fedassay.nets.bodies import BodySpec, build_body, read_bodies
+from fedassay.nets.bodies import MIXING, BodySpec, build_body, read_bodies
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.seeds import Seeds
@@ -87,9 +87,9 @@ class SurrogateBodies(Parameters):
 
     @model_validator(mode="after")
     def _each_by_itself(self) -> Self:
-        if any(each.name == "resnet16" for each in self.bodies):
+        if mixing := next((each.name for each in self.bodies if each.name in MIXING), None):
             raise ValueError(
-                "bodies: resnet16 given, whose batch normalisation a stack of bodies cannot train; allowed: "
+                f"bodies: {mixing} given, whose batch normalisation a stack of bodies cannot train; allowed: "
                 "resnet16_group, or another body"
             )
         return self

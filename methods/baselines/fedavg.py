@@ -94,7 +94,7 @@ class FedAvg(Parameters):
         proximal: mu, the strength of the pull of a round's training towards its starting point (FedProx).
         server: None: the clients' mean is the next round's start. Given: FedYogi's step towards it.
         width: Number of features m under the head, its bias counted as one, as FedLog counts; a `resnet16` has its
-            own 512.
+            own 512, `mobilenet_v2` 1,280.
         bodies: One, or with `share: head` several (client i gets entry i modulo their number).
         start: Initial weights of bodies: `random`, or a copy of the plan's `backbone`, of its width.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.

@@ -39,7 +39,8 @@ class Classifiers(Frozen):
     Attributes:
         bodies: One or several; client i gets entry i modulo their number. Unused with `start: backbone`.
         start: Initial weights of bodies: their own `random` initialisation, or a copy of the plan's `backbone`.
-        width: Number of features m under the head, its bias counted as one; a `resnet16` has its own 512.
+        width: Number of features m under the head, its bias counted as one; a `resnet16` has its own 512,
+            `mobilenet_v2` 1,280.
         local_epochs: Passes over a client's records.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
         learning_rate: Learning rate of the optimiser.

@@ -1,13 +1,14 @@
-"""Leaving one domain out: nothing of it is trained on, everything of it is tested on."""
+"""Some of the domains, and one left out: nothing of it is trained on, everything of it is tested on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedassay.data.domains import leave_out
+from fedassay.data.domains import leave_out, only_domains
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.execution.prepare import prepare
 from fedassay.plan.schema import Plan
@@ -35,6 +36,34 @@ def test_the_domain_is_the_test_set_and_nothing_else() -> None:
     assert np.array_equal(held.test.images, given.train.images[given.train.domains == 1])
     assert np.array_equal(held.train.images, given.train.images[given.train.domains == 0])
     assert "photo held out" in held.source
+
+
+def test_some_domains_keep_their_order_and_their_records() -> None:
+    given = _loaded(names=("art", "photo"))
+    assert given.train.domains is not None
+    both = only_domains(given, ("photo", "art"))
+    assert both.train.digest() == given.train.digest()
+    kept = only_domains(replace(given, test=given.train), ("photo",))
+    for part in (kept.train, kept.test):
+        assert part is not None
+        assert part.domain_names == ("photo",)
+        assert part.domains is not None
+        assert not part.domains.any()
+        assert np.array_equal(part.images, given.train.images[given.train.domains == 1])
+
+
+@pytest.mark.parametrize(
+    ("data", "names", "message"),
+    [
+        (_loaded(domains=False), ("art",), r"data\.domains: art given, but the data set has no domains"),
+        (_loaded(), ("art", "sketch"), r"data\.domains: 'sketch' given; allowed: art, photo, empty"),
+        (_loaded(), ("art", "empty"), r"data\.domains: empty has no records"),
+        (LoadedData(_loaded().train, _loaded(domains=False).train, ""), ("art",), "test set are not known"),
+    ],
+)
+def test_domains_that_are_not_there_are_refused(data: LoadedData, names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        only_domains(data, names)
 
 
 @pytest.mark.parametrize(

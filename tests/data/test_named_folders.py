@@ -11,99 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from named_folders import MADE, write
 from PIL import Image
-from scipy.io import savemat
 
 from fedassay.data import DataRequest, LoadedData, load
 from fedassay.plan.own_images import outline
 from fedassay.support.errors import DataError, FedassayError, PlanError
 
-_RNG = np.random.default_rng(0)
-
-
-def _pictures(root: Path, *names: str, side: int = 9) -> None:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(_RNG.integers(0, 256, (side, side, 3), np.uint8)).save(root / name)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def _pacs(root: Path) -> None:
-    for domain in ("art_painting", "cartoon", "photo", "sketch"):
-        _pictures(
-            root / "PACS" / "kfold", *(f"{domain}/{label}/pic_{n}.jpg" for label in ("dog", "horse") for n in "12")
-        )
-    _write(root / "PACS" / "kfold" / "notes.txt", "x")
-
-
-def _office_home(root: Path) -> None:
-    for domain in ("Art", "Clipart", "Product", "Real World"):
-        names = (f"{domain}/{label}/0000{n}.jpg" for label in ("Alarm_Clock", "Mop") for n in "123")
-        _pictures(root / "OfficeHomeDataset_10072016", *names, side=9 if domain == "Art" else 12)
-
-
-def _caltech101(root: Path) -> None:
-    names = [f"{label}/image_000{n}.jpg" for label in ("BACKGROUND_Google", "Faces", "ant") for n in "12"]
-    _pictures(root / "caltech101" / "101_ObjectCategories", *names)
-    _pictures(root / "caltech101" / "101_ObjectCategories", "ant/image_0003.jpg", side=11)
-
-
-def _stanford_cars(root: Path) -> None:
-    cars = root / "stanford_cars"
-    _pictures(cars, *(f"cars_train/0000{n}.jpg" for n in "1234"), *(f"cars_test/0000{n}.jpg" for n in "12"))
-    (cars / "devkit").mkdir()
-    savemat(cars / "devkit" / "cars_meta.mat", {"class_names": np.array(["Audi S6", "Ford GT"], dtype=object)})
-    for path, labels in ((cars / "devkit" / "cars_train_annos.mat", [2, 1, 1, 2]),
-                         (cars / "cars_test_annos_withlabels.mat", [1, 2])):  # fmt: skip
-        kind = [("bbox_x1", "O"), ("class", "O"), ("fname", "O")]
-        rows = [(1, label, f"0000{number + 1}.jpg") for number, label in enumerate(labels)]
-        savemat(path, {"annotations": np.array([rows], dtype=kind)})
-
-
-def _oxford_pets(root: Path) -> None:
-    pets = root / "oxford-iiit-pet"
-    _pictures(pets / "images", *(f"{name}_{n}.jpg" for name in ("Abyssinian", "american_bulldog") for n in "123"))
-    _write(pets / "annotations" / "trainval.txt",
-           "#Image CLASS-ID SPECIES BREED ID\nAbyssinian_2 1 1 1\nAbyssinian_1 1 1 1\namerican_bulldog_3 2 2 1\n"
-           "american_bulldog_1 2 2 1\n")  # fmt: skip
-    _write(pets / "annotations" / "test.txt", "american_bulldog_2 2 2 1\nAbyssinian_3 1 1 1\n")
-
-
-def _food101(root: Path) -> None:
-    food = root / "food-101"
-    _pictures(food / "images", *(f"{name}/{n}.jpg" for name in ("apple_pie", "waffles") for n in "123"))
-    parts = {"train": "12", "test": "3"}
-    for part, numbers in parts.items():
-        content = {name: [f"{name}/{n}" for n in numbers] for name in ("waffles", "apple_pie")}
-        _write(food / "meta" / f"{part}.json", json.dumps(content))
-
-
-def _celeba(root: Path) -> None:
-    celeba = root / "celeba"
-    names = [f"00000{n}.jpg" for n in range(1, 7)]
-    _pictures(celeba / "img_align_celeba", *names)
-    smiles = ["1", "-1", "1", "-1", "1", "-1"]
-    rows = "".join(f"{name} -1  {smile}  1\n" for name, smile in zip(names, smiles, strict=True))
-    _write(celeba / "list_attr_celeba.txt", f"6\nBald Smiling Young \n{rows}")
-    parts = "".join(f"{name} {part}\n" for name, part in zip(names, "000122", strict=True))
-    _write(celeba / "list_eval_partition.txt", parts)
-    people = "".join(f"{name} {whom}\n" for name, whom in zip(names, (9, 9, 4, 4, 7, 7), strict=True))
-    _write(celeba / "identity_CelebA.txt", people)
-
-
-_MADE: dict[str, Callable[[Path], None]] = {
-    "pacs": _pacs,
-    "office_home": _office_home,
-    "caltech101": _caltech101,
-    "stanford_cars": _stanford_cars,
-    "oxford_pets": _oxford_pets,
-    "food101": _food101,
-    "celeba": _celeba,
-}
 _KEYS: dict[str, dict[str, Any]] = {"celeba": {"label_column": "Smiling"}}
 _EXPECTED: dict[str, tuple[tuple[str, ...], list[int], list[int]]] = {
     "pacs": (("dog", "horse"), [8, 8], []),
@@ -125,9 +39,9 @@ def _load(name: str, folder: Path, **given: Any) -> LoadedData:
     return load(_request(name, folder, **given))
 
 
-@pytest.mark.parametrize("name", _MADE)
+@pytest.mark.parametrize("name", MADE)
 def test_the_published_layout_is_read_and_told_beforehand(name: str, tmp_path: Path) -> None:
-    _MADE[name](tmp_path)
+    MADE[name](tmp_path)
     data, told = _load(name, tmp_path), outline(_request(name, tmp_path))
     classes, train, test = _EXPECTED[name]
     assert data.train.class_names == classes
@@ -147,8 +61,8 @@ def test_the_published_layout_is_read_and_told_beforehand(name: str, tmp_path: P
 
 def test_files_keep_their_labels(tmp_path: Path) -> None:
     """Every image is the file that its list gives this label."""
-    _stanford_cars(tmp_path)
-    _celeba(tmp_path)
+    MADE["stanford_cars"](tmp_path)
+    MADE["celeba"](tmp_path)
     cars = _load("stanford_cars", tmp_path, size=None)
     for number, label in enumerate((1, 0, 0, 1)):
         with Image.open(tmp_path / "stanford_cars" / "cars_train" / f"0000{number + 1}.jpg") as image:
@@ -164,7 +78,7 @@ def test_files_keep_their_labels(tmp_path: Path) -> None:
 
 
 def test_domains_can_be_left_out_and_a_limit_is_drawn_before_reading(tmp_path: Path) -> None:
-    _pacs(tmp_path)
+    MADE["pacs"](tmp_path)
     data = _load("pacs", tmp_path, limit=8)
     assert data.train.domain_names == ("art_painting", "cartoon", "photo", "sketch")
     assert np.bincount(data.train.labels).tolist() == [4, 4]
@@ -175,13 +89,29 @@ def test_domains_can_be_left_out_and_a_limit_is_drawn_before_reading(tmp_path: P
     assert np.array_equal(told.data.train.domains, data.train.domains)
 
 
+def test_some_domains_of_a_data_set(tmp_path: Path) -> None:
+    """Only their files are decoded, a limit is drawn of these, and domains that are not there are named."""
+    MADE["pacs"](tmp_path)
+    write(tmp_path / "PACS" / "kfold" / "cartoon" / "dog" / "pic_1.jpg", "no image")
+    request = _request("pacs", tmp_path, domains=("sketch", "photo"), limit=6)
+    data, told = load(request), outline(request)
+    assert told is not None
+    for train in (data.train, told.data.train):
+        assert train.domain_names == ("photo", "sketch")
+        assert np.bincount(train.labels).tolist() == [3, 3]
+        assert train.domains is not None
+        assert set(train.domains) == {0, 1}
+    with pytest.raises(PlanError, match=r"'drawing' given; allowed: art_painting, cartoon, photo, sketch"):
+        outline(_request("pacs", tmp_path, domains=("photo", "drawing")))
+
+
 def test_some_classes_of_a_data_set(tmp_path: Path) -> None:
     """Only their files are decoded, and a limit is drawn of these."""
-    _food101(tmp_path)
-    _write(tmp_path / "food-101" / "images" / "crepes" / "1.jpg", "no image")
+    MADE["food101"](tmp_path)
+    write(tmp_path / "food-101" / "images" / "crepes" / "1.jpg", "no image")
     for part in ("train", "test"):
         path = tmp_path / "food-101" / "meta" / f"{part}.json"
-        _write(path, json.dumps(json.loads(path.read_text()) | {"crepes": ["crepes/1"]}))
+        write(path, json.dumps(json.loads(path.read_text()) | {"crepes": ["crepes/1"]}))
     request = _request("food101", tmp_path, classes=("waffles", "apple_pie"), limit=2)
     data, told = load(request), outline(request)
     assert data.train.class_names == ("apple_pie", "waffles")
@@ -199,7 +129,7 @@ def test_some_classes_of_a_data_set(tmp_path: Path) -> None:
     assert np.array_equal(digits.train.labels, (whole.labels[kept] == 7).astype(int))
 
 
-@pytest.mark.parametrize("name", _MADE)
+@pytest.mark.parametrize("name", MADE)
 def test_what_is_not_there_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=rf"data: {name} is not in data\.root: no folder .*; allowed: unpack it there"
@@ -217,19 +147,19 @@ _SPOILT: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "two sizes": ("caltech101", lambda root: None, "images of different sizes"),
     "a photograph": ("stanford_cars", lambda root: (root / "stanford_cars/cars_train/00002.jpg").unlink(),
                      r"cars_train_annos\.mat: names '00002\.jpg', which is not in cars_train"),
-    "no table": ("stanford_cars", lambda root: _write(root / "stanford_cars/devkit/cars_meta.mat", "x"),
+    "no table": ("stanford_cars", lambda root: write(root / "stanford_cars/devkit/cars_meta.mat", "x"),
                  r"cars_meta\.mat: cannot be read as a list of class_names"),
-    "a list": ("oxford_pets", lambda root: _write(root / "oxford-iiit-pet/annotations/test.txt", "Abyssinian\n"),
+    "a list": ("oxford_pets", lambda root: write(root / "oxford-iiit-pet/annotations/test.txt", "Abyssinian\n"),
                r"test\.txt, line 1: 'Abyssinian'; allowed: a file's name and its class"),
-    "outside": ("food101", lambda root: _write(root / "food-101/meta/train.json", '{"a": ["../../x"]}'),
+    "outside": ("food101", lambda root: write(root / "food-101/meta/train.json", '{"a": ["../../x"]}'),
                 r"names '\.\./\.\./x\.jpg', which is not in images"),
-    "no json": ("food101", lambda root: _write(root / "food-101/meta/train.json", "{"),
+    "no json": ("food101", lambda root: write(root / "food-101/meta/train.json", "{"),
                 r"train\.json: is no JSON"),
-    "a row": ("celeba", lambda root: _write(root / "celeba/list_attr_celeba.txt", "1\nBald Smiling\n1.jpg 1\n"),
+    "a row": ("celeba", lambda root: write(root / "celeba/list_attr_celeba.txt", "1\nBald Smiling\n1.jpg 1\n"),
               r"list_attr_celeba\.txt, line 3: '1\.jpg 1'; allowed: a file's name and 2 times 1 or -1"),
-    "no identity": ("celeba", lambda root: _write(root / "celeba/identity_CelebA.txt", "000001.jpg 4\n"),
+    "no identity": ("celeba", lambda root: write(root / "celeba/identity_CelebA.txt", "000001.jpg 4\n"),
                     r"000002\.jpg has no identity"),
-    "a broken image": ("pacs", lambda root: _write(root / "PACS/kfold/photo/dog/pic_1.jpg", "x"),
+    "a broken image": ("pacs", lambda root: write(root / "PACS/kfold/photo/dog/pic_1.jpg", "x"),
                        r"pic_1\.jpg: cannot be read as an image"),
 }  # fmt: skip
 
@@ -237,14 +167,14 @@ _SPOILT: dict[str, tuple[str, Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("case", _SPOILT)
 def test_what_is_not_as_published_is_named(case: str, tmp_path: Path) -> None:
     name, spoil, message = _SPOILT[case]
-    _MADE[name](tmp_path)
+    MADE[name](tmp_path)
     spoil(tmp_path)
     with pytest.raises(DataError, match=message):
         _load(name, tmp_path, size=None)
 
 
 def test_celeba_needs_an_attribute(tmp_path: Path) -> None:
-    _celeba(tmp_path)
+    MADE["celeba"](tmp_path)
     for given in (None, "Tall", 1):
         with pytest.raises(
             PlanError, match=r"data\.label_column: .*given; allowed: an attribute, of Bald, Smiling"
@@ -253,7 +183,7 @@ def test_celeba_needs_an_attribute(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_reads_headers_without_torch(tmp_path: Path) -> None:
-    for make in _MADE.values():
+    for make in MADE.values():
         make(tmp_path)
     code = (
         "import sys; from pathlib import Path; from fedassay.data.loading import DataRequest; "
@@ -262,6 +192,6 @@ def test_a_dry_run_reads_headers_without_torch(tmp_path: Path) -> None:
         "'celeba' else None)) for name in sys.argv[2:]]; assert all(found); print('torch' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), *_MADE], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(tmp_path), *MADE], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"

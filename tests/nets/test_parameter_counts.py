@@ -32,6 +32,12 @@ PAPERS: list[tuple[str, str, float, Callable[[], nn.Module]]] = [
     (MENDIETA, "the same, for DP-SGD", 6.44e6, lambda: _classifier("resnet16_group", COLOUR, 10)),
     ("Mendieta et al. 2025, section 3.1", "the server's", 6.44e6, lambda: build_resnet16(3, 10, 0)),
     (
+        "torchvision's documentation, ImageNet's 1,000 classes",
+        "MobileNetV2",
+        3_504_872,
+        lambda: _classifier("mobilenet_v2", COLOUR, 1000),
+    ),
+    (
         MENDIETA,
         "FedCVAE",
         5.97e6,

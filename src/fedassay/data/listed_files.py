@@ -103,7 +103,7 @@ def outline_of(listed: Listed, request: DataRequest) -> Outline:
 def without_images(listed: Listed, request: DataRequest) -> LoadedData:
     """Both sets without their pixels."""
     both, classes = (listed.train, listed.test), {name: number for number, name in enumerate(listed.classes)}
-    domains = listed.domains or tuple(sorted({picture.domain for part in both for picture in part}))
+    domains = domains_of(listed)
     persons = numbered(*([picture.person for picture in part] for part in both))
     sets = []
     for part, whose in zip(both, persons, strict=True):
@@ -114,6 +114,11 @@ def without_images(listed: Listed, request: DataRequest) -> LoadedData:
         sets.append(replace(found, groups=whose) if known else found)
     account = listed.account.adding(notes=in_words(listed.places, listed.root, _reading(request)))
     return LoadedData(sets[0], sets[1] if listed.test else None, f"folder {listed.root.name}", account)
+
+
+def domains_of(listed: Listed) -> tuple[str, ...]:
+    """Return the names of the domains, in order: those that are declared, else those that pictures have."""
+    return listed.domains or tuple(sorted({each.domain for part in (listed.train, listed.test) for each in part}))
 
 
 def _reading(request: DataRequest) -> Reading:
@@ -142,7 +147,8 @@ def home(request: DataRequest, names: Sequence[str], origin: str) -> Path:
             return root / name
     raise DataError(
         f"data: {request.name} is not in {root_in_words(request.root, request.base)}: no folder "
-        f"{' or '.join(names)}; allowed: unpack it there, or name its folder in data.path ({origin})"
+        f"{' or '.join(names)}; allowed: unpack it there ({origin}), or with data.name: {request.name} name its "
+        "folder in data.path"
     )
 
 
@@ -208,13 +214,17 @@ def of_lists(root: Path, rows: Iterable[tuple[str, str]], where: str) -> list[Pi
 
 
 def _limited(listed: Listed, request: DataRequest) -> Listed:
-    """Draw before reading, so that a limit and a choice of classes also limit what is decoded."""
+    """Draw before reading, so that a limit and a choice of classes or domains limit what is decoded."""
     if not listed.train:
         raise DataError(f"{listed.root.name}: holds no images; allowed: the data set as it is published")
     if request.classes is not None and request.features is None:
         kept = [[each for each in part if each.label in request.classes] for part in (listed.train, listed.test)]
         # Where no name is one of the classes, that is said of all of them.
         listed = replace(listed, train=kept[0], test=kept[1]) if kept[0] else listed
+    if request.domains is not None and request.features is None:
+        kept = [[each for each in part if each.domain in request.domains] for part in (listed.train, listed.test)]
+        domains = domains_of(listed)
+        listed = replace(listed, train=kept[0], test=kept[1], domains=domains) if kept[0] else listed
     return replace(listed, train=_drawn(listed.train, request), test=_drawn(listed.test, request))
 
 

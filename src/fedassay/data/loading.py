@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedassay.data.domains import only_domains
 from fedassay.data.feature_archive import with_features
 from fedassay.data.groups import check_several
 from fedassay.data.images import ImageSet, LoadedData, are_pictures
@@ -91,6 +92,7 @@ class DataRequest:
         label_column: Column of labels in it, or number of the column of an `npz`'s labels; None: it is found.
         features: Archive of features that were computed elsewhere; None: a backbone computes them.
         classes: Names of the classes that are kept; None: all.
+        domains: Names of the domains that are kept; None: all.
         groups: Source of the records' persons: an array, a column or several, a pattern of paths, or a name that
             the data set knows; None: each record is of a person of its own.
         sites: Column of sites in the table; None: folders named like sites are.
@@ -123,6 +125,7 @@ class DataRequest:
     incomplete: Literal["refuse", "leave_out"] = "refuse"
     features: Path | None = None
     classes: tuple[str, ...] | None = None
+    domains: tuple[str, ...] | None = None
     download: bool = True
     attributes: tuple[str, ...] = ()
     bits: int | None = None
@@ -140,8 +143,8 @@ class DataRequest:
         raise PlanError(f"data.groups: {', '.join(self.groups)} given; data set {self.name} takes one name alone")
 
     def unlimited(self) -> DataRequest:
-        """Request to the loader: everything, where the limit applies to those that features or classes leave."""
-        if self.features is None and self.classes is None:
+        """Request to the loader: everything, where the limit applies to those that other keys leave."""
+        if self.features is None and self.classes is None and self.domains is None:
             return self
         return dataclasses.replace(self, limit=None)
 
@@ -164,6 +167,8 @@ def load(request: DataRequest) -> LoadedData:
         data = with_features(data, find(request.features, request.base, "data.features"), own)
     if request.classes is not None:
         data = only_classes(data, request.classes)
+    if request.domains is not None:
+        data = only_domains(data, request.domains)
     data = with_attributes(data, request.attributes)
     if request.size is not None:
         data = dataclasses.replace(

@@ -1,8 +1,8 @@
 """Client bodies: small networks from images to a given number of features, of several architectures.
 
 A body is the part of a network that a client keeps for itself in federated representation learning; all clients
-must agree only on the number of its outputs. No layer but those of `resnet16` mixes records, so every other body
-may be trained with differential privacy.
+must agree only on the number of its outputs. No layer but those of the bodies in `MIXING` mixes records, so every
+other body may be trained with differential privacy.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from fedassay.backbones.base import initialised
+from fedassay.nets.mobilenet import MOBILENET_V2_WIDTH, MobileNetV2Features
 from fedassay.nets.resnet import RESNET16_WIDTH, ResNet16Features
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
@@ -28,9 +29,18 @@ BodyName = Literal[
     "lenet_cifar_small",
     "resnet16",
     "resnet16_group",
+    "mobilenet_v2",
 ]
 """The available bodies; `BodySpec` describes each."""
 
+MIXING: frozenset[BodyName] = frozenset({"resnet16", "mobilenet_v2"})
+"""Bodies with batch normalisation."""
+
+_OWN_WIDTH: dict[BodyName, int] = {
+    "resnet16": RESNET16_WIDTH,
+    "resnet16_group": RESNET16_WIDTH,
+    "mobilenet_v2": MOBILENET_V2_WIDTH,
+}
 _HIDDEN: dict[BodyName, int] = {"mlp": 128, "mlp_deep": 128, "cnn": 64}
 
 
@@ -43,8 +53,9 @@ class BodySpec(Frozen):
             dropout), for images of 16 pixels or more. `lenet_cifar_small`: the latter without its second fully
             connected layer, as in the paper's experiment with flexible architectures. `resnet16`: Mendieta et al.
             2025, section 3.1, of 6.44 million parameters at 32x32, for images of 16 pixels or more.
-            `resnet16_group`: the same with group in place of batch normalisation, which DP-SGD needs. `linear` to
-            `cnn` are small, for small machines.
+            `resnet16_group`: the same with group in place of batch normalisation, which DP-SGD needs.
+            `mobilenet_v2`: Sandler et al. 2018, for images of 32 pixels or more. `linear` to `cnn` are small, for
+            small machines.
         hidden: Width of the hidden layers of `mlp`, `mlp_deep` and `cnn`; None: 128, 128 and 64.
         width: Number of features m that the body is meant for; None: the number of the method.
     """
@@ -126,6 +137,13 @@ def _make(spec: BodySpec, image_shape: tuple[int, int, int], outputs: int) -> nn
                     "another body"
                 )
             return ResNet16Features(channels, outputs, "batch" if spec.name == "resnet16" else "group")
+        case "mobilenet_v2":
+            if min(height, width) < 32:
+                raise PlanError(
+                    f"bodies: mobilenet_v2 does not take images of {height}x{width}; allowed: 32x32 or larger, or "
+                    "another body"
+                )
+            return MobileNetV2Features(channels, outputs)
         case _:
             assert_never(spec.name)
 
@@ -137,8 +155,8 @@ def features_of(spec: BodySpec, width: int) -> int:
         spec: The body.
         width: m of the method, the head's bias counted as one.
     """
-    if spec.width is None and spec.name in {"resnet16", "resnet16_group"}:
-        return RESNET16_WIDTH
+    if spec.width is None and spec.name in _OWN_WIDTH:
+        return _OWN_WIDTH[spec.name]
     return (spec.width or width) - 1
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from fedassay.data.domains import leave_out
+from fedassay.data.domains import leave_out, only_domains
 from fedassay.data.feature_archive import check_features, width_of
 from fedassay.data.groups import typical
 from fedassay.data.images import LoadedData, are_pictures
@@ -64,6 +64,7 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
         file_column=source.file_column,
         label_column=source.label_column,
         classes=source.classes,
+        domains=source.domains,
         features=None if source.features is None else Path(source.features).expanduser(),
         groups=source.groups,
         bits=source.bits,
@@ -103,6 +104,8 @@ def outline(request: DataRequest) -> Outline | None:
         )
     if request.classes is not None:
         data = only_classes(data, request.classes)
+    if request.domains is not None:
+        data = only_domains(data, request.domains)
     if request.features is None:
         data = with_attributes(data, request.attributes)
     if request.size is not None and not are_pictures(image):

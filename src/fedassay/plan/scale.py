@@ -52,6 +52,7 @@ SMALLER: dict[tuple[str, str], tuple[tuple[float, str], ...]] = {
     ("preset", "resnet16"): ((0.25, "small"),),
     ("bodies", "resnet16"): ((0.25, "cnn"),),
     ("bodies", "resnet16_group"): ((0.25, "cnn"),),
+    ("bodies", "mobilenet_v2"): ((0.25, "cnn"),),
     ("decoder", "residual"): ((0.25, "convolutions"),),
 }
 """By key and value: at or below a factor, what stands in its place."""

@@ -156,6 +156,8 @@ class ImageSource(Parameters):
     value a record, or `label`, the class itself. No method reads the arrays."""
     classes: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of the classes that are kept, as the data set has them; `null`: all."""
+    domains: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Names of the domains that are kept, for data with domains; `null`: all. They keep the data set's order."""
     features: str | None = None
     """An .npz of features that were computed elsewhere, one row a record in the data set's order, which stand in
     place of `backbone`; `null`: the backbone computes them."""

@@ -28,6 +28,9 @@ def body(given: Given, sizes: Sizes) -> tuple[float, int, float]:
     if name in {"resnet16", "resnet16_group"}:
         # 480 million multiplications at 32x32 (Mendieta et al. 2025, table 3).
         return 9.6e8 * height * width / 1024, 6_450_000, rate.CONVOLUTION_FLOPS
+    if name == "mobilenet_v2":
+        # 300 million multiplications at 224x224 (Sandler et al. 2018, table 4).
+        return 6.0e8 * height * width / 224**2, 2_230_000, rate.CONVOLUTION_FLOPS
     maps, kernel = {"cnn": ((16, 32), 3), "lenet_mnist": ((10, 20), 5)}.get(name, ((6, 16), 5))
     first = kernel**2 * channels * maps[0]
     second = kernel**2 * maps[0] * maps[1]

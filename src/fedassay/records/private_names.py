@@ -21,7 +21,7 @@ GONE = "(redacted)"
 
 IN_DATA = (
     *("root", "path", "labels", "features", "groups"),
-    *("file_column", "label_column", "classes", "test_domain", "attributes"),
+    *("file_column", "label_column", "classes", "domains", "test_domain", "attributes"),
     *("layout", "sites", "label"),
 )
 """Keys of `data` and `data.attacker_from` that hold names of the user's own."""

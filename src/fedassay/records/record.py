@@ -386,7 +386,7 @@ _MAPPINGS = (
 )
 """Sections of a plan with keys of their own."""
 _NESTED: dict[str, tuple[str, ...]] = {
-    "data": ("split", "attacker_from", "classes", "attributes"),
+    "data": ("split", "attacker_from", "classes", "domains", "attributes"),
     "clients": (),
     "backbone": ("mean", "std"),
 }

@@ -152,9 +152,10 @@ def test_what_it_cannot_read_it_refuses(make_task: MakeTask) -> None:
         attacked(few, FedLog(rounds=1), game)
 
 
-def test_a_body_that_mixes_records_is_refused() -> None:
-    with pytest.raises(ValueError, match="resnet16 given, whose batch normalisation"):
-        SurrogateBodies.model_validate({"bodies": ["mlp", "resnet16"]})
+@pytest.mark.parametrize("name", ["resnet16", "mobilenet_v2"])
+def test_a_body_that_mixes_records_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} given, whose batch normalisation"):
+        SurrogateBodies.model_validate({"bodies": ["mlp", name]})
 
 
 def test_membership_judges_it_though_raw_features_say_nothing_to_it(tmp_path: Path) -> None:
