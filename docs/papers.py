@@ -41,8 +41,8 @@ _UNLEARNED = "nothing learned"
 _MISSING = object()
 _FILES = (".npz", ".pt", ".pth", ".safetensors")
 """Endings of files of one's own, for data and weights."""
-_NO_NEWS = ("data.path=FILE", "backbone.weights=FILE", "backbone.input_size=", "similarity.lpips=")
-"""Beginnings of keys that say no more than the data set, the backbone and the metric beside them."""
+_NO_NEWS = ("data.name=npz", "data.path=FILE", "backbone.weights=FILE", "backbone.input_size=", "similarity.lpips=")
+"""Beginnings of keys that say no more than the page's head, the data set, the backbone and the metric beside them."""
 
 CHANCE = 0.15
 """Accuracy on ten classes and a few hundred test images that luck alone may give."""
@@ -302,15 +302,15 @@ def tables() -> str:
             plan = f"`{each['plan'].removesuffix('.yaml')}`"
             rows.append((f"{method}, {each['what']}, {plan}", each["run"], each["figures"], each["differs"]))
         for name, about in paper["plans"].items():
-            # The head of the plan has the rest of its title.
+            # The head of the plan has the rest of its title, and the plan's name begins with the method's.
             title = about["title"].partition(":")[0]
             said, figures, differs = _of_plan(about, runs.get(name))
             if not figures:
-                left.append((f"{method}, {title}, `{name}`", about["needs"].partition(";")[0]))
+                left.append((f"{title}, `{name}`", about["needs"].partition(";")[0]))
             elif differs.startswith(_UNLEARNED):
-                unlearned.setdefault(said.partition(":")[0], []).append(f"`{name}`")
+                unlearned.setdefault(said.partition(",")[0], []).append(f"`{name}`")
             else:
-                rows.append((f"{method}, {title}, `{name}`", said, figures, differs))
+                rows.append((f"{title}, `{name}`", said, figures, differs))
         left += [(f"{method}, {each['what']}", each["why"]) for each in paper["not_planned"]]
     head = ("table or figure, plan", "what was run here", "the paper's/ours", "what differs")
     none = [
@@ -329,7 +329,7 @@ def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[s
     if run is None:
         return "not run", "", ""
     clients = f"{run['clients']} client{'' if run['clients'] == 1 else 's'}"
-    said = f"scale {run['scale']:g}: {run['records']:,} records, {clients}"
+    said = f"×{run['scale']:g}, {run['records']:,} records, {clients}, {run['minutes']:g} min"
     differs = [f"`{each}`" for each in run["set"] if not each.startswith(_NO_NEWS)]
     differs += [each.partition(";")[0].rstrip(".") for each in run["errors"]]
     if "stand_in" in about:
@@ -340,14 +340,16 @@ def _of_plan(about: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[s
     if run["measured"] != "ssim" and max(figures.values(), default=1.0) < CHANCE:
         differs.insert(0, _UNLEARNED)
         return said, f"none above {100 * CHANCE:g}", "; ".join(differs)
+    # Where the paper has figures, those that it has not are left out.
     shown = "; ".join(
         f"{label} {_number(there.get(label))}/{_number(figures.get(label), run['measured'])}"
-        for label in dict.fromkeys([*order, *figures])
+        for label in order or figures
     )
     compared = agreement(order, figures)
     if compared != "nothing to compare":
         differs.append(f"order {compared}")
-    return said, f"{shown} ({run['measured'].replace('_', ' ')})", "; ".join(differs)
+    unit = "" if run["measured"] == "accuracy" else f" ({run['measured'].replace('_', ' ')})"
+    return said, shown + unit, "; ".join(differs)
 
 
 def _number(value: float | None, measured: str | None = None) -> str:

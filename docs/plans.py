@@ -56,9 +56,9 @@ _SHOWN = {"attacks": ["what it shows"], "": ["what it shows", "data"], "papers":
 
 _HEAD = """# Every plan that ships
 
-This page is for those who look for a plan to run or to cut down; `docs/plans.py` makes it. Time is of one core's
-processor, memory of one process; bold was measured, the rest is estimated by `--dry-run`. ↓: the first run fetches
-data or weights, unless `--offline` forbids it.
+For those who look for a plan; by `docs/plans.py`. Time is of one core, memory of one process;
+bold was measured, the rest is `--dry-run`'s estimate. ↓: the first run fetches data or weights, unless `--offline`
+forbids it.
 """
 
 _CITED = re.compile(r" \((?:the rivals of )?[A-Z]\w+ et al\. [^)]+\)")

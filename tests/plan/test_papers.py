@@ -120,15 +120,15 @@ def test_a_row_has_the_papers_figures_beside_ours(papers: ModuleType) -> None:
     }
     about = {"results": "a 90,\n b 80.", "order": {"a": 90.0, "b": 80.5}}
     assert papers._of_plan(about, run) == (
-        "scale 0.02: 1,200 records, 1 client",
-        "a 90/50.0; b 80.5/-; c -/25.0 (accuracy)",
-        "`data.name=npz`; b: it diverged",
+        "×0.02, 1,200 records, 1 client, 3 min",
+        "a 90/50.0; b 80.5/-",
+        "b: it diverged",
     )
     assert papers._of_plan(about, None) == ("not run", "", "")
     low = papers._of_plan(about, run | {"figures": {"a": 0.1}})
     assert low[1:] == (
         "none above 15",
-        "nothing learned; `data.name=npz`; b: it diverged",
+        "nothing learned; b: it diverged",
     )
 
 
