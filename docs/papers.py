@@ -41,8 +41,14 @@ _UNLEARNED = "nothing learned"
 _MISSING = object()
 _FILES = (".npz", ".pt", ".pth", ".safetensors")
 """Endings of files of one's own, for data and weights."""
-_NO_NEWS = ("data.name=npz", "data.path=FILE", "backbone.weights=FILE", "backbone.input_size=", "similarity.lpips=")
-"""Beginnings of keys that say no more than the page's head, the data set, the backbone and the metric beside them."""
+_NO_NEWS = (
+    "data.name=npz",
+    "data.path=FILE",
+    "backbone.weights=FILE",
+    "backbone.input_size=",
+    "similarity.lpips=",
+)
+"""Beginnings of keys that say no more than the page's head, data set, backbone and metric."""
 
 CHANCE = 0.15
 """Accuracy on ten classes and a few hundred test images that luck alone may give."""

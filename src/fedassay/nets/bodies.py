@@ -131,21 +131,21 @@ def _make(spec: BodySpec, image_shape: tuple[int, int, int], outputs: int) -> nn
         case "lenet_cifar_small":
             return _lenet(image_shape, (6, 16), (outputs,))
         case "resnet16" | "resnet16_group":
-            if min(height, width) < 16:
-                raise PlanError(
-                    f"bodies: {spec.name} does not take images of {height}x{width}; allowed: 16x16 or larger, or "
-                    "another body"
-                )
+            _check_side(spec.name, height, width, 16)
             return ResNet16Features(channels, outputs, "batch" if spec.name == "resnet16" else "group")
         case "mobilenet_v2":
-            if min(height, width) < 32:
-                raise PlanError(
-                    f"bodies: mobilenet_v2 does not take images of {height}x{width}; allowed: 32x32 or larger, or "
-                    "another body"
-                )
+            _check_side(spec.name, height, width, 32)
             return MobileNetV2Features(channels, outputs)
         case _:
             assert_never(spec.name)
+
+
+def _check_side(name: BodyName, height: int, width: int, least: int) -> None:
+    if min(height, width) < least:
+        raise PlanError(
+            f"bodies: {name} does not take images of {height}x{width}; allowed: {least}x{least} or larger, or "
+            "another body"
+        )
 
 
 def features_of(spec: BodySpec, width: int) -> int:
