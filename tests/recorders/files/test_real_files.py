@@ -125,3 +125,29 @@ def test_an_aggregate_of_files_that_only_their_names_tell_apart_is_no_client(tmp
         np.savez(tmp_path / f"{name}.npz", **weights(number))  # type: ignore[arg-type]
     senders = [message.sender for message in _read(tmp_path).messages]
     assert senders == ["client/berlin", "client/paris"]
+
+
+def test_the_variance_of_a_site_is_that_of_its_own_records(tmp_path: Path) -> None:
+    """NVFlare writes a site's share of everybody's variance (`DFStatisticsCore.variance_with_mean`)."""
+    held = {site: records(number) for number, site in enumerate(SITES)}
+    everybody = np.concatenate(list(held.values()))
+    total, center = len(everybody), everybody.mean(axis=0)
+    content = {
+        feature: {
+            "count": {site: {"train": len(own)} for site, own in held.items()} | {"Global": {"train": total}},
+            "mean": {site: {"train": float(own[:, place].mean())} for site, own in held.items()}
+            | {"Global": {"train": float(center[place])}},
+            "var": {
+                site: {"train": float(((own[:, place] - center[place]) ** 2).sum() / (total - 1))}
+                for site, own in held.items()
+            },
+        }
+        for place, feature in enumerate(FEATURES)
+    }
+    (tmp_path / "stats.json").write_text(json.dumps(content))
+    for message, own in zip(_read(tmp_path / "stats.json").messages, held.values(), strict=True):
+        np.testing.assert_allclose(message.fields["var"].values, own.var(axis=0, ddof=1))
+    for feature in FEATURES:
+        del content[feature]["mean"]["Global"]
+    (tmp_path / "stats.json").write_text(json.dumps(content))
+    assert all("var" not in message.fields for message in _read(tmp_path / "stats.json").messages)

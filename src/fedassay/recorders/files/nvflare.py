@@ -2,7 +2,9 @@
 
 The layout is feature, statistic, site, data set, value: `{"age": {"mean": {"site-1": {"train": 47.5}}}}`, or with
 the statistic as the outermost key and the feature as the innermost. `Global` beside the sites is all of them. A
-histogram is a list of bins, each `[low, high, records]`. Data sets become the first side of each array.
+histogram is a list of bins, each `[low, high, records]`. Data sets become the first side of each array. The `var` of
+a site is its part of the variance of all records, about their mean and over their number less one: the site's own
+variance follows from it, where the file has counts and means.
 """
 
 from __future__ import annotations
@@ -36,10 +38,31 @@ def arrays_of_statistics(held: Any) -> Iterator[Named]:
         values.setdefault(site, {}).setdefault(statistic, {}).setdefault(part, {})[feature] = value
     sites = [site for site in values if site != _ALL] or list(values)
     for site in sites:
+        if site != _ALL and "var" in values[site]:
+            values[site]["var"] = _own_variances(values[site], values.get(_ALL, {}))
         key = "aggregate" if site == _ALL else site if whose((site,), last=False).client else f"client={site}"
         for statistic, parts in values[site].items():
             for name, array in _arrays(statistic, parts):
                 yield (key, name), array[0] if len(array) == 1 else array
+
+
+def _own_variances(
+    site: Mapping[str, Mapping[str, Mapping[str, Any]]], everybody: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> dict[str, dict[str, Any]]:
+    """The variances of a site's own records, over their number less one; None where they do not follow."""
+
+    def own(part: str, feature: str, value: float) -> float | None:
+        try:
+            count, mean = (float(site[name][part][feature]) for name in ("count", "mean"))
+            total, center = (float(everybody[name][part][feature]) for name in ("count", "mean"))
+        except (KeyError, TypeError, ValueError):
+            return None
+        return (value * (total - 1) - count * (mean - center) ** 2) / (count - 1) if count > 1 else None
+
+    return {
+        part: {feature: own(part, feature, value) for feature, value in features.items()}
+        for part, features in site["var"].items()
+    }
 
 
 def _by_statistic(held: Any) -> dict[tuple[str, str, str, str], Any] | None:
