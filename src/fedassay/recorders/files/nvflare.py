@@ -2,9 +2,10 @@
 
 The layout is feature, statistic, site, data set, value: `{"age": {"mean": {"site-1": {"train": 47.5}}}}`, or with
 the statistic as the outermost key and the feature as the innermost. `Global` beside the sites is all of them. A
-histogram is a list of bins, each `[low, high, records]`. Data sets become the first side of each array. The `var` of
-a site is its part of the variance of all records, about their mean and over their number less one: the site's own
-variance follows from it, where the file has counts and means.
+histogram is a list of bins, each `[low, high, records]`. Data sets become the first side of each array.
+
+The `var` of a site is its part of the variance of all records, about their mean and over their number less one.
+The variance of the site's own records follows from it, where the file has counts and means.
 """
 
 from __future__ import annotations
