@@ -216,7 +216,7 @@ class _Network:
         body = public_body(view, noise)
         if body is None or body.network is None:
             return None
-        # Bodies are the method's own: that of a run goes on being trained.
+        # Bodies are the method's own and may be trained further in the run, so that the attack takes a copy.
         module = copy.deepcopy(body.network).requires_grad_(False).eval()
         weights = digest_arrays({name: part.cpu().numpy() for name, part in module.state_dict().items()})
         width = body.vectors(noise).shape[1]
@@ -224,7 +224,7 @@ class _Network:
 
 
 def _usable(seen: Sequence[VectorSource], width: int) -> list[VectorSource]:
-    """Vectors of a feature space that point somewhere."""
+    """Return the sources in a feature space, without vectors of 0."""
     kept = (_without_zeros(source) for source in in_space(seen, width))
     return [part for part in kept if len(part.vectors)]
 
@@ -257,7 +257,7 @@ def _bare_sums(message: Message, classes: int) -> tuple[Floats, NDArray[np.int64
 
 
 def _without_zeros(source: VectorSource) -> VectorSource:
-    """Vectors that point somewhere: nothing has the feature 0 of an absent class."""
+    """Remove vectors of 0, the feature of an absent class, and vectors that are not finite."""
     usable = np.isfinite(source.vectors).all(axis=1) & (np.linalg.norm(source.vectors, axis=1) > 0)
     return source.take(np.flatnonzero(usable))
 

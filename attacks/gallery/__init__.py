@@ -1,1 +1,1 @@
-"""Who of a gallery of candidates is in a message whose numbers are sums over its records."""
+"""Membership of gallery candidates in a message of sums over records."""

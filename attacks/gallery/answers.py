@@ -1,7 +1,7 @@
-"""What the sums of one sender say of a gallery: who is in them, and who joined or left between two times.
+"""Find which candidates are in the sums of one sender, and which joined or left between two times.
 
-Sums without noise are solved exactly, and certify themselves; others, and those that the gallery does not explain,
-have the posterior's weights, and names that decoys calibrate (`certificate`).
+Sums without noise are solved exactly, and certify themselves. Other sums, and those that the gallery does not
+explain, get posterior weights, and names that decoys calibrate (`certificate`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Kept:
     """Candidates and decoys, equal ones merged.
 
     Attributes:
-        records: One of each kind, shape (N,).
-        copies: How many candidates each stands for, shape (N,).
-        decoys: Which are known to be in no message, shape (N,).
-        keys: Names each by image and label.
+        records: One record of each group of equal ones, shape (N,).
+        copies: Number of candidates for which each record stands, shape (N,).
+        decoys: Whether each is a decoy, a record known to be in no message, shape (N,).
+        keys: Index of each record by image and label.
     """
 
     records: Records
@@ -44,14 +44,15 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What one sender's messages say of the gallery.
+    """Weights and names of the gallery's candidates by the messages of one sender.
 
     Attributes:
-        weights: Shape (N,).
-        names: Who is named, shape (N,).
-        whole: Whether the whole message is explained.
-        words: How, as one sentence.
-        changes: Who joined (1) or left (-1) between the times that sums were sent at, shape (N, times - 1).
+        weights: Weights of the candidates and decoys, shape (N,).
+        names: Whether each candidate is named, shape (N,).
+        whole: Whether the candidates explain the whole message.
+        words: A sentence on the result.
+        changes: 1 for candidates that joined between two times of sums, -1 for those that left, else 0, shape
+            (N, times - 1).
     """
 
     weights: Matrix
@@ -62,7 +63,7 @@ class Answer:
 
 
 def kept_of(records: Records, candidates: int) -> Kept:
-    """Candidates (the first ones) and decoys, those of equal features and label as one."""
+    """Merge candidates (the first ones) and decoys with equal features and label."""
     features = np.ascontiguousarray(records.features)
     keys = keys_of(records)
     first: dict[tuple[bytes, int], int] = {}
@@ -77,12 +78,12 @@ def kept_of(records: Records, candidates: int) -> Kept:
 
 
 def keys_of(records: Records) -> list[tuple[bytes, int]]:
-    """What names each record: its image and its label."""
+    """Return the key of each record: its image and its label."""
     return [(image.tobytes(), int(label)) for image, label in zip(records.images, records.labels, strict=True)]
 
 
 def matched(sent: Floats, features: Matrix, kept: Kept) -> Answer:
-    """Features that were sent as they are name their records."""
+    """Name the candidates with features that occur unchanged in a message."""
     held = {row.tobytes() for row in np.asarray(sent, np.float32)}
     names = np.array([row.tobytes() in held for row in features.astype(np.float32)]) & ~kept.decoys
     words = f"{int(names.sum())} features are sent as they are"
@@ -92,17 +93,17 @@ def matched(sent: Floats, features: Matrix, kept: Kept) -> Answer:
 def answer(
     times: Sequence[Sequence[LinearBlock]], features: Matrix, kept: Kept, sizes: Ints | None, coverage: float
 ) -> Answer | str:
-    """One answer of all times and of what changed between them; in words why there is none.
+    """Combine the answers at all times and their changes in one; a string says why there is none.
 
     Args:
-        times: Blocks of every set of records that the sender's messages are of, in order of time.
-        features: As the sums are of them, shape (N, d).
+        times: Blocks of each set of records behind the sender's messages, in order of time.
+        features: Features of candidates and decoys, as they enter the sums, shape (N, d).
         kept: The candidates and decoys.
         sizes: Records per class that the sender is known to have, shape (C,), or None.
         coverage: Share of the candidates that the gallery holds.
 
     Returns:
-        The weights of the last time; whoever is named at any, or named to have joined or left.
+        The weights of the last time, and candidates named at any time, or named as having joined or left.
     """
     told = [_told(blocks, features, kept, sizes, coverage) for blocks in times]
     if isinstance(told[-1], str):
@@ -128,11 +129,11 @@ def answer(
 def _told(
     blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, sizes: Ints | None, coverage: float
 ) -> Answer | str:
-    """Who is in the sums of one time: of components by themselves, or of classes where these name no fewer."""
+    """Solve the sums of one time by mixture component, or by class where that names no fewer candidates."""
     finest = _solved(blocks, features, kept, sizes, coverage)
     if isinstance(finest, str) or finest.whole or not any(block.cells for block in blocks):
         return finest
-    # The last step of a fit that stopped early was of other responsibilities than those that its components give.
+    # If a fit stopped early, its last step used other responsibilities than those of its components.
     together = _solved([block.together() for block in blocks], features, kept, sizes, coverage)
     if isinstance(together, str):
         return finest
@@ -142,7 +143,7 @@ def _told(
 def _solved(
     blocks: Sequence[LinearBlock], features: Matrix, kept: Kept, sizes: Ints | None, coverage: float
 ) -> Answer | str:
-    """Who is in the sums of one time."""
+    """Solve the sums of one time for their members; a string says why there is no answer."""
     count = _count(blocks, sizes)
     lacked = missing = (1 - coverage) * count
     here, none = np.flatnonzero(~kept.decoys), np.zeros((len(features), 0), np.int64)
@@ -159,9 +160,9 @@ def _solved(
             return Answer(exactly, _all_of(exactly, kept), True, f"{words}: explained as a whole", none)
         sure[here] = in_part(system, solved, kept.copies[here])
         missing = max(lacked, _lacking(system, solved))
-    # Where it is not known how many members the gallery lacks, any number of them is as likely.
+    # Where the number of members outside the gallery is unknown, all numbers are equally likely.
     inside = (count - lacked) / (2 if missing > lacked else 1)
-    # Names are given where decoys are solved for alike; candidates are ranked without them, who are in nothing.
+    # Names need decoys in the same system; candidates are ranked without decoys, which are in no message.
     every = np.arange(len(features))
     own = Population(features, kept.records.images, kept.records.labels, sizes)
     known = [known_of(block, blocks, own) for block in blocks] if missing else None
@@ -174,7 +175,7 @@ def _solved(
 
 
 def _all_of(weights: Matrix, kept: Kept) -> Bools:
-    """Candidates of which every copy is a member by exact weights, shape (N,)."""
+    """Whether every copy of each candidate is a member by exact weights, shape (N,)."""
     return np.asarray((np.rint(weights) >= np.maximum(kept.copies, 1)) & ~kept.decoys)
 
 
@@ -188,17 +189,17 @@ def _posterior(
     inside: float,
     known: Sequence[Known | None] | None,
 ) -> Matrix:
-    """Weights of some of the candidates and decoys, solved for alike, in the order of their rows.
+    """Return posterior weights of some candidates and decoys, shape (n,), in the order of `rows`.
 
     Args:
-        blocks: Of one time.
-        features: Of all candidates and decoys, shape (N, d).
-        kept: These.
-        rows: Those that are solved for, shape (n,).
+        blocks: Blocks of one time.
+        features: Features of all candidates and decoys, shape (N, d).
+        kept: The candidates and decoys.
+        rows: Indices of those that are solved for, shape (n,).
         sizes: Records per class that the sender is known to have, shape (C,), or None.
-        missing: Records that no candidate stands for.
-        inside: Members that are expected among the candidates.
-        known: What is known of missing records, block by block; None: none is missing.
+        missing: Expected number of members that are no candidates.
+        inside: Expected number of members among the candidates.
+        known: Knowledge of missing records, block by block; None: none is missing.
     """
     labels = kept.records.labels[rows]
     system = _system(blocks, features, kept, rows, missing, known)
@@ -212,14 +213,14 @@ def _posterior(
 
 
 def _between(before: Answer | str, after: Answer | str, kept: Kept) -> Answer | None:
-    """Who joined, and who left, between two times that are both explained as a whole."""
+    """Return the candidates that joined or left between two times, if both are explained as a whole; else None."""
     if isinstance(before, str) or isinstance(after, str) or not (before.whole and after.whole):
         return None
     return _whole_change(after.weights - before.weights, kept)
 
 
 def _changed(blocks: Sequence[LinearBlock], features: Matrix, kept: Kept) -> Answer | str:
-    """Who joined, and who left, between two times."""
+    """Solve the difference of two times for the candidates that joined or left."""
     here = np.flatnonzero(~kept.decoys)
     system = _system(blocks, features, kept, here, 0.0)
     if system is None:
@@ -256,18 +257,18 @@ def _system(
     missing: float,
     known: Sequence[Known | None] | None = None,
 ) -> System | None:
-    """The system of some of the candidates and decoys."""
+    """Return the linear system of some candidates and decoys; None where no block is of their vectors."""
     images, labels = kept.records.images[rows], kept.records.labels[rows]
     return system_of(blocks, features[rows], images, labels, missing=missing, known=known)
 
 
 def _lacking(system: System, solved: Solved) -> float:
-    """Records that no candidate stands for, by what the exact solution leaves."""
+    """Estimate the number of members that are no candidates from the residual of the exact solution."""
     return system.left(solved.weights) / max(system.equations - system.size, system.size)
 
 
 def _count(blocks: Sequence[LinearBlock], sizes: Ints | None) -> float:
-    """Records of a sender: as they are known, or as its messages say; 1 where nothing does."""
+    """Return the number of a sender's records, as known or as in its messages; 1 where neither gives it."""
     if sizes is not None:
         return float(sizes.sum())
     return next((max(1.0, float(block.total.sum())) for block in blocks if block.of == "ones"), 1.0)

@@ -1,22 +1,22 @@
-"""Who of these candidates is in this message? Sums over records are solved for the records.
+"""Solve a message's sums over records for the candidates that are among its records.
 
-Counts, class sums, second moments, class-wise moments, means beside counts and the components of mixtures, one by
-one, are linear in who is in (`fedassay.exchange.linear`): one equation for every number of a sum.
-Whoever has a gallery of candidates solves for their weights. Nothing is learned, the number of members does not
-matter, and it does not matter whether a message is one client's or the sum of all (secure aggregation). It is the
-reconstruction of Dinur and Nissim (2003) and De (2012), with the equations of one-shot federated learning for
-queries.
+Counts, class sums, second moments, class-wise moments, means beside counts and single components of mixtures are
+linear in membership (`fedassay.exchange.linear`): every number of a sum is one equation. An attacker with a
+gallery of candidates solves for their weights. Nothing is learned, the number of members does not matter, and the
+message may be one client's or the sum of all (secure aggregation). It is the reconstruction of Dinur and Nissim
+(2003) and De (2012), with the equations of one-shot federated learning for queries.
 
 - Without noise, weights are solved for exactly (`solving`), and certify themselves (`certificate.whole`).
-- Sums of one sender that change from message to message are solved at every time, and their difference for who
-  joined or left in between; whoever stayed need not be a candidate (`changes`).
+- Sums of one sender that change from message to message are solved at every time, and their difference for the
+  records that joined or left in between; records that stayed need not be candidates (`changes`).
 - Where the gallery lacks members, holds them re-encoded, or Gaussian noise is declared, weights are a
   posterior's; names are given at a false-discovery rate of 1 %, which the attacker's own records calibrate
   (`certificate.named`).
 
-Assumes: the backbone, what was sent of it, and a gallery, which is the attacker's knowledge: of a plan
-`knowledge.gallery`, or else the clients' records among others that nobody holds, thinned to `coverage`; of
-captured messages a folder. How many records of each class a client has is known where the message does not say it.
+Assumes: the backbone, as far as it was sent, and a gallery, which is the attacker's knowledge. A plan gives it as
+`knowledge.gallery`, or else it is the clients' records among others that no client holds, thinned to `coverage`;
+for captured messages it is a folder. The number of records of each class is known where the message does not give
+it.
 
 A null result does not mean that records are safe: more equations than candidates are needed, the gallery may
 cover too few members, or show them too differently.
@@ -59,9 +59,9 @@ Matrix = NDArray[np.float64]
 
 NAME = "gallery"
 KEY = "messages/gallery"
-"""Under which its scores are judged."""
+"""Key of the scores that are judged."""
 _LARGE = 2.0
-"""How much faster products of thousands of candidates are than those of networks in training, in operations."""
+"""Ratio of the speeds of products of thousands of candidates and of networks in training, in operations."""
 _NOTHING = "no message is a sum over records, and no head solves equations of them"
 _OF_FEATURES = ("features", "squares", "norms")
 
@@ -109,12 +109,12 @@ class Gallery(Parameters):
 
         Returns:
             Scores `messages/gallery`, the weights of the game's candidates in their order, NaN for those that the
-            gallery lacks. Artifacts: `clients`, whose candidate each is; `named`, which are named (0 or 1);
-            `whole`, whether the messages behind each are explained as a whole; `changes`, who joined (1) or left
-            (-1) between the times that the same sums were sent at, shape (n, times - 1).
+            gallery lacks. Artifacts: `clients`, the client of each candidate; `named`, 1 for named candidates;
+            `whole`, 1 where the messages behind a candidate are explained as a whole; `changes`, 1 for candidates
+            that joined between two times of the same sums, -1 for those that left, shape (n, times - 1).
 
         Raises:
-            NotRunError: Nobody asks.
+            NotRunError: There are no candidates.
             NothingToReadError: No message is a sum.
         """
         game = knowledge.game
@@ -152,9 +152,9 @@ class Gallery(Parameters):
         return AttackResult(NAME, scores={KEY: values}, artifacts=artifacts, notes=tuple(dict.fromkeys(notes)))
 
     def _gallery(self, candidates: Records, knowledge: Knowledge) -> Kept:
-        """The candidates that the attacker holds, and its decoys."""
+        """Return the candidates that the attacker holds, and its decoys."""
         seed = int(knowledge.seeds.numpy("coverage").integers(1 << 31))
-        # By content: the same candidate is held, or is not, whatever is asked beside it.
+        # The draw is by content, so that the same candidate is held, or is not, in every question.
         drawn = np.array([zlib.crc32(image.tobytes(), seed) / 2**32 for image in candidates.images])
         held = candidates.take(np.flatnonzero(drawn < self.coverage))
         if not len(held):
@@ -171,10 +171,10 @@ class Gallery(Parameters):
     def _answer(
         self, view: View, sender: str, kept: Kept, sizes: Ints | None, knowledge: Knowledge
     ) -> Answer | str:
-        """What a sender's messages say; in words why they say nothing."""
+        """Solve one sender's messages; a string says why there is no answer."""
         times = times_of(rounds_of(view, sender, sizes))
         if len(times) > 1 and sizes is not None:
-            # How many records somebody is known to have is so at one time.
+            # The known number of a client's records holds at one time only.
             times, sizes = times_of(rounds_of(view, sender, None)), None
         blocks = [block for each in times for block in each]
         sent = [message.of_kind("features") for message in view.from_clients() if message.sender == sender]
@@ -192,9 +192,9 @@ class Gallery(Parameters):
     def _of_head(
         self, view: View, sender: str, kept: Kept, sizes: Ints | None, knowledge: Knowledge
     ) -> Answer | None:
-        """What the last head of a sender says, or a scaler of captured messages; None where neither is there.
+        """Solve a sender's last head, or a scaler in captured messages; None where there is neither.
 
-        What a method's head solves is declared with it. Nobody says it of captured messages: it is found out.
+        A method declares the estimator of its head. For captured messages it is unknown and has to be inferred.
         """
         rounds = [number for name, number in view.estimators if name == sender]
         captured = _captured(knowledge) and not view.estimators
@@ -219,24 +219,24 @@ class Gallery(Parameters):
         return answer_of_head(estimator, head, features, kept, members, rng, scaler)
 
     def _announce(self, kept: Kept, blocks: Sequence[LinearBlock], knowledge: Knowledge) -> None:
-        """Say how long the candidates that are no kernel's will take, before they are solved for."""
+        """Announce the expected time if there are too many candidates for a kernel."""
         size = len(kept.records)
         if size <= DENSE or all(block.by_class for block in blocks):
             return
         noised = any(bool((block.noise > 0).any()) for block in blocks)
-        # Under noise once with decoys and once without; else exactly at first, which mostly is enough.
+        # With noise there are two solves, with decoys and without; else an exact one, which is usually enough.
         seconds = (2 if noised else 1) * operations(size, blocks) / (_LARGE * rate.DENSE_FLOPS)
         more = "" if noised else "; three times as long if they do not explain the message"
         knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}{more}")
 
 
 def _captured(knowledge: Knowledge) -> bool:
-    """Whether messages were captured: of their senders nobody knows how many records they have."""
+    """Whether messages were captured, so that the senders' numbers of records are unknown."""
     return knowledge.game is not None and not knowledge.game.sizes
 
 
 def _no_sum(view: View, sender: str) -> str:
-    """Why nothing is solved for: what a sender sends, none of which is a sum over records as it stands."""
+    """Return the reason for no answer: the kinds of a sender's fields, none of them a sum over records."""
     sent = {
         item.kind
         for message in view.from_clients()
@@ -254,7 +254,7 @@ def _unseen(view: View) -> str:
 
 
 def rounds_of(view: View, sender: str, sizes: Ints | None) -> list[list[LinearBlock]]:
-    """The sums in a sender's messages, round by round, as its method declares them or by their fields' kinds."""
+    """Return the sums in a sender's messages by round, as its method declares them or by their fields' kinds."""
     found: dict[int, list[LinearBlock]] = {}
     for message in view.from_clients():
         if message.sender == sender:
@@ -269,9 +269,9 @@ def _declared(view: View, message: Message, sizes: Ints | None) -> Sequence[Line
 
 
 def features_of(view: View, records: Records, blocks: Sequence[LinearBlock], captured: bool) -> Matrix | str:
-    """Features of records as the sums are of them, shape (n, d); in words why nobody has them.
+    """Return features of records as they enter the sums, shape (n, d); a string says why there are none.
 
-    Where sums are of images, no features are needed of networks that only clients hold.
+    Sums over images need no features of networks that only clients hold.
     """
     if any(block.of_images for block in blocks) and not any(block.of in _OF_FEATURES for block in blocks):
         return records.features.astype(np.float64)
@@ -280,20 +280,20 @@ def features_of(view: View, records: Records, blocks: Sequence[LinearBlock], cap
     except NotRunError as error:
         if not captured:
             return str(error)
-        # Nobody says what was sent: the candidates' features are tried, and a certificate tells.
+        # The sent features are not declared: the candidates' own are tried, and a certificate decides.
         features = records.features.astype(np.float64)
     widths = {block.width for block in blocks if block.of == "features"}
     if widths and features.shape[1] not in widths:
         mapped = as_summed(view, records.features, max(widths))
         features = features if mapped is None else mapped
     if any_protected(view.messages) and not any(sender == "server" for sender, _ in view.models):
-        # Without a head nobody has said how features are clipped: private sums are of features of norm 1 at most.
+        # Without a head the clipping is not declared: private sums are of features of norm 1 at most.
         features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1.0)
     return features
 
 
 def _sizes(game: MembershipGame, group: Group) -> Ints | None:
-    """Records per class of a group, shape (C,), where the adversary knows them of all of its clients."""
+    """Return the records per class of a group, shape (C,), if known for all of its clients; else None."""
     known = [game.sizes[name] for name in group.clients if name in game.sizes]
     return np.asarray(np.sum(known, axis=0), np.int64) if len(known) == len(group.clients) else None
 

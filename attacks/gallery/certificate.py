@@ -1,12 +1,11 @@
-"""What an attacker may say it knows, by rules that were fixed before any truth was seen.
+"""Rules for the attacker's statements, fixed before any truth was seen.
 
-- `whole`: every weight lies within a quarter of a whole number that it can be, no other weights reproduce the
-  message, and what the rounded weights leave of it is less than half of one record, or than rounding in
-  transport explains. A gallery that does not hold the members gives weights all over the line and leaves many
-  records' worth.
-- `in_part`: the same of a class, or of a component of a mixture, where each is a sum by itself.
-- `named`: those with the largest weights, down to where the share of decoys among them says that one in a hundred
-  may be wrong. Decoys are records that the attacker knows to be in no message; they are solved for like
+- `whole`: every weight lies within a quarter of a possible whole number, and no other weights reproduce the
+  message. The residual of the rounded weights is less than half of one record, or than rounding in transport
+  explains. A gallery without the members gives weights anywhere and a residual of many records.
+- `in_part`: the same for a class, or for a component of a mixture, where each is a sum by itself.
+- `named`: the candidates with the largest weights, down to where the share of decoys among them shows that one in
+  a hundred may be wrong. Decoys are records that the attacker knows to be in no message. They are solved for like
   candidates, so that a candidate that is no member ranks like them (Barber and Candes 2015, with their one added
   to the count).
 """
@@ -23,23 +22,23 @@ from fedassay.support.types import Bools, Ints
 Matrix = NDArray[np.float64]
 
 TOLERANCE = 0.25
-"""How far a weight may be from a whole one."""
+"""Largest distance of a weight from a whole number."""
 RATE = 0.01
-"""False discoveries among the named, at most."""
+"""Largest share of false discoveries among the named."""
 _HALF = 0.25
-"""Squared length of what may be left, in records."""
+"""Largest squared length of the residual, in records."""
 _ROUNDED = 4.0
-"""Squared length of what may be left, over what rounding alone leaves."""
+"""Largest squared length of the residual, relative to that of rounding alone."""
 
 
 def whole(system: System, solved: Solved, copies: Ints, *, changes: bool = False) -> bool:
-    """Whether the weights certify themselves.
+    """Whether the weights certify themselves: whole, unique, and with a residual below half a record.
 
     Args:
         system: The equations.
-        solved: Its weights.
-        copies: How many equal candidates each weight stands for, shape (N,).
-        changes: Whether weights are of who joined less who left, possibly nobody.
+        solved: Their exact solution.
+        copies: Number of equal candidates behind each weight, shape (N,).
+        changes: Whether weights are of records that joined less those that left, possibly none.
     """
     near = np.rint(solved.weights)
     if _undecided(solved, copies, changes).any() or not (changes or near.any()):
@@ -50,7 +49,7 @@ def whole(system: System, solved: Solved, copies: Ints, *, changes: bool = False
 
 
 def in_part(system: System, solved: Solved, copies: Ints) -> Bools:
-    """Candidates of the classes, or components, that are explained by themselves, shape (N,); see `whole`."""
+    """Whether each candidate is in a class, or component, that is explained by itself, shape (N,); see `whole`."""
     found = ~_undecided(solved, copies, changes=False)
     if not system.separate:
         return np.zeros(system.size, np.bool_)
@@ -64,24 +63,24 @@ def in_part(system: System, solved: Solved, copies: Ints) -> Bools:
 
 
 def _undecided(solved: Solved, copies: Ints, changes: bool) -> Bools:
-    """Weights that are no whole number that they can be, or not the only ones, shape (N,)."""
+    """Whether each weight is not unique or not near a possible whole number, shape (N,)."""
     near = np.rint(solved.weights)
     impossible = (near < (-copies if changes else 0)) | (near > copies)
     return np.asarray(~solved.unique | (np.abs(solved.weights - near) > TOLERANCE) | impossible)
 
 
 def named(weights: Matrix, decoys: Bools) -> Bools:
-    """Which candidates are named at a false-discovery rate of `RATE`, shape (N,); decoys never are.
+    """Select the candidates to name at a false-discovery rate of `RATE`, shape (N,); decoys are never named.
 
     Args:
-        weights: Of candidates and decoys, shape (N,).
-        decoys: Which are decoys, shape (N,).
+        weights: Weights of candidates and decoys, shape (N,).
+        decoys: Whether each is a decoy, shape (N,).
     """
     chosen = np.zeros(len(weights), np.bool_)
     absent = int(decoys.sum())
     if not absent or decoys.all():
         return chosen
-    # All candidates may be no members: an estimate of how many are was wrong in 1.9 % of names where 1 % is said.
+    # It is assumed that no candidate may be a member: with an estimated share 1.9 % of names were wrong, not 1 %.
     others = int((~decoys).sum())
     # Where weights are equal, the decoy counts first.
     order = np.lexsort((~decoys, -weights))

@@ -1,8 +1,8 @@
-"""Messages of one sender at several times: which are of the same records, and what has changed in the others.
+"""Messages of one sender at several times: those of the same records, and the changes between others.
 
-Sums of two messages differ by the sums of who joined less those of who left: weights of 1 and -1, and 0 for all
-who stayed, whom a gallery need not hold. Noise of both adds up. Messages that differ by no more than their noise
-(at a level of 1 %) or their rounding are taken to be of the same records, and are averaged.
+Sums of two messages differ by the sums of records that joined less those that left: weights of 1 and -1, and 0 for
+records that stayed, which a gallery need not hold. The noise of both adds up. Messages that differ by no more than
+their noise (at a level of 1 %) or their rounding are taken to be of the same records, and are averaged.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from fedassay.exchange.blocks import Cells, LinearBlock, Of
 _Key = tuple[str, str, int, bool, tuple[int, ...], Cells | None]
 
 _LEVEL = 0.99
-"""Quantile of the squared differences of messages of the same records that are still taken for these."""
+"""Quantile of squared differences under noise up to which messages count as of the same records."""
 _ROUNDED = 4.0
-"""Squared differences of messages without noise that are still taken for these, over what rounding leaves."""
+"""Squared differences without noise, relative to rounding, up to which messages count as of the same records."""
 
 
 def times_of(rounds: Sequence[Sequence[LinearBlock]]) -> list[list[LinearBlock]]:
-    """The blocks of every set of records that the messages are of, in order of time.
+    """Group blocks by the set of records behind them, in order of time.
 
     Args:
         rounds: Blocks of every round. Rounds without a sum in common, such as moments after means, are of the
             same records.
 
     Returns:
-        One list where no sum was sent twice, or none has changed.
+        The blocks of each set; one list where no sum was sent twice, or none has changed.
     """
     found: list[list[LinearBlock]] = []
     for blocks in rounds:
@@ -43,12 +43,12 @@ def times_of(rounds: Sequence[Sequence[LinearBlock]]) -> list[list[LinearBlock]]
 
 
 def difference(before: Sequence[LinearBlock], after: Sequence[LinearBlock]) -> list[LinearBlock]:
-    """What was added between two times: the sums of who joined less those of who left.
+    """Return the difference of two times: the sums of records that joined less those of records that left.
 
     Args:
-        before: No two of one sum.
-        after: Likewise; only sums that both have are compared. Of mixtures these are the sums of classes: the
-            components of two fits are of unlike records.
+        before: Blocks of the first time, one for each sum.
+        after: Blocks of the second time, likewise. Only sums that both have are compared. For mixtures these are
+            the sums of classes: the components of two fits are of unlike records.
     """
     earlier, later = ([block.together() for block in blocks] for blocks in (before, after))
     known = {_key(block): block for block in earlier}
@@ -56,7 +56,7 @@ def difference(before: Sequence[LinearBlock], after: Sequence[LinearBlock]) -> l
 
 
 def averaged(blocks: Sequence[LinearBlock]) -> list[LinearBlock]:
-    """One block for every sum, of all times that it was sent, each weighted by the inverse of its variance."""
+    """Average each sum over all times that it was sent, weighted by the inverse of its variance."""
     groups: dict[_Key, list[LinearBlock]] = {}
     for block in blocks:
         groups.setdefault(_key(block), []).append(block)
@@ -101,19 +101,19 @@ def _unchanged(before: Sequence[LinearBlock], after: Sequence[LinearBlock]) -> b
 
 
 def _size(block: LinearBlock) -> float:
-    """The squared norm of a difference, in variances of what an equation may be wrong by."""
+    """Return the squared norm of a difference, in units of the error variance of each equation."""
     total = block.total
     if block.free_ridge:
         width = total.shape[-1]
         trace = np.trace(total, axis1=-2, axis2=-1)
         total = total - (np.asarray(trace) / width)[..., None, None] * np.eye(width)
     squares = (total**2).reshape(len(block.error), -1).sum(axis=1)
-    # Where nothing may be wrong, any difference is one.
+    # Where equations have no error, any difference counts.
     variances = np.maximum(block.error**2, 1e-12 * max(float(squares.max(initial=0.0)), 1e-250))
     return float((squares / variances).sum())
 
 
 def _key(block: LinearBlock) -> _Key:
-    """What is the same sum at any time."""
+    """Return the key of a sum, which is the same at any time."""
     of: Of | str = block.of if isinstance(block.of, str) else "own"
     return block.field, of, block.power, block.by_class, block.total.shape, block.cells

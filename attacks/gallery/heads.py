@@ -1,13 +1,13 @@
-"""Who is in a head: the weights of candidates in its estimating equations (`fedassay.heads.estimating`).
+"""Membership in a head: weights of candidates in its estimating equations (`fedassay.heads.estimating`).
 
-The equations are solved as a Gaussian posterior. A weight is 0 or 1 with a prior share of members; errors of the
+The equations are solved as a Gaussian posterior. A weight is 0 or 1 with a prior share of members. Errors of the
 equations are independent in the eigenbasis of the candidates' rows, with a variance for each direction that is
-learned from what the weights leave (MacKay 1992): rounding of the head in transport, the gradient that a solver
-stopped at, and members whom the gallery lacks are of unlike size in unlike directions, and nobody says how large.
-What a target is uncertain by (`free`) is integrated out.
+learned from the residuals (MacKay 1992). Sources of error are the rounding of the head in transport, the gradient
+at which a solver stopped, and members outside the gallery. Their sizes differ between directions and are unknown.
+The uncertainty of a target (`free`) is integrated out.
 
-No matrix of equations is formed: the kernel of candidates is (E E') o (A A'), less what is free. N candidates take
-N^2 (C + D + K) + N^3 operations for each of a few rounds, and 24 N^2 bytes.
+No matrix of equations is formed: the kernel of candidates is (E E') o (A A'), less the free directions. N
+candidates take N^2 (C + D + K) + N^3 operations for each of a few rounds, and 24 N^2 bytes.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from fedassay.support.types import Floats, Ints
 Matrix = NDArray[np.float64]
 
 ROUNDS = 6
-"""Times that weights are solved for, each with what follows from those before."""
+"""Number of solves for the weights, each with the error variances that follow from those before."""
 _START = 1e-2
-"""Variance of errors at first, in units of what weights at random would leave."""
+"""Initial variance of errors, in units of the residual of random weights."""
 _LEAST, _MOST = 1e-14, 1e4
 _LEAST_OF_FEW = 1e-9
-"""Least variance where candidates outnumber equations: what these leave free must not drown in rounding."""
+"""Least variance where candidates outnumber equations: their free directions must stay above rounding."""
 _TOTAL = 0.05
-"""Standard deviation of the number of members about the one that is taken, as a share of the candidates."""
+"""Standard deviation of the number of members about the assumed one, as a share of the candidates."""
 _APART = 0.2
-"""How near to 0 or to one common size weights are, relative to it, in the mean, before they are counted."""
+"""Largest mean distance of weights from 0 or a common size, relative to it, at which they are counted."""
 _SMOOTHED = 9
-"""Neighbouring eigendirections of which errors have a common variance."""
+"""Number of neighbouring eigendirections with a common variance of errors."""
 _PROBES = 6
 _INDEPENDENT = 1e-12
-"""Eigenvalue of the candidates' rows, relative to the largest, below which a direction says nothing."""
+"""Eigenvalue of the candidates' rows, relative to the largest, below which a direction is ignored."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inside:
-    """What a head says of each candidate.
+    """Posterior of each candidate's membership in a head.
 
     Attributes:
         odds: Logarithm of the odds that it is in the head, shape (N,).
-        weights: Posterior means, shape (N,).
-        noise: Errors of the equations, in units of what weights at random would leave, median over directions.
-        equations: Numbers that were told.
+        weights: Posterior means of the weights, shape (N,).
+        noise: Errors of the equations, in units of the residual of random weights, median over directions.
+        equations: Number of equations.
     """
 
     odds: Matrix
@@ -71,17 +71,17 @@ def inside_of(
     beside: Sequence[Equations] = (),
     rounds: int = ROUNDS,
 ) -> Inside:
-    """Solve a head's equations for who of the candidates is in it.
+    """Solve a head's equations for the candidates that are in it.
 
     Args:
-        estimator: What the head solves.
-        head: As it was sent.
-        features: Of the candidates, shape (N, d).
-        labels: Theirs, shape (N,).
-        members: How many of them are expected to be in the head.
-        rng: Of the probes that noise is learned with.
-        beside: Equations of the same candidates that stand beside the head's, such as a scaler's.
-        rounds: Times that weights are solved for.
+        estimator: The estimator of which the head is a solution.
+        head: The head as it was sent.
+        features: Features of the candidates, shape (N, d).
+        labels: Their labels, shape (N,).
+        members: Expected number of candidates in the head.
+        rng: Draws the probes from which noise is learned.
+        beside: Further equations of the same candidates, such as a scaler's.
+        rounds: Number of solves for the weights.
     """
     return inside(
         lambda weights: (estimator.equations(head, features, labels, weights), *beside),
@@ -96,14 +96,14 @@ def inside(
     rng: np.random.Generator,
     rounds: int = ROUNDS,
 ) -> Inside:
-    """Solve equations of any origin for who of the candidates is in them.
+    """Solve equations of any origin for the candidates that are in them.
 
     Args:
-        read: The equations, given what is known of the weights (N,).
-        size: Candidates N.
-        members: How many of them are expected to be in them.
-        rng: Of the probes that noise is learned with.
-        rounds: Times that weights are solved for, each with what follows from those before.
+        read: Returns the equations, given the weights (N,) so far, or None at first.
+        size: Number of candidates N.
+        members: Expected number of candidates in the equations.
+        rng: Draws the probes from which noise is learned.
+        rounds: Number of solves for the weights.
     """
     share = float(np.clip(members / size, 1e-3, 1 - 1e-3))
     weights: Matrix | None = None
@@ -132,7 +132,7 @@ class _Posterior:
     factor: Matrix
 
     def probes(self, rng: np.random.Generator) -> Matrix:
-        """Draws of the weights' errors, shape (N, probes)."""
+        """Draw errors of the weights, shape (N, probes)."""
         drawn = rng.standard_normal((len(self.weights), _PROBES))
         return np.asarray(solve_triangular(self.factor, drawn, lower=True, trans=1))
 
@@ -142,13 +142,13 @@ class _Weighted:
     """Equations in the eigenbasis of the candidates' rows, each direction divided by its error.
 
     Attributes:
-        residuals: Shape (N, C).
-        rows: Shape (N, D).
-        target: Shape (C, D).
-        free: What is free, decorrelated: its inner products with every candidate's own part, shape (N, K).
-        along: Its inner products with the target, shape (K,).
-        variances: Of the errors, shape (D,).
-        energy: What weights at random would leave of a direction, shape (D,).
+        residuals: E, shape (N, C).
+        rows: A, shape (N, D).
+        target: The target of the equations, shape (C, D).
+        free: Inner products of the free directions, decorrelated, with every candidate's own part, shape (N, K).
+        along: Their inner products with the target, shape (K,).
+        variances: Variances of the errors, shape (D,).
+        energy: Squared residual of random weights in each direction, shape (D,).
         directions: The weighted free directions and their factor, for residuals.
     """
 
@@ -175,7 +175,7 @@ class _Weighted:
         rows, target = rows * scale, (equations.target @ basis) * scale
         free = (equations.free @ basis) * scale
         flat = free.reshape(len(free), target.size)
-        # A direction of length 1 has the same meaning whatever its slack is measured in.
+        # Directions are scaled to length 1, so that the units of their slack do not matter.
         gram = flat @ flat.T
         spread = np.where(np.isinf(equations.slack), 0.0, 1 / np.maximum(equations.slack, 1e-150) ** 2)
         gram[np.diag_indices(len(gram))] += spread + 1e-10 * np.maximum(gram.diagonal(), 1e-300)
@@ -196,12 +196,12 @@ class _Weighted:
         kernel -= self.free @ self.free.T
 
     def side(self) -> Matrix:
-        """Inner products of every candidate's part with the target, shape (N,)."""
+        """Return inner products of every candidate's part with the target, shape (N,)."""
         along = np.einsum("nd,nd->n", self.residuals @ self.target, self.rows)
         return np.asarray(along - self.free @ self.along)
 
     def learned(self, weights: Matrix, probes: Matrix, least: float) -> Matrix:
-        """Variances of errors from what weights leave of every direction, with the weights' own uncertainty."""
+        """Learn the variances of errors, shape (D,), from the residuals of weights and their uncertainty."""
         left = self._left(weights, self.target)
         unsure = np.mean([self._left(probe, np.zeros_like(self.target)) for probe in probes.T], axis=0)
         left, unsure = _smooth(left), _smooth(unsure)
@@ -210,7 +210,7 @@ class _Weighted:
         return np.asarray(np.clip(found, least * self.energy, _MOST * self.energy))
 
     def _left(self, weights: Matrix, target: Matrix) -> Matrix:
-        """Squared residual of every direction, shape (D,)."""
+        """Return the squared residual of every direction, shape (D,)."""
         flat, lower = self.directions
         rest = (self.residuals * weights[:, None]).T @ self.rows - target
         if len(flat):
@@ -220,7 +220,7 @@ class _Weighted:
 
 
 def _solve(parts: Sequence[_Weighted], share: float, members: float) -> _Posterior:
-    """Weights of candidates of a common prior share, of whom so many are expected to be members."""
+    """Solve for the posterior of candidates with a common prior share and an expected number of members."""
     size = len(parts[0].rows)
     known = 1 / (_TOTAL * size) ** 2
     precision = 1 / (share * (1 - share))
@@ -232,12 +232,12 @@ def _solve(parts: Sequence[_Weighted], share: float, members: float) -> _Posteri
     factor = cho_factor(kernel, lower=True, overwrite_a=True)
     weights = cho_solve(factor, side + members * known + precision * share)
     if not any(part.target.any() for part in parts):
-        # Every multiple of a solution is one, 0 among them: the number of members sets the size.
+        # Every multiple of a solution, 0 included, is a solution: the number of members sets the size.
         even = cho_solve(factor, np.ones(size))
         weights = weights + even * (members - weights.sum()) / even.sum()
     inverse, _ = lapack.dpotri(factor[0], lower=1)
     spread = inverse.diagonal()
-    # What the equations alone say of a candidate: its posterior without its own prior.
+    # The odds use the equations alone: the posterior of a candidate without its own prior.
     alone = 1 / np.maximum(1 / spread - precision, 1e-9)
     centre = alone * (weights / spread - precision * share)
     odds = np.log(share / (1 - share)) + (2 * centre - 1) / (2 * alone)
@@ -245,10 +245,10 @@ def _solve(parts: Sequence[_Weighted], share: float, members: float) -> _Posteri
 
 
 def _counted(weights: Matrix) -> float | None:
-    """How many weights are of one common size, where all others are near 0; None where they do not come apart.
+    """Count the weights of one common size if all others are near 0; None where the two do not separate.
 
-    Equations without a target have every multiple of their solution as a solution: its size says how many members
-    were taken, and its shape says how many there are.
+    If equations have no target, every multiple of their solution is a solution. Its size follows from the assumed
+    number of members, and its shape shows their true number.
     """
     size = float(weights.max())
     for _ in range(20):

@@ -1,9 +1,9 @@
-"""Members that no candidate stands for: how many records are in each sum, and what such records are like.
+"""Model of members that are no candidates: their number in each sum, and the distribution of such records.
 
-Of a missing record the attacker knows the mean and the spread, since it is as the attacker's own records and the
-candidates are. Where a message says how many records each of its sums is of, the mean is taken off every candidate
-and, as often as there are records, off the message. What missing records add is then their spread alone, however
-many they are.
+The attacker knows mean and spread of a missing record, since it is distributed as the attacker's own records and
+the candidates are. Where a message gives the number of records in each of its sums, the mean is subtracted from
+every candidate and, as often as there are records, from the message. Missing records then add their spread alone,
+whatever their number is.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Population:
     """The attacker's own records and the candidates.
 
     Attributes:
-        features: As the statistics are of them, shape (M, d).
-        images: Shape (M, H, W, channels).
-        labels: Shape (M,).
-        sizes: Records of each class that the sender is known to have, shape (C,); None: its message may say it.
+        features: Features as they enter the statistics, shape (M, d).
+        images: Images, shape (M, H, W, channels).
+        labels: Labels, shape (M,).
+        sizes: Known number of the sender's records of each class, shape (C,); None: its message may give it.
     """
 
     features: Matrix
@@ -40,12 +40,12 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a block would have of records as those of a population.
+    """Vectors of a population as one block would sum them, and the number of records in each of its sums.
 
     Attributes:
-        rows: Their vectors, shape (M, p).
-        labels: The sum that each is in, shape (M,); all 0 where there is one sum.
-        counts: Records in each sum of the block, shape (Q,).
+        rows: Vectors of the population's records, shape (M, p).
+        labels: Index of the sum of each record, shape (M,); all 0 where there is one sum.
+        counts: Number of records in each sum of the block, shape (Q,).
     """
 
     rows: Matrix
@@ -53,14 +53,14 @@ class Known:
     counts: Matrix
 
     def means(self) -> Matrix:
-        """The mean vector in each sum, shape (Q, p); 0 where no record is in it."""
+        """Return the mean vector of each sum, shape (Q, p); 0 where the population has no record in it."""
         found = np.zeros((len(self.counts), self.rows.shape[1]))
         for label in np.unique(self.labels):
             found[label] = self.rows[self.labels == label].mean(axis=0)
         return found
 
     def moments(self, transform: Matrix) -> Matrix:
-        """The mean product u u^T in each sum of transformed vectors, shape (Q, p, p)."""
+        """Return the mean product u u^T of transformed vectors in each sum, shape (Q, p, p)."""
         found = np.zeros((len(self.counts), transform.shape[1], transform.shape[1]))
         for label in np.unique(self.labels):
             rows = self.rows[self.labels == label] @ transform
@@ -69,12 +69,12 @@ class Known:
 
 
 def known_of(block: LinearBlock, blocks: Sequence[LinearBlock], population: Population) -> Known | None:
-    """What a block would have of a population; None where nothing says how many records are in its sums.
+    """Return a population's vectors as a block sums them; None where the numbers of records are unknown.
 
     Args:
         block: The block.
-        blocks: All of the message, one of which may be its counts.
-        population: Records of which at least one is in each sum that is spoken of.
+        blocks: All blocks of the message, possibly its counts among them.
+        population: Records, at least one in each sum of the block that has a record.
     """
     said = [
         each.total[:, 0] for each in blocks if each.of == "ones" and each.by_class and each.cells is block.cells
@@ -94,7 +94,7 @@ def known_of(block: LinearBlock, blocks: Sequence[LinearBlock], population: Popu
 
 
 def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix | None:
-    """What a block sums up of each candidate, shape (N, p); None where that takes images and there are none."""
+    """Return the vectors of candidates that a block sums, shape (N, p); None where they cannot be computed."""
     if isinstance(block.of, OfImages):
         return np.asarray(block.of.vectors(images), np.float64)
     if callable(block.of):

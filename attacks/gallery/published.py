@@ -1,10 +1,11 @@
-"""What a published head says of a gallery: who is in it, and whether the named make the head that was sent.
+"""Solve a published head for the candidates in it, and certify their list by fitting the head again.
 
-The certificate needs no truth. The head is fitted again to the candidates that are more likely in it than not.
-What is left of the head that was sent is measured in what one record moves, the median over a few of those named
-who are left out in turn. Below `CERTIFIED` this list made this head: of 1,000 members one wrong name leaves 1.2 to
-2.4, one in a hundred 3 to 7, and another head 25. A record that hardly moves the head is hardly told by it, and so
-a certificate is of the list. Where it is withheld, names are those that decoys calibrate (`certificate.named`).
+The certificate needs no truth. The head is fitted again to the candidates that are more likely in it than not. Its
+distance from the sent head is measured in units of one record's effect: the median over a few named candidates
+that are left out in turn. Below `CERTIFIED` this list made this head: with 1,000 members one wrong name leaves 1.2
+to 2.4, one in a hundred 3 to 7, and another head 25. A record with little effect on the head is hardly determined
+by it, so that a certificate is for the list as a whole. Without it, decoys calibrate the names
+(`certificate.named`).
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from fedassay.support.types import Ints
 Matrix = NDArray[np.float64]
 
 CERTIFIED = 0.3
-"""How far the head of those named may be from the one that was sent, in what one record moves."""
+"""Largest distance of the named candidates' head from the sent one, in units of one record's effect."""
 _LEFT_OUT = 5
-"""Named candidates that are left out one by one, to see what one record moves."""
+"""Number of named candidates that are left out one by one, to measure the effect of one record."""
 
 
 def answer_of_head(
@@ -42,20 +43,20 @@ def answer_of_head(
     rng: np.random.Generator,
     scaler: Scaler | None = None,
 ) -> Answer:
-    """Solve a head for who is in it.
+    """Solve a head for the candidates that are in it.
 
     Args:
-        estimator: What the head solves; None: nobody says, and it is found out (`unknown`).
-        head: As it was sent.
-        features: Of candidates and decoys, shape (N, d): as the scaler takes them where there is one, else as the
-            head does.
+        estimator: The estimator of which the head is a solution; None: unknown, and inferred (`unknown`).
+        head: The head as it was sent.
+        features: Features of candidates and decoys, shape (N, d): inputs of the scaler where there is one, else of
+            the head.
         kept: The candidates and decoys.
-        members: Candidates that are expected to be in it.
-        rng: For what is drawn.
-        scaler: What features are standardised by before the head, as it was sent beside it.
+        members: Expected number of candidates in the head.
+        rng: Generator for all draws.
+        scaler: The scaler that standardises features before the head, as it was sent beside it.
 
     Returns:
-        Weights are the logarithm of the odds that a candidate is in the head.
+        The answer. Its weights are the logarithms of the odds that candidates are in the head.
     """
     labels, here = kept.records.labels, np.flatnonzero(~kept.decoys)
     inputs = features if scaler is None else scaler.transform(features)
@@ -81,7 +82,7 @@ def answer_of_head(
 def answer_of_scaler(
     scaler: Scaler, features: Matrix, kept: Kept, members: float, rng: np.random.Generator
 ) -> Answer:
-    """Solve a published scaler, without a head, for who is in it; see `answer_of_head`."""
+    """Solve a published scaler, without a head, for the candidates in it; see `answer_of_head`."""
 
     def solved(rows: Ints) -> Inside:
         told = scaler.equations(features[rows])
@@ -93,7 +94,7 @@ def answer_of_scaler(
 def _answered(
     what: str, kept: Kept, solved: Callable[[Ints], Inside], off: Callable[[Ints], float | None]
 ) -> Answer:
-    """The answer of what is solved for some of the candidates and decoys, and certified by the list it gives."""
+    """Solve for the candidates, certify the list of likely ones, and else name candidates by decoys."""
     here, size = np.flatnonzero(~kept.decoys), len(kept.decoys)
     found = solved(here)
     odds = np.full(size, -np.inf)
@@ -105,7 +106,7 @@ def _answered(
     if left is not None and left < CERTIFIED:
         same = f"the {what} of the {len(chosen)} named is the {what} that was sent, to {left:.2g} of a record"
         return Answer(odds, odds > 0, True, f"{words}: {same}", nothing)
-    # Decoys are solved for beside the candidates, and calibrate the names.
+    # Decoys are solved for together with the candidates, and calibrate the names.
     names = named(solved(np.arange(size)).odds, kept.decoys) if kept.decoys.any() else np.zeros(size, np.bool_)
     apart = "" if left is None else f", {left:.2g} records from the {what} that was sent"
     return Answer(odds, names, False, f"{words}: not certified{apart}, {int(names.sum())} named", nothing)
@@ -114,7 +115,7 @@ def _answered(
 def distance(
     estimator: Estimator, head: LinearHead, features: Matrix, labels: Ints, rng: np.random.Generator
 ) -> float | None:
-    """How far the head of records is from another, in what one record moves; None where they give no such head."""
+    """Return the distance of records' head from another, in units of one record's effect; None: no such head."""
     again = _fitted(estimator, head, features, labels)
     if again is None:
         return None
@@ -128,7 +129,7 @@ def distance(
 
 
 def _fitted(estimator: Estimator, head: LinearHead, features: Matrix, labels: Ints) -> LinearHead | None:
-    """The head of records, where it is one of the same classes."""
+    """Fit the head of records; None where it is not one of the same classes."""
     if not len(features):
         return None
     try:

@@ -1,14 +1,14 @@
 """Weights of a gallery's candidates from a linear system: exactly, within boxes, or as a posterior.
 
-- `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also tells the rank
-  (LINPACK's rule), then refined against the equations themselves, since a kernel squares what rounding does; or by
-  conjugate gradients where the kernel does not fit into memory (`iterating`).
+- `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also gives the rank
+  (LINPACK's rule), then refined against the equations themselves, since a kernel squares the condition number; or
+  by conjugate gradients where the kernel does not fit into memory (`iterating`).
 - `boxed_weights`: least squares within [0, 1], by active sets, or by accelerated projected gradients where there
-  are many candidates. It goes on where there are more candidates than independent equations.
+  are many candidates. It is used where candidates outnumber independent equations.
 - `posterior_weights`: the mean of a Gaussian posterior. A weight has the prior mean q and variance q (1 - q), q
   the share of the candidates that are members; the equations come weighted, with errors of variance 1.
 
-Each takes classes by themselves where no equation ties them together.
+Each solves classes separately where no equation ties them together.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from fedassay.support.types import Bools, Ints
 Matrix = NDArray[np.float64]
 
 DENSE = 14_000
-"""Candidates whose kernel is formed: 1.6 GB."""
+"""Largest number of candidates for which a kernel is formed: 1.6 GB."""
 BOXED = 3_000
-"""Candidates at most that are sought within boxes."""
+"""Largest number of candidates with weights in boxes."""
 ACTIVE = 400
-"""Candidates at most that active sets are changed for one by one."""
+"""Largest number of candidates for the method of active sets."""
 _INDEPENDENT = 1e-10
-"""Pivot, relative to the largest, below which a candidate's sum is one of others'."""
+"""Pivot, relative to the largest, below which a candidate's sum depends on others'."""
 _REFINED = 2
 _STEPS = 3_000
 _LEAST_SHARE = 0.01
@@ -44,9 +44,9 @@ class Solved:
     """Weights that reproduce a message best.
 
     Attributes:
-        weights: Shape (N,).
-        rank: Independent ones among the candidates' sums; None where it was not measured.
-        boxed: Whether weights were kept within [0, 1] for want of equations.
+        weights: Weights of the candidates, shape (N,).
+        rank: Number of independent sums of candidates; None where it was not measured.
+        boxed: Whether weights were kept within [0, 1] because there are too few equations.
         unique: Whether no other weights (within [0, 1], where boxed) reproduce its sums as well, shape (N,).
     """
 
@@ -57,11 +57,11 @@ class Solved:
 
 
 def exact_weights(system: System, *, boxes: bool = True) -> Solved:
-    """Least squares, within [0, 1] for classes, or the whole gallery, that have more candidates than rank.
+    """Solve by least squares, within [0, 1] in classes, or a whole gallery, of more candidates than rank.
 
     Args:
         system: The equations.
-        boxes: Whether weights are between 0 and 1, and not differences of such.
+        boxes: Whether weights are between 0 and 1, rather than differences of such weights.
     """
     weights, unique = np.zeros(system.size), np.ones(system.size, np.bool_)
     rank, boxed, known, factors = 0, False, True, list[tuple[Ints, _Pivoted]]()
@@ -88,10 +88,10 @@ def exact_weights(system: System, *, boxes: bool = True) -> Solved:
 
 
 def posterior_weights(system: System, share: Matrix) -> Matrix:
-    """The posterior mean of every weight, shape (N,).
+    """Return the posterior mean of every weight, shape (N,).
 
     Args:
-        system: Weighted so that errors have variance 1.
+        system: The equations, weighted so that errors have variance 1.
         share: Prior probability of each candidate, shape (N,).
     """
     share = np.clip(share, _LEAST_SHARE, 1 - _LEAST_SHARE)
@@ -99,9 +99,9 @@ def posterior_weights(system: System, share: Matrix) -> Matrix:
 
 
 def posterior_changes(system: System) -> Matrix:
-    """The posterior mean of every weight of a difference, shape (N,): before it, each is 0 with one variance.
+    """Return the posterior mean of every weight of a difference, shape (N,), with a prior of mean 0.
 
-    The variance is what the size of the difference leaves for the candidates beside the errors of the equations.
+    The common prior variance of all weights follows from the size of the difference beyond the equations' errors.
     """
     told = system.left(np.zeros(system.size)) - system.equations
     variance = np.clip(told / max(float(system.lengths().sum()), 1e-300), _LEAST_SHARE, 1.0)
@@ -122,7 +122,7 @@ def _posterior(system: System, mean: Matrix, variance: Matrix) -> Matrix:
 
 
 def boxed_weights(factor: _Pivoted, side: Matrix) -> Matrix:
-    """Least squares within [0, 1], shape (n,), from the kernel's factor and the message's inner products."""
+    """Solve least squares within [0, 1], shape (n,), from the kernel's factor and the message's inner products."""
     from scipy.optimize import lsq_linear
 
     design, goal = factor.equations(side)
@@ -135,7 +135,7 @@ def boxed_weights(factor: _Pivoted, side: Matrix) -> Matrix:
     for _ in range(_STEPS):
         moved = np.clip(lead - step * (design.T @ (design @ lead - goal)), 0.0, 1.0)
         following = (1 + np.sqrt(1 + 4 * pace**2)) / 2
-        # A step that goes back up forgets its speed (O'Donoghue and Candes 2015).
+        # The momentum is reset at a step that increases the residual (O'Donoghue and Candes 2015).
         if float((lead - moved) @ (moved - weights)) > 0:
             following = 1.0
         lead = moved + (pace - 1) / following * (moved - weights)
@@ -152,7 +152,7 @@ class _Pivoted:
     Attributes:
         lower: L, shape (n, n); columns from the rank on are not used.
         order: Candidates in the order of the pivots, shape (n,).
-        rank: Of the kernel.
+        rank: Rank of the kernel.
     """
 
     lower: Matrix
@@ -168,7 +168,7 @@ class _Pivoted:
         return _Pivoted(factor, pivots.astype(np.int64) - 1, int(rank))
 
     def solve(self, side: Matrix) -> Matrix:
-        """A solution on the first `rank` pivots, 0 elsewhere, shape (n,)."""
+        """Return a solution on the first `rank` pivots, 0 elsewhere, shape (n,)."""
         first = self.order[: self.rank]
         block = self.lower[: self.rank, : self.rank]
         found = np.zeros(len(side))
@@ -177,7 +177,7 @@ class _Pivoted:
         return found
 
     def equations(self, side: Matrix) -> tuple[Matrix, Matrix]:
-        """A design (rank, n) whose normal equations are the kernel's, and its right side (rank,)."""
+        """Return a design (rank, n) with the kernel's normal equations, and its right side (rank,)."""
         lower = np.tril(self.lower)[:, : self.rank]
         design = np.zeros((self.rank, len(side)))
         design[:, self.order] = lower.T
@@ -187,7 +187,7 @@ class _Pivoted:
 
 
 def _only_one(factor: _Pivoted, weights: Matrix) -> bool:
-    """Whether no other weights in [0, 1] have the same sums: a linear programme over what the sums leave free."""
+    """Whether no other weights in [0, 1] have the same sums, by a linear programme in the kernel's null space."""
     from scipy.optimize import linprog
 
     at_end: Bools = (np.abs(weights - np.rint(weights)) < 1e-4) & (weights > -0.5) & (weights < 1.5)
@@ -203,7 +203,7 @@ def _only_one(factor: _Pivoted, weights: Matrix) -> bool:
 
 
 def _groups(system: System) -> Iterator[Ints]:
-    """Candidates that have to be solved for together."""
+    """Yield the candidates that have to be solved for together."""
     if not system.separate:
         yield np.arange(system.size)
         return

@@ -1,14 +1,13 @@
-"""The linear system of a gallery: what every candidate would add to a message, and what the message says.
+"""The linear system of a gallery: the contribution of every candidate, and the message.
 
 A part is a block of a message (`fedassay.exchange.linear`) with the candidates' vectors u beside it. Equations are
-weighted as for generalised least squares: noise and rounding of variance s^2 on every number, and `missing`
-records that no candidate stands for, whose sum has the covariance `missing` times that of a candidate's own
-numbers. In the eigenbasis of the second moment of u with values l that is s^2 + missing l_a for sums, and, as a
-product that stays separable, (sqrt(2 missing) l_a + s) (sqrt(2 missing) l_b + s) for products u_a u_b. Where
-neither is left the weights only keep the system well conditioned: without errors every invertible weighting has
-the same solution.
+weighted as for generalised least squares. Noise and rounding have variance s^2 on every number. The sum of
+`missing` records that are no candidates has `missing` times the covariance of a candidate's own numbers. In the
+eigenbasis of the second moment of u with values l the variance is s^2 + missing l_a for sums. For products u_a u_b
+it is (sqrt(2 missing) l_a + s) (sqrt(2 missing) l_b + s), which stays separable. Without either the weighting only
+keeps the system well conditioned: without errors every invertible weighting has the same solution.
 
-Where candidates are missing, what is known of such records is taken off first (`population`).
+Where members are no candidates, the known mean of such records is subtracted first (`population`).
 
 No matrix of equations is ever formed. With u weighted, the kernel of sums is u.u', that of products (u.u')^2, each
 times [y = y'] where the block is by class; forward and backward products take O(N p) and O(N p^2).
@@ -32,7 +31,7 @@ Matrix = NDArray[np.float64]
 _FLOOR = 1e-4
 """Least eigenvalue of a candidate's numbers, relative to the largest."""
 _SHRUNK = 0.1
-"""Of the mean eigenvalue of a population's numbers, what is added to each: fewer records than numbers tell few."""
+"""Share of the mean eigenvalue of a population's numbers that is added to each, for fewer records than numbers."""
 _TOGETHER = 2048
 
 
@@ -42,14 +41,14 @@ class Part:
 
     Attributes:
         rows: Vectors u, shape (N, p).
-        labels: The sum that each is in, its class or a cell, shape (N,).
+        labels: Index of the sum of each candidate, its class or a cell, shape (N,).
         power: 1 or 2.
         by_class: Whether there is a sum of each class or cell.
-        total: As in `LinearBlock`, weighted.
-        identity: The weighted identity (p, p) of norm 1 that products are told up to; None: none.
-        equations: Numbers that are told.
-        rounded: Squared norm that rounding in transport has in each sum of `total`, by expectation, shape (Q,).
-        mean: What is taken off every candidate's own products, in the shape of `total`; None: nothing.
+        total: `LinearBlock.total`, weighted.
+        identity: Weighted identity (p, p) of norm 1, a multiple of which in products is unknown; None: none.
+        equations: Number of equations.
+        rounded: Expected squared norm of rounding in transport in each sum of `total`, shape (Q,).
+        mean: Mean that is subtracted from every candidate's own products, in the shape of `total`; None: 0.
     """
 
     rows: Matrix
@@ -63,7 +62,7 @@ class Part:
     mean: Matrix | None = None
 
     def forward(self, weights: Matrix) -> Matrix:
-        """The sum of the candidates with weights (N,), in the shape of `total`."""
+        """Return the sum of the candidates with weights (N,), in the shape of `total`."""
         if not self.by_class:
             found = self._free(self._sum(self.rows, weights))
             return found if self.mean is None else found - weights.sum() * self.mean
@@ -76,7 +75,7 @@ class Part:
         return found
 
     def backward(self, total: Matrix) -> Matrix:
-        """Inner products of every candidate's own sum with a total, shape (N,)."""
+        """Return inner products of every candidate's own sum with a total, shape (N,)."""
         found = self._uncentred(total)
         return found if self.mean is None else found - self._of_mean(total)
 
@@ -90,7 +89,7 @@ class Part:
         return found
 
     def _of_mean(self, total: Matrix) -> Matrix:
-        """Inner products of the mean that is taken off each candidate with a total, shape (N,) or ()."""
+        """Return inner products of the subtracted mean of each candidate with a total, shape (N,) or ()."""
         assert self.mean is not None
         found = np.asarray((self.mean * self._free(total)).sum(axis=(-2, -1)))
         return np.asarray(found[self.labels] if self.by_class else found)
@@ -99,7 +98,7 @@ class Part:
         """Add inner products of chosen candidates' sums with those of others to a matrix, in blocks of rows."""
         columns, theirs = self.rows[others], self.labels[others]
         aside = None if self.identity is None else self._along(columns)
-        # Of products (f - m) (g - m) = f g - f m - g m + m m, of which the last is halved between both.
+        # (f - m) (g - m) = f g - f m - g m + m m; one half of m m goes to each of the two mixed terms.
         halved_mean = None if self.mean is None else self._uncentred(self.mean) - self._of_mean(self.mean) / 2
         for start in range(0, len(chosen), _TOGETHER):
             span = chosen[start : start + _TOGETHER]
@@ -115,13 +114,13 @@ class Part:
             kernel[start : start + _TOGETHER] += own
 
     def single(self) -> Part:
-        """The same in float32, without what it is to reproduce."""
+        """Return the part in float32, with a total of 0."""
         identity, mean = (None if each is None else _single(each) for each in (self.identity, self.mean))
         total = _single(np.zeros(self.total.shape))
         return replace(self, rows=_single(self.rows), total=total, identity=identity, mean=mean)
 
     def lengths(self) -> Matrix:
-        """Squared norms of every candidate's own sum, shape (N,)."""
+        """Return squared norms of every candidate's own sum, shape (N,)."""
         found = np.asarray((self.rows**2).sum(axis=1) ** self.power)
         if self.identity is not None:
             found = found - self._along(self.rows) ** 2
@@ -136,7 +135,7 @@ class Part:
         return np.asarray(np.einsum("ij,ij->i", rows @ self._free(total), rows))
 
     def _free(self, total: Matrix) -> Matrix:
-        """Totals (..., p, p) without their part along the identity."""
+        """Remove the part along the identity from totals (..., p, p)."""
         return _freed(total, self.identity)
 
     def _along(self, rows: Matrix) -> Matrix:
@@ -146,12 +145,12 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """All parts of what one sender has sent.
+    """All parts of one sender's messages.
 
     Attributes:
         parts: At least one.
-        labels: Of the candidates as the first part has them, shape (N,).
-        noised: Whether Gaussian noise is declared on any of it.
+        labels: Labels of the candidates in the first part, shape (N,).
+        noised: Whether Gaussian noise is declared on any part.
     """
 
     parts: tuple[Part, ...]
@@ -160,41 +159,41 @@ class System:
 
     @property
     def size(self) -> int:
-        """Candidates N."""
+        """Number of candidates N."""
         return len(self.labels)
 
     @property
     def equations(self) -> int:
-        """Numbers that are told: more candidates than these cannot all be told apart."""
+        """Number of equations: more candidates than these cannot all be distinguished."""
         return sum(part.equations for part in self.parts)
 
     @property
     def separate(self) -> bool:
-        """Whether classes, or cells, have nothing to do with each other."""
+        """Whether no equation ties classes, or cells, to each other."""
         return all(part.by_class and np.array_equal(part.labels, self.labels) for part in self.parts)
 
     def side(self) -> Matrix:
-        """Inner products of every candidate's sums with the message, shape (N,)."""
+        """Return inner products of every candidate's sums with the message, shape (N,)."""
         return np.asarray(np.sum([part.backward(part.total) for part in self.parts], axis=0))
 
     def apply(self, weights: Matrix) -> Matrix:
-        """The kernel times weights (N,)."""
+        """Return the kernel times weights (N,)."""
         return np.asarray(np.sum([part.backward(part.forward(weights)) for part in self.parts], axis=0))
 
     def rest(self, weights: Matrix) -> Matrix:
-        """Inner products with what weights (N,) leave of the message: more exact than the kernel."""
+        """Return inner products with the residual of weights (N,), more exact than by the kernel."""
         return np.asarray(
             np.sum([part.backward(part.total - part.forward(weights)) for part in self.parts], axis=0)
         )
 
     def left(self, weights: Matrix) -> float:
-        """Squared norm of what weights leave of the message."""
+        """Return the squared norm of the residual of weights."""
         return float(self.left_by_sum(weights)[0].sum())
 
     def left_by_sum(self, weights: Matrix) -> tuple[Matrix, Matrix]:
-        """Squared norm of what weights leave of each class or cell, and of what rounding leaves: (Q,) each.
+        """Return squared norms of the residual of weights and of rounding, by class or cell, (Q,) each.
 
-        One number for the whole message where its sums are not separate.
+        Each is one number for the whole message, shape (1,), where its sums are not separate.
         """
         sums = max(len(part.rounded) for part in self.parts) if self.separate else 1
         left, rounded = np.zeros(sums), np.zeros(sums)
@@ -209,7 +208,7 @@ class System:
         return left, rounded
 
     def kernel(self, chosen: Ints, others: Ints | None = None) -> Matrix:
-        """Inner products of some candidates' sums with those of others, or their own: (n, m) or (n, n)."""
+        """Return inner products of some candidates' sums with those of others, or their own: (n, m) or (n, n)."""
         others = chosen if others is None else others
         found = np.zeros((len(chosen), len(others)))
         for part in self.parts:
@@ -217,16 +216,16 @@ class System:
         return found
 
     def single(self) -> System:
-        """A system whose products are taken in float32."""
+        """Return the system for products in float32."""
         return replace(self, parts=tuple(part.single() for part in self.parts))
 
     def lengths(self) -> Matrix:
-        """Squared norms of the candidates' sums, shape (N,)."""
+        """Return squared norms of the candidates' sums, shape (N,)."""
         return np.asarray(np.sum([part.lengths() for part in self.parts], axis=0))
 
 
 def _single(values: Matrix) -> Matrix:
-    """Float32, under the type that it stands in for."""
+    """Convert to float32, under the declared type of float64."""
     small: Any = values.astype(np.float32)
     return small  # type: ignore[no-any-return]
 
@@ -240,22 +239,22 @@ def system_of(
     missing: float,
     known: Sequence[Known | None] | None = None,
 ) -> System | None:
-    """The system of a message, or None where no block is of vectors that the candidates have.
+    """Build the system of a message; None where no block is of vectors that the candidates have.
 
     Args:
-        blocks: Of the message.
-        features: As the statistics are of them, shape (N, d).
-        images: Shape (N, H, W, channels).
-        labels: Shape (N,).
-        missing: Records of the sender that are expected to be no candidates.
-        known: What is known of missing records, block by block; None: nothing.
+        blocks: Blocks of the message.
+        features: Features of candidates as they enter the statistics, shape (N, d).
+        images: Their images, shape (N, H, W, channels).
+        labels: Their labels, shape (N,).
+        missing: Expected number of the sender's records that are no candidates.
+        known: Knowledge of missing records, block by block; None: none.
     """
     noised = any(bool((block.noise > 0).any()) for block in blocks)
     every = {block.cells for block in blocks}
     places = {cells: labels if cells is None else cells.of(features, labels) for cells in every}
     parts = []
     for block, there in zip(blocks, known or [None] * len(blocks), strict=True):
-        # Without noise a block needs some error, whatever it is, for its weights to be finite.
+        # Without noise a block needs an error of any size, for its weights to be finite.
         unknown = missing if (block.noise > 0).all() else max(1.0, missing)
         vectors = vectors_of(block, features, images)
         if vectors is not None and vectors.shape[1] == block.width and len(vectors):
@@ -296,7 +295,7 @@ def _part(block: LinearBlock, vectors: Matrix, labels: Ints, missing: float, kno
 
 
 def _spread(vectors: Matrix, known: Known | None) -> tuple[Matrix, Matrix]:
-    """Eigenvalues and eigenvectors of the second moment of a population, or else of the candidates."""
+    """Return eigenvalues and eigenvectors of the second moment of a population, or else of the candidates."""
     rows = vectors if known is None else known.rows
     values, basis = np.linalg.eigh(rows.T @ rows / len(rows))
     if known is None:
@@ -306,7 +305,7 @@ def _spread(vectors: Matrix, known: Known | None) -> tuple[Matrix, Matrix]:
 
 
 def _freed(total: Matrix, identity: Matrix | None) -> Matrix:
-    """Totals (..., p, p) without their part along an identity."""
+    """Remove the part along an identity from totals (..., p, p)."""
     if identity is None:
         return total
     return np.asarray(total - (total * identity).sum(axis=(-2, -1), keepdims=True) * identity)

@@ -1,11 +1,10 @@
-"""What a head solves, where nobody says so: every loss of `fedassay.heads.penalised`, judged by fitting again.
+"""Infer the estimator of an undeclared head: each loss of `fedassay.heads.penalised`, judged by fitting again.
 
-A head in a file has neither its loss nor its penalty beside it. For each loss the equations are first solved with
-the penalty free: the weights that are found give a penalty, up to what is wrong with them. Of the two losses whose
-equations leave the least, that penalty and the round ones beside it (C = 10^k is what people write) are tried: a
-head is fitted to the candidates that are more likely in than not. The loss and the penalty of the nearest head are
-what the head solves. Where none comes near, the equations are solved under every round penalty: a solver that
-stopped early leaves equations that give no penalty.
+A file with a head contains neither its loss nor its penalty. For each loss the equations are first solved with the
+penalty free: the resulting weights give a penalty, up to their errors. For the two losses with the smallest
+residuals, that penalty and the nearest round ones (users write C = 10^k) are tried: a head is fitted to the
+candidates that are more likely in than not. The nearest head gives the loss and the penalty. Where none comes
+near, the equations are solved under every round penalty: the equations of a solver that stopped early give none.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ Matrix = NDArray[np.float64]
 NEAR = 0.1
 """Distance of a head that was fitted again, relative to the one that was sent, at which no other is tried."""
 ROUND = tuple(10.0**power for power in range(-3, 4))
-"""Values of C (and of `alpha`) that people write."""
+"""Values of C (and of `alpha`) that users write."""
 _LIBLINEAR: tuple[Loss, ...] = ("logistic", "squared_hinge")
-"""Losses that people fit by liblinear, which penalises the bias."""
+"""Losses that are commonly fitted by liblinear, which penalises the bias."""
 _FITTED = 2
-"""Losses whose heads are fitted again: those of which the equations leave the least."""
+"""Number of losses with heads that are fitted again: those with the smallest residuals."""
 _BRIEF = 3
-"""Times that weights are solved for while a loss and a penalty are chosen."""
+"""Number of solves for the weights while a loss and a penalty are chosen."""
 
 
 def estimator_of(
@@ -42,15 +41,15 @@ def estimator_of(
     rng: np.random.Generator,
     beside: tuple[Equations, ...] = (),
 ) -> PenalisedEstimator | None:
-    """The loss and penalty under which candidates explain a head best; None where no head can be fitted again.
+    """Return the loss and penalty under which candidates explain a head best; None: no head can be fitted again.
 
     Args:
-        head: As it was sent.
-        features: Of the candidates, as the head takes them, shape (N, d).
-        labels: Theirs, shape (N,).
-        members: How many of them are expected to be in the head.
-        rng: For what is drawn.
-        beside: Equations that stand beside the head's.
+        head: The head as it was sent.
+        features: Features of the candidates as inputs of the head, shape (N, d).
+        labels: Their labels, shape (N,).
+        members: Expected number of candidates in the head.
+        rng: Generator for all draws.
+        beside: Further equations of the same candidates.
     """
 
     def tried(estimator: PenalisedEstimator) -> tuple[float, PenalisedEstimator]:
@@ -62,7 +61,7 @@ def estimator_of(
         free = PenalisedEstimator(loss, None, loss in _LIBLINEAR)
         found = inside_of(free, head, features, labels, members, rng, beside, rounds=_BRIEF)
         guess = free.penalty_of(head, features, labels, np.clip(found.weights, 0.0, 1.0))
-        # A penalty below 0 is no solver's: the equations are of another loss.
+        # No solver has a penalty below 0: the equations are of another loss.
         if guess > 0:
             solved.append((found.noise, loss, guess, found.odds))
     best: tuple[float, PenalisedEstimator] | None = None
@@ -81,12 +80,12 @@ def estimator_of(
 
 
 def _penalties(loss: Loss) -> list[float]:
-    """The penalties of round values of C or alpha."""
+    """Return the penalties of round values of C or alpha."""
     return [(0.5 if loss == "squared_hinge" else 1.0) * each for each in ROUND]
 
 
 def _off(estimator: PenalisedEstimator, head: LinearHead, features: Floats, labels: Ints, odds: Matrix) -> float:
-    """How far the head of the likelier candidates is from the one that was sent, relative to its length."""
+    """Return the distance of the likelier candidates' head from the sent one, relative to its length."""
     chosen = odds > 0
     try:
         again = estimator.fit(features[chosen], labels[chosen])

@@ -1,15 +1,15 @@
 """Features of the two to eight records behind a converged softmax head, without any gallery.
 
 The stationarity of a head with a penalty gives its records about their common mean (`fixed_point`), and the law of
-single features gives the mean (`common_mean`). The head's rows say which classes the records are of: those of the
-longest rows. What is found is right up to the gradient at which the head's solver stopped.
+single features gives the mean (`common_mean`). The classes of the records are
+those of the head's longest rows. The solution is exact up to the gradient at which the head's solver stopped.
 
-Assumes a head of more classes than records, whose penalty and number of records are known and whose records are of
-one class each, and images of the attacker's own, encoded by the same backbone.
+Assumes a head of more classes than records, with a known penalty, a known number of records and one record of a
+class at most, and images of the attacker's own, encoded by the same backbone.
 
 A null result does not mean that the records of a head are safe. Several records of one class enter its equations
-with nearly equal residuals, and nothing but their sum is told. A head without an absent class has many solutions.
-Where there are more records, `gallery` asks who is in the head.
+with nearly equal residuals, so that only their sum is determined. A head without an absent class has many
+solutions. For more records, `gallery` solves a head for candidates.
 
 Source: this project. Bertran et al. 2024 (arXiv 2405.20272) reconstruct a record from two linear models.
 """
@@ -42,7 +42,7 @@ from fedassay.support.types import Ints, Parameters
 NAME = "head_reconstruction"
 
 LEAST = 20
-"""Images of the attacker's own below which they say nothing of what features are like."""
+"""Least number of the attacker's own images that give the distribution of features."""
 TRUSTED = 0.02
 """Largest distance of the best two solutions of a head at which its vectors are trusted."""
 _LIVE = 1e-7
@@ -58,7 +58,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 class HeadReconstruction(Parameters):
     """Recover the features of the few records that a converged softmax head was fitted to."""
 
-    # No kind of field says that a head has converged, or is of few records: what is read is not declared.
+    # No kind of field shows that a head has converged, or is of few records: its kinds are not declared.
     facts: ClassVar[AttackFacts] = AttackFacts(gives=("vectors",), needs=("attacker_records",), cost=_seconds)
 
     most: int = Field(default=8, ge=2, le=8)
@@ -115,15 +115,15 @@ def reconstructed(
     rng: np.random.Generator,
     starts: int,
 ) -> tuple[Ints, Matrix, Found] | None:
-    """Classes (n,) and features (n, d) of a head's records, if one of each class; None where nothing solves it.
+    """Return classes (n,) and features (n, d) of a head's records, one a class; None where there is no solution.
 
     Args:
-        head: As it was sent.
-        records: Its number of records n, below its number of classes.
-        estimator: Its training.
+        head: The head as it was sent.
+        records: Number of its records n, below its number of classes.
+        estimator: The estimator of which the head is a solution.
         own: The attacker's own records.
         rng: Draws records of the attacker's own for starts.
-        starts: Heads of its own, of which the nearest are starts.
+        starts: Number of heads of its own records; the nearest are starts of the search.
     """
     weights = head.weights.astype(np.float64)
     size = np.abs(weights).max(axis=0)
@@ -142,7 +142,7 @@ def reconstructed(
 def _starts(
     places: Ints, estimator: SoftmaxEstimator, own: Records, rng: np.random.Generator, number: int
 ) -> Iterator[Matrix]:
-    """Logits of heads of the attacker's own records, of the same classes; of any where it has none of a class."""
+    """Yield logits of heads of the attacker's own records, of the same classes, or of any where one is absent."""
     for _ in range(number):
         rows = []
         for place in places:
@@ -153,7 +153,7 @@ def _starts(
 
 
 def _heads(view: View, most: int) -> tuple[list[tuple[Message, LinearHead, int, SoftmaxEstimator]], list[str]]:
-    """Heads of clients that the attack reads, with their numbers of records; and why others are not read."""
+    """Return clients' heads with their numbers of records and estimators, and reasons why others are not read."""
     found, reasons = [], []
     for message in view.messages:
         head, estimator = head_in(message), view.estimators.get((message.sender, message.round))

@@ -1,8 +1,8 @@
-"""The common mean of a few records, of which only the differences are known.
+"""Estimate the common mean of a few records from their known differences.
 
-A head's equations are of records about their mean. The mean follows from the law of features, of which the
-attacker has images of its own: every feature by itself has a density, and a share of zeros where a rectifier made
-it. Where that share is large, the smallest of the records is most likely 0, and the mean follows exactly.
+A head's equations give records about their mean. The mean follows from the distribution of features in the
+attacker's own images: every feature by itself has a density, and a share of zeros where a rectifier made it. Where
+that share is large, the smallest of the records is most likely 0, and the mean follows exactly.
 
 Source: this project.
 """
@@ -16,13 +16,13 @@ Matrix = NDArray[np.float64]
 
 _BINS = 40
 _PLACES = 64
-"""Values of a mean that are tried between the least and the largest possible one."""
+"""Number of values of a mean between the least and the largest possible one."""
 _SAME = 0.02
 """Largest distance of two records in a feature in which both may be 0, in units of its range."""
 
 
 def common_mean(centred: Matrix, own: Matrix) -> Matrix:
-    """The expected mean of the records (d,), feature by feature.
+    """Return the expected mean of the records (d,), feature by feature.
 
     Args:
         centred: Records about their mean, shape (n, d).
@@ -30,7 +30,7 @@ def common_mean(centred: Matrix, own: Matrix) -> Matrix:
     """
     rectified = bool(own.min() >= 0)
     low = np.zeros(own.shape[1]) if rectified else own.min(axis=0)
-    # The records may lie further out than the attacker's.
+    # The records may exceed the range of the attacker's own.
     width = np.maximum(own.max(axis=0) - low, np.ptp(centred, axis=0)) * 1.1 + 1e-12
     zero = (own == 0).mean(axis=0) if rectified else np.zeros(own.shape[1])
     density = _densities(own, low, width, zero)
@@ -40,7 +40,7 @@ def common_mean(centred: Matrix, own: Matrix) -> Matrix:
     places = low - least + steps
     likely = sum(_at(density, (row + places - low) / width) for row in centred) - len(centred) * np.log(width)
     evidence = likely + np.log(np.maximum(room / _PLACES, 1e-300))
-    # The smallest records are 0 together, and the others have the density of what is not.
+    # If the smallest records are 0, the others have the density of positive values.
     above = centred - least
     alike = above <= _SAME * width
     dense = np.array([_at(density, row / width) for row in above]) - np.log(width)
@@ -54,7 +54,7 @@ def common_mean(centred: Matrix, own: Matrix) -> Matrix:
 
 
 def _densities(own: Matrix, low: Matrix, width: Matrix, zero: Matrix) -> Matrix:
-    """Logarithms of the densities of the attacker's values but zeros, over the width, shape (bins, d)."""
+    """Return log densities of the attacker's values without zeros, over the width, shape (bins, d)."""
     places = np.clip(((own - low) / width * _BINS).astype(np.int64), 0, _BINS - 1)
     counts = np.full((_BINS, own.shape[1]), 0.5)
     columns = np.broadcast_to(np.arange(own.shape[1]), own.shape)
@@ -64,6 +64,6 @@ def _densities(own: Matrix, low: Matrix, width: Matrix, zero: Matrix) -> Matrix:
 
 
 def _at(density: Matrix, share: Matrix) -> Matrix:
-    """Densities at shares (..., d) of the width."""
+    """Look up densities at shares (..., d) of the width."""
     places = np.clip((share * _BINS).astype(np.int64), 0, _BINS - 1)
     return np.asarray(density[places, np.arange(density.shape[1])])

@@ -1,4 +1,4 @@
-"""The records behind a softmax head, about their common mean, as a fixed point over the residuals.
+"""Solve for the records behind a softmax head, about their common mean, as a fixed point of the residuals.
 
 A head W with the penalty `decay` on standardised weights solves sum_i E_ic u_ij = n decay v_j W_cj, where u_i are
 its n records about their mean, v_j = mean_i u_ij^2, and E_i = e_y - p(x_i) are the residuals. Given E, the
@@ -6,7 +6,8 @@ vectors u_j / v_j follow by least squares from W, v_j from their own length, and
 Where a class has no record the biases are penalised as well: n decay b_c = sum_i E_ic of the standardised ones.
 
 The unknowns are the n C logits, whatever the width is. There are local minima: starts are the logits of heads that
-the attacker fits to records of its own. A solution is told by what is left, and by starts that meet.
+the attacker fits to records of its own. A solution is recognised by its residual, and by starts that converge to
+it.
 
 Source: this project. Haim et al. 2022 fit pixels to the stationarity of a network; a linear head leaves no pixels
 to fit, for its equations are solved.
@@ -27,17 +28,17 @@ from fedassay.support.types import Ints
 Matrix = NDArray[np.float64]
 
 SOLVED = 1e-2
-"""Half the squared residual of a solution, at most. Heads whose records are as assumed leave 1e-6 to 2e-3, others
-and local minima 0.02 and more."""
+"""Largest half squared residual of a solution. Heads of records as assumed leave 1e-6 to 2e-3, others and local
+minima 0.02 and more."""
 _AGREE = 0.02
 """Largest distance of two solutions that count as one, relative to their length."""
 _STEP = 1e-6
 _INDEPENDENT = 1e-12
 _CONSISTENT = 30.0
-"""Weight of what least squares leaves of the equations, beside the logits."""
+"""Weight of the least-squares residual of the equations, relative to the logits."""
 _EVALUATIONS = 40
 _FOLLOWED = 8
-"""Starts that are followed at most: those that leave least before."""
+"""Largest number of starts that are followed: those with the smallest residuals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +48,8 @@ class Found:
     Attributes:
         centred: u, shape (n, d).
         left: Half the squared residual.
-        apart: How far the next best solution is, relative to each record's length, shape (n,); infinite where no
-            other start came to a solution.
+        apart: Distance of the next best solution, relative to each record's length, shape (n,); infinite where no
+            other start converged to a solution.
     """
 
     centred: Matrix
@@ -71,10 +72,10 @@ class Stationarity:
     decay: float
 
     def records(self, logits: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        """Residuals E, records u and what least squares leaves, from logits (..., n, C)."""
+        """Return residuals E, records u and the least-squares residual, from logits (..., n, C)."""
         size = len(self.labels)
         residuals = np.eye(len(self.weights))[self.labels] - softmax(logits, axis=-1)
-        # The records' mean is 0, in units that weigh like the other equations.
+        # The equation that the records' mean is 0 gets the weight of the other equations.
         weight = np.abs(residuals).mean(axis=(-1, -2), keepdims=True)
         ones = np.ones((*residuals.shape[:-2], 1, size)) * weight
         system = np.concatenate([np.swapaxes(residuals, -1, -2), ones], axis=-2)
@@ -84,7 +85,7 @@ class Stationarity:
         return residuals, centred, system @ scaled - target
 
     def left(self, flat: Matrix) -> Matrix:
-        """Residuals of the fixed point and of the equations at logits (..., n C), one vector each."""
+        """Return residuals of the fixed point and of the equations at logits (..., n C), as one vector each."""
         logits = flat.reshape(*flat.shape[:-1], len(self.labels), len(self.weights))
         residuals, centred, rest = self.records(logits)
         biases = residuals.sum(axis=-2, keepdims=True) / (len(self.labels) * self.decay)
@@ -96,16 +97,16 @@ class Stationarity:
         return np.concatenate([part.reshape((*flat.shape[:-1], -1)) for part in parts], axis=-1)
 
     def slopes(self, flat: Matrix) -> Matrix:
-        """Derivatives of `left` at logits (n C,), shape (equations, n C)."""
+        """Return derivatives of `left` at logits (n C,), shape (equations, n C)."""
         return np.asarray((self.left(flat + _STEP * np.eye(len(flat))) - self.left(flat)).T / _STEP)
 
 
 def solved(equations: Stationarity, starts: Iterable[Matrix]) -> Found | None:
-    """The solution that leaves least, once two starts have come to it; None where no start comes to one.
+    """Return the solution with the smallest residual, once two starts have reached it; None where none does.
 
     Args:
-        equations: Of the head, its features without weight left out.
-        starts: Logits, each of shape (n, C).
+        equations: The equations of the head, without features of weight 0.
+        starts: Logits to start from, each of shape (n, C).
     """
     found: list[tuple[float, Matrix]] = []
     flat = np.array([_about_mean(start).ravel() for start in starts])

@@ -56,7 +56,7 @@ def enters_through(rounds: Callable[[], Sequence[Networks]], of_client: dict[str
 
 
 class _Scaled(nn.Module):
-    """0 to 1, of floats, to the 0 to 255 that bodies take."""
+    """Scale of float images from [0, 1] to the [0, 255] that bodies take."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images * 255

@@ -1,10 +1,10 @@
 """Does each client send its own records alone?
 
-A ledger charges the releases of each client to that client's records: that they compose in parallel is a claim
-about who holds what. So some clients' records are others and the rest's are not, by binary codes of the clients'
-numbers, which tell every pair apart in 2 ceil(log2 n) replays. Whatever goes into the noise of a client that did
-not change must then be the same to the bit. Where it is not, one record is sent by several: its effect on all of
-them together is held against what the ledger adds up to.
+A ledger charges the releases of each client to that client's records: parallel composition assumes that no two
+clients hold the same record. The audit therefore replaces the records of some clients and keeps the others', by
+binary codes of the clients' numbers, which distinguish every pair in 2 ceil(log2 n) replays. The input to the
+noise of an unchanged client must then be the same to the bit. Where it is not, several clients send one record:
+its effect on all of them together is compared with the ledger's total.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Overlap:
     """Records that several clients send.
 
     Attributes:
-        faults: What one record moves at several clients together, above what is charged.
-        rest: What unchanged clients send otherwise, beside their noise.
+        faults: Effects of one record on several clients together, above the charged ones.
+        rest: Differences in what unchanged clients send beside their noise.
         found: Whether there are such records, charged or not.
-        replays: How many were made.
-        words: What was tried; empty: nothing.
+        replays: Number of replays.
+        words: A sentence on what was tried; empty: nothing.
     """
 
     faults: list[Fault] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Overlap:
 
 
 def codes(clients: int) -> Iterator[frozenset[int]]:
-    """Sets of clients that change together: for every two of them one set holds the first and not the second."""
+    """Yield sets of clients to change together; for each ordered pair one set holds only the first client."""
     for bit in range(max(0, clients - 1).bit_length()):
         for side in (0, 1):
             yield frozenset(number for number in range(clients) if number >> bit & 1 == side)
@@ -76,10 +76,10 @@ def overlap(
     """Look for records that several clients send.
 
     Args:
-        replays: Of the run.
-        cells: What protects each noised field.
-        claim: What is claimed.
-        mu: What the ledger adds up to where all is Gaussian; None: it is not.
+        replays: Replays of the run.
+        cells: The protection of each noised field.
+        claim: The privacy claim.
+        mu: Total mu of the ledger where all noise is Gaussian; None: it is not.
         skipped: Fields that are not compared; None: no message is.
     """
     context, found = replays.context, Overlap()
@@ -137,7 +137,7 @@ class _Sent:
         return {number: senders for number, senders in found.items() if senders}
 
     def _follows(self, sender: str, source: int, names: Sequence[str]) -> bool:
-        """Whether a sender changed whenever the source did and it did not itself."""
+        """Whether a sender's draws changed whenever the source's records did and its own did not."""
         shown = [
             sender in moved
             for code, moved in zip(self.codes, self.moved, strict=True)
@@ -167,7 +167,7 @@ def _charged(
     source: int,
     senders: frozenset[str],
 ) -> str:
-    """In words, by how much one record moves several clients' releases, if above what is charged; else empty."""
+    """Return a sentence on one record's effect on several clients' releases, if above the charge; else empty."""
     context = replays.context
     names = " and ".join(sorted({context.clients[source].name, *senders}))
     if mu is None or not math.isfinite(mu):
@@ -193,7 +193,7 @@ def _charged(
 def _together(
     replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, source: int, senders: frozenset[str]
 ) -> tuple[float, str]:
-    """Distance by which one record of a client moves all messages together, in deviations, and its filling."""
+    """Return the distance by which one record moves all messages together, in deviations, and its filling."""
     context = replays.context
     client = context.clients[source]
     place = _sent_place(replays, source, senders)
@@ -213,9 +213,9 @@ def _together(
 
 
 def _sent_place(replays: Replays, source: int, senders: frozenset[str]) -> int:
-    """The place of a record of a client that others send, who may send some of its records alone.
+    """Return the place of a client's record that others send as well; they may send only some of its records.
 
-    That of `place_of` where it is one; else by bisection, the first half that moves a sender before the second.
+    It is that of `place_of` if that record moves a sender; else bisection finds it, the first half tried first.
     """
     context = replays.context
     client = context.clients[source]
@@ -237,7 +237,7 @@ def _sent_place(replays: Replays, source: int, senders: frozenset[str]) -> int:
 
 
 def _with_others(client: Records, other: Records, places: Ints) -> Records:
-    """A client with the images and features that another one has at some places; labels stay."""
+    """Replace a client's images and features at some places by another's; labels stay."""
     images = client.images.copy()
     images[places] = other.images[places]
 

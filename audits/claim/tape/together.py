@@ -1,8 +1,9 @@
 """Distance by which one record moves the releases of all clients together.
 
-A choice that clients make alike, as by the classes that any of them holds, is no client's own: the record that
-tips it moves every release. Other records of usual data hold all classes, and tip nothing. So all clients' records
-of one class get another label but one record, which is then replaced or removed.
+A choice that all clients make alike, as by the set of classes that any of them holds, depends on all records: one
+record that changes it moves every release. Usual data has many records of every class, so that no single record
+changes it. The audit therefore relabels all clients' records of one class but one, and replaces or removes that
+one.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ ROUNDING = 1e-3
 def last_of_a_class(replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, mu: float | None) -> str:
     """Return how far the only record of a class at any client moves all releases, in words, if uncharged.
 
-    Empty where that is within mu, or the classes that clients hold are public.
+    The sentence is empty where that is within mu, or the classes that clients hold are public.
 
     Args:
-        replays: Of the run.
-        cells: What protects each noised field.
-        claim: What is claimed.
-        mu: What the ledger adds up to where all is Gaussian; None: it is not.
+        replays: Replays of the run.
+        cells: The protection of each noised field.
+        claim: The privacy claim.
+        mu: Total mu of the ledger where all noise is Gaussian; None: it is not.
     """
     context = replays.context
     if claim.unit != "record" or class_counts_public(claim.adjacency) or context.classes < 2:
@@ -63,9 +64,9 @@ def last_of_a_class(replays: Replays, cells: Sequence[Covered], claim: PrivacyCl
 
 
 def distance(cells: Sequence[Covered], first: Mapping[Key, TapeEntry], second: Mapping[Key, TapeEntry]) -> float:
-    """Between what two runs put into all draws, in deviations of their noise.
+    """Return the distance between the inputs of all draws in two runs, in deviations of their noise.
 
-    What leaves in a secure sum alone adds up over its senders before its one noise is added.
+    Inputs that leave only in a secure sum are added over its senders before its one noise is added.
     """
     total = 0.0
     summed: dict[object, list[tuple[Draw, Draw]]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""Kinds of arrays that nobody declared, from the arrays' own algebra."""
+"""Infer the kinds of undeclared arrays from the arrays' own algebra."""

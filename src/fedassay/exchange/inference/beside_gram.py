@@ -32,7 +32,7 @@ class Trial:
         counts: q_c of every message.
         full: Whether the matrix has full rank, for each message.
         exact: Messages in which the counts are whole and add up to the rank.
-        refuted: Why it cannot be, or "".
+        refuted: Why the reading is impossible, or "".
     """
 
     gram: FieldKind
@@ -94,12 +94,12 @@ def try_reading(
 
 
 def records_of(trial: Trial) -> float:
-    """How many records the reading makes of the largest message, at least."""
+    """Return the least number of records in the largest message under a reading."""
     return max((float(each.sum()) for each in trial.counts), default=0.0)
 
 
 def explained(trial: Trial, counts: Sequence[Matrix], unit: float) -> float:
-    """Which share of the sent counts a reading gives back; 0 where it gives a class more than it has.
+    """Return the share of the sent counts that a reading explains; 0 where it gives a class more than it has.
 
     Args:
         trial: The reading.
@@ -124,10 +124,10 @@ def grows(matrices: Sequence[Matrix], counts: Sequence[Matrix]) -> bool | None:
 
 
 def plausible(trial: Trial, width: int) -> bool:
-    """Whether as many records as a reading makes can have given matrices of that rank.
+    """Whether the number of records under a reading can give matrices of that rank.
 
-    Full rank takes as many records as there are features; what the class sums say of them falls short of their
-    number by what features do not explain of a constant.
+    Full rank takes as many records as there are features. The q_c of the class sums fall short of the number of
+    records by the share of a constant that the features do not explain.
     """
     if trial.refuted:
         return False

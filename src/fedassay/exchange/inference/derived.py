@@ -1,4 +1,4 @@
-"""Which fields are statistics in another form than sums, by what they declare, are called, or are.
+"""Fields that hold statistics in another form than sums, found by declaration, name or algebra.
 
 A field is one of these by its declaration; in files by its name (`fedassay.exchange.kinds.called`), by ones on its
 diagonal, or by rows of length 1 at right angles. `fedassay.exchange.inference.forms` says what follows from them.
@@ -26,7 +26,7 @@ _BESIDE: tuple[FieldKind, ...] = ("class_counts", "class_means", "class_sums", "
 _UNTOLD = ("other", "parameters", "head")
 _ENTRIES = 1 << 24
 _FIELDS = 6
-"""Fields of a message at most about which anything is asked."""
+"""Largest number of fields in a message for which the reader suggests `--kinds`."""
 
 
 def derived_from(transcript: Transcript, *, names: bool) -> Populations | None:
@@ -34,7 +34,7 @@ def derived_from(transcript: Transcript, *, names: bool) -> Populations | None:
 
     Args:
         transcript: The messages.
-        names: Whether what fields are called says what they are.
+        names: Whether the names of fields count as evidence of their kinds.
     """
     sent = [message for message in transcript.from_clients() if message.fields]
     read = [_message(message, names) for message in sent]
@@ -96,7 +96,7 @@ def _message(message: Message, names: bool) -> Formed | None:
 
 
 def _kinds(message: Message, names: bool) -> dict[str, FieldKind | None] | None:
-    """Which statistic every field is, by declaration, name or algebra; None where one is noised or too large."""
+    """Return the kind of every field by declaration, name or algebra; None where one is noised or too large."""
     fields = message.fields
     if any(i.release.mechanism not in {"exact", "public"} or i.size > _ENTRIES for i in fields.values()):
         return None
@@ -114,7 +114,7 @@ def _kinds(message: Message, names: bool) -> dict[str, FieldKind | None] | None:
 
 
 def _said(name: str, item: MessageField, names: bool) -> FieldKind | None:
-    """What a field is by its declaration, or by what it is called."""
+    """Return the kind of a field by its declaration or by its name; None where neither gives one."""
     known = (*FORMED, *_BESIDE)
     if item.kind in known:
         return item.kind
@@ -125,7 +125,7 @@ def _said(name: str, item: MessageField, names: bool) -> FieldKind | None:
 
 
 def _rest(message: Message, found: dict[str, FieldKind | None]) -> dict[str, FieldKind]:
-    """What vectors beside a correlation or axes are, where only one reading is left; and the count."""
+    """Assign kinds to the vectors beside a correlation or axes where one reading is left, and to the count."""
     rows = {
         name: np.asarray(message.fields[name].values, np.float64).ravel()
         for name, kind in found.items()
@@ -158,18 +158,18 @@ def _rest(message: Message, found: dict[str, FieldKind | None]) -> dict[str, Fie
 
 
 def _falls(row: Matrix) -> bool:
-    """Whether numbers are not negative, and fall as variances along axes do."""
+    """Whether numbers are non-negative and in falling order, as variances along principal axes are."""
     return bool((row >= 0).all() and (np.diff(row) <= 0).all() and row[0] > row[-1])
 
 
 def _ratios(along: Matrix, variances: Matrix) -> Matrix:
-    """s^2 / v where v is not 0; n - 1 throughout for those of one decomposition."""
+    """Return s^2 / v where v is not 0; every ratio is n - 1 if both come from one decomposition."""
     live = variances > NEAR * variances.max()
     return np.asarray(np.square(along[live]) / variances[live], np.float64)
 
 
 def _asked(message: Message, kinds: dict[str, FieldKind | None], unknown: list[str]) -> Formed | None:
-    """What a message is but for some of its fields, and the option that says these."""
+    """Return the correlation or axes of a message, and a text that asks for the kinds of its unknown fields."""
     kind = next((each for each in ("correlation", "axes") if each in kinds.values()), None)
     if kind is None or len(kinds) > _FIELDS or any(message.fields[n].values.squeeze().ndim > 1 for n in unknown):
         return None
@@ -220,7 +220,7 @@ def _held(message: Message, kinds: dict[str, FieldKind | None]) -> Held | None:
 
 
 def _is_packed_correlation(item: MessageField) -> bool:
-    """Whether it is a triangle, or a matrix in one row, with ones on its diagonal and not everywhere."""
+    """Whether a field is a packed triangle or a flattened matrix with a diagonal of ones and other entries."""
     shape = tuple(side for side in item.shape if side > 1)
     if len(shape) != 1 or item.dtype.kind != "f":
         return False

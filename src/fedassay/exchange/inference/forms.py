@@ -1,4 +1,4 @@
-"""Sums that correlations, principal axes and clusters are another form of.
+"""Convert correlations, principal axes and clusters to the equivalent sums.
 
 | sent | follows | exact |
 |---|---|---|
@@ -8,8 +8,8 @@
 | left vectors U beside them | the records U diag(s) V, and the mean | likewise |
 | centroids, the cluster of each record | counts of the clusters | always |
 
-Histograms, quantiles, and deviations without a correlation hold no product of two features: they are named, and no
-sum is made of them.
+Histograms, quantiles, and deviations without a correlation hold no product of two features: they are reported, and
+not converted to sums.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ FORMED: tuple[FieldKind, ...] = (
 
 NEAR = 1e-6
 HALF = 4e-3
-"""Relative differences that are none in single and in half precision."""
+"""Relative differences that count as rounding in single and in half precision."""
 _COLUMNS = ("v", "eigenvectors", "eigvecs")
-"""What libraries call axes that lie as columns, where a square matrix does not tell."""
+"""Names under which libraries store axes as columns; a square matrix does not show its order."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Formed:
     """Fields with the kinds and values that they are read as, and why.
 
     Attributes:
-        fields: By name: kind and values.
-        text: In a sentence.
+        fields: Kind and values by name.
+        text: A sentence that explains the reading.
     """
 
     fields: dict[str, tuple[FieldKind, NDArray[Any]]]
@@ -69,7 +69,7 @@ class Held:
 
     @property
     def means(self) -> Matrix | None:
-        """Shape (P, d)."""
+        """Means of the populations, shape (P, d); None where they neither are sent nor follow from sums."""
         means, sums = self.values.get("class_means"), self.values.get("class_sums")
         if means is not None:
             return means.reshape(self.groups, -1)
@@ -79,12 +79,12 @@ class Held:
 
 
 def orthonormal(rows: Matrix) -> bool:
-    """Whether rows have length 1 and stand at right angles."""
+    """Whether rows have length 1 and are orthogonal."""
     return bool(np.abs(rows @ rows.T - np.eye(len(rows))).max() < 2 * HALF)
 
 
 def _of_correlation(held: Held) -> Formed | None:
-    """The covariance, diag(s) R diag(s)."""
+    """Return the covariance, diag(s) R diag(s), of a correlation R and deviations s."""
     matrix = held.values.get("correlation")
     if matrix is None:
         return None
@@ -102,7 +102,7 @@ def _of_correlation(held: Held) -> Formed | None:
 
 
 def _of_axes(held: Held) -> Formed | None:
-    """The covariance, the second moment or the records that principal axes and what is along them make."""
+    """Return the covariance, second moment or records that principal axes and the lengths along them give."""
     axes = _rows(held)
     if axes is None:
         return None
@@ -147,7 +147,7 @@ def _truncated(name: str, kept: int, most: int, count: int | None) -> str:
 
 
 def _rows(held: Held) -> Matrix | None:
-    """Axes as rows, shape (k, d); None where nothing along them fits, or they are not at right angles."""
+    """Return the axes as rows, shape (k, d); None where the lengths do not fit, or they are not orthonormal."""
     axes = held.values.get("axes")
     if axes is None or axes.ndim != 2 or held.groups != 1:
         return None
@@ -161,7 +161,7 @@ def _rows(held: Held) -> Matrix | None:
 
 
 def _count(held: Held) -> int | None:
-    """How many records: as sent, as axes of no length tell (n - 1 have one), or s^2 / v = n - 1."""
+    """Return the number of records n: as sent, from the n - 1 axes of positive length, or from s^2 / v = n - 1."""
     if held.counts is not None:
         return int(held.counts[0])
     along, variances = held.values.get("singular_values"), held.values.get("axis_variances")
@@ -177,7 +177,7 @@ def _count(held: Held) -> int | None:
 
 
 def _of_clusters(held: Held) -> Formed | None:
-    """Counts of clusters from the cluster of each record."""
+    """Count the records of each cluster from the cluster of each record."""
     labels, means = held.values.get("labels"), held.values.get("class_means")
     if labels is None or means is None or means.ndim != 2 or held.counts is not None or labels.ndim != 1:
         return None
@@ -192,7 +192,7 @@ def _of_clusters(held: Held) -> Formed | None:
 
 
 def _of_bins(held: Held) -> Formed | None:
-    """A histogram, and how many of its bins hold one record."""
+    """Describe a histogram, and count its bins that hold one record."""
     values = held.values.get("histogram")
     if values is None:
         return None
@@ -202,7 +202,7 @@ def _of_bins(held: Held) -> Formed | None:
 
 
 def _of_spreads(held: Held) -> Formed | None:
-    """Quantiles, or counts, means and deviations feature by feature."""
+    """Describe quantiles, or means and deviations feature by feature."""
     kind = next((kind for kind in ("quantiles", "deviations", "variances") if kind in held.values), None)
     if kind is None or (kind != "quantiles" and held.means is None):
         return None

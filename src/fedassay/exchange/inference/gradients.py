@@ -1,11 +1,11 @@
-"""Gradients and updates of networks, told by what backpropagation makes of a batch.
+"""Recognise gradients and updates of networks by the ranks and sums that backpropagation gives.
 
 The gradient of a layer is dW = sum_i d_i x_i^T and db = sum_i d_i over the records i of a batch, x_i the layer's
-inputs and d_i what comes back. So fewer records than units and inputs leave dW of a rank below both, with db in
-its range; trained weights have no reason for either. Of a softmax head the d_i add up to 0 over classes (Zhao et
-al., "iDLG", 2020, section 3), and so do the rows of dW and the entries of db. The same holds of what steps of
-gradient descent change. Units or inputs that are off throughout make rows or columns of 0, as pruning does of
-weights: they are left out before ranks are compared.
+inputs and d_i the backpropagated error. So fewer records than units and inputs leave dW of a rank below both,
+with db in its range; trained weights have no reason for either. At a softmax head the d_i add up to 0 over classes
+(Zhao et al., "iDLG", 2020, section 3), and so do the rows of dW and the entries of db. The same holds for the
+change by steps of gradient descent. Units or inputs that are off throughout make rows or columns of 0, as pruning
+does in weights: they are left out before ranks are compared.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WIDEST = 1024
 """Side above which no rank is computed."""
 
 _SMALL = 0.1
-"""Root mean square of weights times the root of their inputs, below which they are a change and no weights: at
-the start of training it is 0.58 (uniform) to 1.41 (He et al. 2015)."""
+"""Root mean square times the root of the number of inputs, below which arrays are a change and not weights. At the
+start of training it is 0.58 (uniform) to 1.41 (He et al. 2015)."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def layers_of(shapes: Mapping[str, tuple[int, ...]]) -> list[Layer]:
     """Linear layers with a bias, the first one first: each table with the nearest row of its height.
 
     Args:
-        shapes: Of the arrays, in the order of the message.
+        shapes: Shapes of the arrays, in the order of the message.
     """
     names = list(shapes)
     rows = [name for name in names if len(shapes[name]) == 1]
@@ -61,7 +61,7 @@ def layers_of(shapes: Mapping[str, tuple[int, ...]]) -> list[Layer]:
 
 
 def _chained(layers: Sequence[Layer], shapes: Mapping[str, tuple[int, ...]]) -> list[Layer]:
-    """Layers such that each takes what the one before it gives; as they are where that is no single chain."""
+    """Order layers so that each takes the output of the one before; unchanged where they form no single chain."""
     left, chain = list(layers), []
     outputs = [shapes[layer.table][0] for layer in layers]
     width = None
@@ -86,14 +86,14 @@ def in_order(names: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> lis
 
 
 def read_gradients(sheets: Sheets, classes: int) -> Readings:
-    """Read a form of message whose arrays are a network's, where they are a gradient or a change of weights.
+    """Read the arrays of a network in a form of message as a gradient or a change of weights.
 
     Args:
         sheets: The fields of a form, in the order of the message.
         classes: C.
 
     Returns:
-        A reading of every array of floats; empty where nothing speaks for a gradient.
+        A reading of every array of floats; empty without evidence of a gradient.
     """
     real = {name: sheet for name, sheet in sheets.items() if sheet.items[0].dtype.kind == "f" and sheet.sides > 0}
     if any(len({item.shape for item in sheet.items}) != 1 for sheet in real.values()):
@@ -119,7 +119,7 @@ _BALANCED = "rows and offsets of the last layer add up to 0, as those of a softm
 
 
 def _low_rank(layers: Sequence[Layer], sheets: Sheets) -> str:
-    """The sentence about the first layer whose rank is that of a few records in every message; or ""."""
+    """Return a sentence about the first layer with the rank of a few records in every message; or ""."""
     for layer in layers:
         pairs = list(zip(sheets[layer.table].arrays, sheets[layer.row].arrays, strict=True))
         unit = max(sheets[layer.table].unit, sheets[layer.row].unit)
@@ -134,7 +134,7 @@ def _low_rank(layers: Sequence[Layer], sheets: Sheets) -> str:
 
 
 def _rank_of_records(table: Matrix, row: Matrix, unit: float) -> int:
-    """The rank that a few records explain; 0 where it is that of any weights, or a row is not in the range."""
+    """Return the rank that a few records explain; 0 if weights may have it, or the row is outside the range."""
     if max(table.shape) > _WIDEST * 16 or min(table.shape) > _WIDEST or not row.any():
         return 0
     rows, columns = table.any(axis=1) | (row != 0), table.any(axis=0)
@@ -144,7 +144,7 @@ def _rank_of_records(table: Matrix, row: Matrix, unit: float) -> int:
         return 0
     left, values, _ = np.linalg.svd(held, full_matrices=False)
     rank = int((values > 8 * np.sqrt(max(held.shape)) * max(unit, 1e-12) * values[0]).sum())
-    # One rank less is what centred rows have, which weights may be.
+    # Weights may have centred rows, which take one from the rank.
     if rank > side - 2 or rank == 0:
         return 0
     offsets = row[rows]

@@ -2,8 +2,8 @@
 
 A Gram matrix X^T X of fewer records than features is singular. With a ridge its smallest eigenvalue is gamma, of
 multiplicity d - rank, and the inverse has 1 / gamma as its largest, as often. A feature that is never active has
-nothing but the ridge (or 0) on the diagonal. At full rank without such a feature the spectrum does not tell, and
-what stands beside the matrix must.
+nothing but the ridge (or 0) on the diagonal. At full rank without such a feature the spectrum does not decide; the
+arrays beside the matrix must.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ WIDEST = 768
 """Width above which a matrix is not decomposed here."""
 
 _SUMMED: tuple[FieldKind, ...] = ("second_moment", "regularised_gram")
-"""What adds up over records."""
+"""Kinds of matrices that are sums over records."""
 
 _SLACK = 16.0
-"""Roundings that a sender may have summed up in the type that it sends; nobody sums in half precision."""
+"""Roundings that a sender may have accumulated in the type that it sends; sums are not made in half precision."""
 
 HALF = 1e-4
 """Unit roundoff of types of two bytes, and more."""
@@ -33,12 +33,12 @@ HALF = 1e-4
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What the eigenvalues of one symmetric matrix say.
+    """Reading of one symmetric matrix by its eigenvalues.
 
     Attributes:
-        says: The kind, or None where they are those of any positive matrix.
-        ridge: gamma, where they show it.
-        indefinite: Whether one is below 0 by more than rounding.
+        says: The kind; None where any positive matrix may have such eigenvalues.
+        ridge: gamma, where the eigenvalues show it; else None.
+        indefinite: Whether an eigenvalue is below 0 by more than rounding.
     """
 
     says: FieldKind | None
@@ -47,10 +47,10 @@ class Spectrum:
 
 
 def matrices_of(sheet: Sheet) -> tuple[Matrix, ...]:
-    """A field as symmetric matrices (d, d), d > 1, whole or packed; empty where it is none.
+    """Return a field's symmetric matrices (d, d), d > 1, sent whole or packed; empty where it holds none.
 
-    Entries of a positive matrix are bounded by its diagonal, |G_ij|^2 <= G_ii G_jj: other rows of numbers whose
-    length happens to be that of a triangle are not.
+    Entries of a positive matrix are bounded by its diagonal, |G_ij|^2 <= G_ii G_jj. Other rows of
+    numbers that happen to be as long as a triangle are not.
     """
     if sheet.sides == 2 and all(a.shape[0] == a.shape[1] > 1 for a in sheet.arrays):
         found = sheet.arrays
@@ -67,7 +67,7 @@ def matrices_of(sheet: Sheet) -> tuple[Matrix, ...]:
 
 
 def bounded(matrix: Matrix, unit: float) -> bool:
-    """Whether entries are bounded by the diagonal as those of a positive matrix are."""
+    """Whether the diagonal bounds all entries, as in a positive semidefinite matrix."""
     diagonal = np.diagonal(matrix)
     if (diagonal < 0).any():
         return False
@@ -76,13 +76,13 @@ def bounded(matrix: Matrix, unit: float) -> bool:
 
 
 def rounding(matrix: Matrix, unit: float) -> float:
-    """How far rounding may move an eigenvalue."""
+    """Return the largest shift of an eigenvalue by rounding."""
     slack = 1.0 if unit > HALF else _SLACK
     return slack * max(unit, 1e-16) * float(np.linalg.norm(matrix))
 
 
 def spectrum(matrix: Matrix, unit: float) -> Spectrum:
-    """Read one matrix."""
+    """Read one symmetric matrix (d, d) by its eigenvalues."""
     values = np.asarray(np.linalg.eigvalsh(matrix), dtype=np.float64)
     near = rounding(matrix, unit)
     low, high = float(values[0]), float(values[-1])
@@ -105,13 +105,13 @@ def spectrum(matrix: Matrix, unit: float) -> Spectrum:
 
 
 def _plateau(rising: Matrix, near: float) -> bool:
-    """Whether the first of some rising values are one number, and the next is not."""
+    """Whether two or more of the lowest values are equal and the next one is larger."""
     level = int((rising <= rising[0] + 2 * near).sum())
     return 1 < level < len(rising) and bool(rising[level] > rising[0] + 20 * near)
 
 
 def read_gram(sheet: Sheet, matrices: Sequence[Matrix]) -> Reading:
-    """What a field of symmetric matrices is, by their spectra alone."""
+    """Return the kinds that a field of symmetric matrices may be, by their spectra alone."""
     width = len(matrices[0])
     if width > WIDEST:
         return unsure("second_moment", "regularised_gram", "inverse_gram", why=f"{width} wide: not decomposed")
@@ -142,5 +142,5 @@ def read_gram(sheet: Sheet, matrices: Sequence[Matrix]) -> Reading:
 
 
 def nonnegative(matrix: Matrix) -> bool:
-    """Whether no entry is negative, as in a Gram matrix of features that are not, and never in its inverse."""
+    """Whether no entry is negative, as in a Gram matrix of non-negative features, and never in its inverse."""
     return bool(matrix.min() >= -1e-6 * np.abs(matrix).max())

@@ -13,10 +13,10 @@ from fedassay.exchange.inference.sheets import Matrix, Sheet
 
 @dataclass(frozen=True)
 class Indices:
-    """What whole numbers beside a table are.
+    """Readings of the rows of whole numbers beside a table.
 
     Attributes:
-        readings: By field.
+        readings: Readings by field.
         labels: The labels of its rows, or None.
         counts: Records of the class of each row, or None.
         components: Mixture components of each class, or None.
@@ -88,7 +88,7 @@ def _one(name: str, values: Sequence[Matrix], tables: Sequence[Matrix], classes:
         words = "whole numbers, one a class" + ("" if not inside else ", 0 where the class's row is")
         return Indices(rest | {name: sure("class_counts", words)}, counts=values)
     if not all(map(np.all, empty)):
-        # What is no class's row of sums or means may be a record, or a row of weights beside counts.
+        # A row that is no class's sum or mean may be a record, or a row of weights beside counts.
         why = "as many whole numbers as classes, 0 for rows that are not: labels, or counts beside other rows"
         return Indices(rest | {name: unsure("labels", "class_counts", why=why)})
     why = "as many whole numbers as classes, all below their number: counts, or labels of as many records"
@@ -127,13 +127,13 @@ def read_groups(whole: Mapping[str, Sheet], components: Sequence[int], classes: 
 
 
 def _rows_of_ids(held: Mapping[str, Sequence[Matrix]], components: Sequence[int], classes: int) -> list[str]:
-    """Rows that may hold classes; of several only those that are no numbers of components."""
+    """Return the rows that may hold classes; of several, only those that cannot be numbers of components."""
     ids = [name for name, values in held.items() if _are_ids(values, classes)]
     return ids if len(ids) < 2 else [name for name in ids if not _add_up(held[name], components)]
 
 
 def _rows_of_components(held: Mapping[str, Sequence[Matrix]], components: Sequence[int]) -> list[str]:
-    """Rows that add up to the components; of two the smaller one, where the other one exceeds it somewhere."""
+    """Return the rows that add up to the components; of two, the smaller one if the other exceeds it somewhere."""
     parts = [name for name, values in held.items() if _add_up(values, components)]
     if len(parts) != 2:
         return parts

@@ -1,12 +1,13 @@
-"""Kinds of fields that nobody declared, inferred from the arrays' own algebra, with the evidence.
+"""Infer the kinds of undeclared fields from the arrays' own algebra, with the evidence.
 
-A captured message whose fields are called `t0` and `t1` and declare nothing is looked at by ledger and linter
-alone. But arrays say what they are: a Gram matrix is symmetric and semidefinite, with a ridge its smallest
-eigenvalue is a multiple one, class sums lie in its range and give whole numbers of records, ridge weights give
-class sums when multiplied with it, mixtures have weights that sum to one, gradients of few records have their
-rank. `infer_kinds` reads every form of message that clients send by itself. What the arrays do not tell is said,
-with the kinds that remain. A declaration that exact arithmetic contradicts is said and not followed: an
-adversary reads the arrays, whatever a manifest calls them.
+If the fields of a captured message are called `t0` and `t1` and declare no kind, only ledger and linter examine
+it. But arrays show their kinds. A Gram matrix is symmetric and semidefinite; with a ridge its smallest eigenvalue
+is a multiple one. Class sums lie in its range and give whole numbers of records, and ridge weights give class sums
+when multiplied with it. Mixtures have weights that sum to one, and gradients of few records have their rank.
+
+`infer_kinds` reads every form of message that clients send by itself. Where the arrays leave several kinds, it
+reports these. A declaration that exact arithmetic contradicts is reported and not followed: an adversary reads the
+arrays, whatever a manifest calls them.
 """
 
 from __future__ import annotations
@@ -32,28 +33,28 @@ from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import SERVER, Transcript, shape_problem
 
 _LOOSE: tuple[FieldKind, ...] = ("parameters", "head", "other")
-"""Kinds that shapes tell, and no arithmetic: they contradict no declaration."""
+"""Kinds that are inferred from shapes and not from arithmetic: they contradict no declaration."""
 
 _WHOLE: tuple[FieldKind, ...] = ("labels", "class_ids", "component_counts")
 """Kinds of whole numbers, which a message may carry as floats."""
 
 _FORMS = 16
-"""Forms of messages that are read; whoever captured them, or made them up, chose how many there are."""
+"""Largest number of forms of messages that are read; a captured folder may hold any number of them."""
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """What was inferred of a field.
+    """Inferred kind of a field, or of one part of it.
 
     Attributes:
-        field: Its name; of one part of a field that holds several, with the part's number.
+        field: Name of the field; with the part's number for one part of a field that holds several.
         declared: The kind that it declares; `other` where it declares none.
         reading: The kinds that its arrays leave, with the evidence.
-        messages: Messages that hold it.
+        messages: Number of messages that hold it.
         source: The field as it was sent.
-        piece: Which part of it this is; None: the field as it lies.
-        layout: What the field holds, where it was cut.
-        rounded: A coarser type that holds its numbers as they are, in which they were rounded before; or None.
+        piece: The part of that field; None: the field as it lies.
+        layout: Contents of the field in words, where it was cut.
+        rounded: The coarser type to which its numbers were rounded before, and which holds them exactly; or None.
     """
 
     field: str
@@ -86,7 +87,7 @@ class Inferred:
     def read_as(self) -> FieldKind | None:
         """The kind that attacks read in place of the declared one; None where that stands.
 
-        A network's arrays that may be a gradient are tried as one: of weights nothing is lost by it, for these are
+        A network's arrays that may be a gradient are tried as one. Nothing is lost if they are weights, which are
         read only beside those that the server sent.
         """
         kinds, one = self.reading.kinds, self.reading.kind
@@ -97,7 +98,7 @@ class Inferred:
 
     @property
     def text(self) -> str:
-        """One sentence."""
+        """The inference in one sentence, with its evidence."""
         evidence = "; ".join(
             (*((f"{self.source} holds {self.layout}",) if self.layout else ()), *self.reading.evidence)
         )
@@ -127,7 +128,7 @@ def infer_kinds(transcript: Transcript) -> tuple[Inferred, ...]:
 
 
 def _possible(form: Form, transcript: Transcript) -> Iterator[Inferred]:
-    """What was inferred of a form; nothing where it makes messages that cannot be, and why."""
+    """Yield the inferences of a form; if they give an impossible message, no kind for any field, and why."""
     found = tuple(_of_form(form, transcript.classes))
     kinds = _by_source(found)
     alike = (message for message in transcript.from_clients() if set(message.fields) == set(form.sheets))
@@ -186,12 +187,11 @@ def _reading(sheet: Sheet, readings: Readings) -> Reading:
 
 
 def with_inferred(transcript: Transcript, found: tuple[Inferred, ...]) -> Transcript:
-    """The same messages, their fields of the kinds that their arrays tell (`Inferred.read_as`).
+    """Return the same messages with the kinds that were inferred from their arrays (`Inferred.read_as`).
 
-    Fields that hold several arrays are cut, and a claim that covers them covers their parts; numbers that were
-    rounded before are of the type that they were rounded to. Of what the server sent, weights of the same name are
-    cut alike. A message whose arrays then contradict the table of kinds keeps
-    what it declared.
+    Fields that hold several arrays are cut, and a claim that covers them covers their parts. Numbers that were
+    rounded before get the type to which they were rounded. Weights of the same name that the server sent are cut
+    alike. A message keeps its declared kinds if its arrays would contradict the table of kinds.
     """
     kinds = _by_source(found)
     messages = tuple(_redeclared(message, kinds, transcript.classes) for message in transcript.messages)
@@ -203,7 +203,7 @@ def with_inferred(transcript: Transcript, found: tuple[Inferred, ...]) -> Transc
 
 
 def _by_source(found: Sequence[Inferred]) -> dict[str, list[Inferred]]:
-    """What is read otherwise than it was sent, by the field that it was sent as."""
+    """Group the inferences by sent field, for fields that are read otherwise than they were sent."""
     kinds: dict[str, list[Inferred]] = {}
     for each in found:
         kinds.setdefault(each.source, []).append(each)
@@ -220,7 +220,7 @@ def _redeclared(message: Message, kinds: Mapping[str, list[Inferred]], classes: 
 
 
 def _changed(message: Message, kinds: Mapping[str, list[Inferred]]) -> Message | None:
-    """A message with its fields as they are read; None where they cannot be cut so."""
+    """Return a message with its fields as they are read; None where an array does not allow the cut."""
     fields: dict[str, MessageField] = {}
     try:
         for name, item in message.fields.items():
@@ -232,7 +232,7 @@ def _changed(message: Message, kinds: Mapping[str, list[Inferred]]) -> Message |
 
 
 def _read(name: str, item: MessageField, parts: Sequence[Inferred], down: bool) -> dict[str, MessageField]:
-    """A field as its parts are read; of the server's, weights alone, which keep their kind."""
+    """Return a field's parts as they are read; of the server's, only weights are cut, and keep their kind."""
     if not parts or (item.kind not in {"parameters", "head"} if down else item.kind != parts[0].declared):
         return {name: item}
     if all(part.read_as is None for part in parts) and any(not part.as_sent for part in parts):
@@ -257,7 +257,7 @@ def _read(name: str, item: MessageField, parts: Sequence[Inferred], down: bool) 
 
 
 def _sorted(fields: dict[str, MessageField]) -> dict[str, MessageField]:
-    """Arrays of a gradient in the order of its layers, which a message need not have."""
+    """Sort the arrays of a gradient by layer, an order that a message need not have."""
     shapes = {name: item.shape for name, item in fields.items() if item.kind == "gradient"}
     if not shapes:
         return fields

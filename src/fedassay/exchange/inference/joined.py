@@ -1,7 +1,7 @@
 """Several arrays that were joined into one: along rows or columns, one pair above the other, or all in one row.
 
-The parts are told by what they must be: counts are whole numbers among others that are not, a Gram matrix is
-symmetric, whatever it stands beside, and the last layer of a softmax classifier's gradient adds up to 0.
+Each part has a property by which it is found: counts are whole numbers among others that are not, a Gram matrix is
+symmetric, and the last layer of a softmax classifier's gradient adds up to 0.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _WIDEST = 1024
 """Width of features, or units of a layer, up to which a row of numbers is tried."""
 
 _TRIED = 48
-"""Cuts of one row of numbers whose blocks are looked at, at most."""
+"""Bound on the orders of parts in one row of numbers: at most eight times as many are examined."""
 
 Part = tuple[str, int]
-"""What a part of a row is, and of how many entries."""
+"""Name of a part of a row, and its number of entries."""
 
 
 def beside_matrix(sheet: Sheet) -> Iterator[Cut]:
@@ -73,7 +73,7 @@ def halves(sheet: Sheet, classes: int) -> Iterator[Cut]:
 def with_whole_columns(sheet: Sheet) -> Iterator[Cut]:
     """One row a class or a record, which begins or ends with its number, its label or its count.
 
-    What is left of each row is one row of a table, or a vector with a matrix or its squares.
+    The rest of each row is one row of a table, or a vector with a matrix or its squares.
     """
     if sheet.sides != 2 or len({a.shape[1] for a in sheet.arrays}) != 1 or sheet.arrays[0].shape[1] < 4:
         return
@@ -82,7 +82,7 @@ def with_whole_columns(sheet: Sheet) -> Iterator[Cut]:
     told = whole & np.any([np.ptp(a, axis=0) > 0 for a in sheet.arrays], axis=0)
     first = int(np.argmin(told)) if not told.all() else width
     last = int(np.argmin(told[::-1])) if not told.all() else width
-    # Rows of whole numbers throughout say nothing by it.
+    # Whole numbers are no evidence where the rows hold nothing else.
     if first > 2 or last > 2 or int(told.sum()) != first + last:
         first = last = 0
     columns = [*range(first), *range(width - last, width)]
@@ -135,7 +135,7 @@ def in_one_row(sheet: Sheet, classes: int) -> Iterator[Cut]:
 
 
 def _divisions(length: int, classes: int) -> Iterator[tuple[Part, ...]]:
-    """What a row of that length can be made of, parts in no order; one with a symmetric matrix first."""
+    """Yield the sets of parts that add up to a row's length, unordered; those with one symmetric matrix first."""
     total, counts = ("total", 1), ("counts", classes)
     matrices: tuple[Callable[[int], Part], ...] = (
         lambda width: ("square", width * width),
@@ -167,7 +167,7 @@ def _places(order: Sequence[Part]) -> list[tuple[str, int, int]]:
 
 
 def _fits(sheet: Sheet, order: Sequence[Part]) -> bool:
-    """Whether every block of a row can be what the order makes of it.
+    """Whether every block of a row can be the part that the order assigns to it.
 
     Blocks were rounded each in its own type before they were joined: where one fits in the coarsest, it has to fit
     in the type that holds it.
@@ -234,7 +234,7 @@ _WORDS = {
 
 
 def with_offsets(axis: int) -> Cut:
-    """A layer's table whose last column (axis 1), or last row (axis 0) of a turned one, is its offsets."""
+    """Cut a layer's offsets off: the last column (axis 1), or the last row of a transposed table (axis 0)."""
     words = f"a layer, its offsets in the last {'column' if axis else 'row'}"
     return Cut(words, (Piece(axis, 0, -1, order="rows" if axis else "columns"), Piece(axis, -1, None, (-1,))))
 
@@ -250,8 +250,8 @@ def ends(sheet: Sheet, classes: int, axis: int) -> bool:
 def flat_gradient(sheet: Sheet, classes: int) -> Iterator[Cut]:
     """The gradient of a linear softmax classifier, or of one behind a hidden layer, in one row.
 
-    The last layer's offsets add up to 0 over the classes, and so does every column of its table: only the true
-    number of hidden units makes the blocks do that. Offsets may stand after their table or before it, and tables
+    The last layer's offsets add up to 0 over the classes, and so does every column of its table: only
+    the true number of hidden units gives such blocks. Offsets may stand after their table or before it, and tables
     by rows or by columns.
     """
     if sheet.sides != 1 or len(set(sheet.lengths())) != 1 or classes < 2:

@@ -1,9 +1,9 @@
-"""How arrays can have been laid out before they were sent: turned, flattened, packed, stacked or joined.
+"""Possible layouts of arrays before they were sent: transposed, flattened, packed, stacked or joined.
 
 A sender may flatten a matrix, send its other triangle, put counts into a column of a table, or everything into one
 row. An adversary cuts such an array where its algebra says so: a block that is symmetric and bounded by its
 diagonal, a column of whole numbers among others, an end whose columns add up to 0. Each way to cut a field is one
-`Cut`; whether it is right is for the readers to say, who must tell every part of it.
+`Cut`. A cut is right only if the readers identify every part of it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Piece:
     """One part of an array.
 
     Attributes:
-        axis: Along which it is cut; None: along all entries in one row.
+        axis: Axis along which the array is cut; None: along all entries in one row.
         start: Where it starts.
         stop: Where it ends; None: at the end.
-        shape: What it is reshaped to, -1 for one side that follows; None: as it is.
+        shape: Shape after the cut, -1 for one side that follows from the others; None: unchanged.
         order: `rows`: as it lies. `columns`: the last axis becomes the first. `upper`: upper triangles along the
             last axis become lower ones. `labels`: the place of the largest entry of each row.
         dropped: Axes of one entry that are left out first.
@@ -67,9 +67,9 @@ class Cut:
     """A way to read a field as other arrays.
 
     Attributes:
-        words: What the field holds, after "holds".
+        words: Contents of the field, as the text after "holds".
         pieces: The arrays, one or more.
-        doubtful: Whether a table may as well lie by columns as by rows, for all that its own numbers tell.
+        doubtful: Whether the numbers of a table leave open if it lies by columns or by rows.
     """
 
     words: str
@@ -77,7 +77,7 @@ class Cut:
     doubtful: bool = False
 
     def names(self, field: str) -> tuple[str, ...]:
-        """Names of the parts of a field: its own where it is one."""
+        """Names of the parts of a field; its own name where it is one part."""
         many = len(self.pieces) > 1
         return tuple(f"{field}:{place}" if many else field for place in range(1, len(self.pieces) + 1))
 
@@ -90,7 +90,7 @@ class Cut:
 
 
 def lower_of_upper(packed: Array) -> Array:
-    """Lower triangles, row by row, of matrices whose upper ones are given row by row along the last axis."""
+    """Convert upper triangles, packed row by row along the last axis, to lower triangles packed row by row."""
     width = side_of_triangle(packed.shape[-1])
     if not width:
         raise ValueError(f"{packed.shape[-1]} entries are no triangle")
@@ -108,7 +108,7 @@ def turned(sheet: Sheet) -> Iterator[Cut]:
 
 
 def flattened(sheet: Sheet, classes: int) -> Iterator[Cut]:
-    """A row of numbers that are one table of a row a class."""
+    """A flattened table with one row a class."""
     lengths = set(sheet.lengths())
     if sheet.sides == 1 and len(lengths) == 1 and (length := lengths.pop()) % classes == 0 and length > classes:
         width = length // classes
@@ -127,10 +127,10 @@ def table_piece(start: int, stop: int, classes: int, width: int, order: Order) -
 
 
 def orders(rows: Sequence[Array], classes: int) -> tuple[tuple[Order, bool], ...]:
-    """How a table (C, d) can lie in rows of numbers, the likelier order first, and which are in doubt.
+    """Return both orders in which rows of numbers may hold a table (C, d), likelier first, each with its doubt.
 
-    Classes share what features are large: right way round, a table is nearer to one of rank 1 than it is with its
-    numbers in another order. Tables of features of mean 0 are not.
+    The same features are large in all classes, so that a table in its right order is nearer to one of rank 1 than
+    in another order. This does not hold for features of mean 0.
     """
     gains = [_first_share(row.reshape(classes, -1)) - _first_share(row.reshape(-1, classes)) for row in rows]
     decided = all(gain > _GAIN for gain in gains) or all(gain < -_GAIN for gain in gains)
@@ -139,7 +139,7 @@ def orders(rows: Sequence[Array], classes: int) -> tuple[tuple[Order, bool], ...
 
 
 def _first_share(table: Array) -> float:
-    """The share of the first singular value in a table's squares, its mean taken away."""
+    """Share of the first singular value in the sum of squares of a table, after its mean is subtracted."""
     table = table - table.mean()
     total = float(np.square(table, dtype=np.float64).sum())
     small = table if table.shape[0] <= table.shape[1] else table.T
@@ -147,7 +147,7 @@ def _first_share(table: Array) -> float:
 
 
 _GAIN = 0.02
-"""By how much more of a table's squares the first singular value must explain to tell its order."""
+"""Least difference between the shares of the first singular value that decides the order of a table."""
 
 
 def squares(sheet: Sheet) -> Iterator[Cut]:
@@ -171,7 +171,7 @@ def squares(sheet: Sheet) -> Iterator[Cut]:
 
 
 def one_hot(sheet: Sheet, classes: int) -> Iterator[Cut]:
-    """Labels as rows of one 1 and else 0."""
+    """One-hot labels, one row a record."""
     if sheet.sides == 2 and sheet.arrays and all(_is_one_hot(a, classes) for a in sheet.arrays):
         yield Cut("one label a row, as a 1 among 0", (Piece(order="labels"),))
 
@@ -183,7 +183,7 @@ def _is_one_hot(values: Array, classes: int) -> bool:
 
 
 def is_matrix(values: Array, unit: float) -> bool:
-    """Whether arrays (..., d, d) are symmetric to rounding, bounded by their diagonals, and hold something."""
+    """Whether arrays (..., d, d) are symmetric to rounding, bounded by their diagonals, and not constant."""
     if values.ndim < 2 or values.shape[-1] != values.shape[-2] or not values.size or np.ptp(values) == 0:
         return False
     near = 16 * max(unit, 1e-15) * float(np.abs(values).max())

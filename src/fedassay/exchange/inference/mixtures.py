@@ -12,7 +12,7 @@ from fedassay.exchange.inference.sheets import Matrix, Sheet
 from fedassay.exchange.inference.tables import which_is_first
 
 _SUM = 1e-2
-"""How far weights that travel in half precision may be from summing to one."""
+"""Largest distance from one of the sum of weights that travel in half precision."""
 
 Sheets = Mapping[str, Sheet]
 
@@ -55,7 +55,7 @@ _VARIANCES = sure("mixture_covariances", "as many as means, never negative")
 
 
 def _means(tables: Sheets) -> str | None:
-    """Which table holds the means, the other holding variances."""
+    """Return the name of the table of means, beside one of variances; None where no entry tells them apart."""
     names = list(tables)
     if len(names) == 1:
         return names[0]
@@ -64,7 +64,7 @@ def _means(tables: Sheets) -> str | None:
 
 
 def _are_weights(values: Sequence[Matrix], components: Sequence[Matrix] | None) -> bool:
-    """Whether numbers are between 0 and 1, and of sum 1 in every group."""
+    """Whether numbers are between 0 and 1 and add up to 1 in every group."""
     if any((a < 0).any() or (a > 1 + _SUM).any() for a in values):
         return False
     if components is None:

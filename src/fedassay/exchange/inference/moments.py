@@ -1,4 +1,4 @@
-"""What a vector and a matrix beside a count are: sum or mean; second moment, its mean, scatter or covariance.
+"""Read a vector and a matrix beside a count: sum or mean; second moment, its mean, scatter or covariance.
 
 Of n vectors that are independent, n at most the width, with sum s and mean m:
 
@@ -9,7 +9,8 @@ Of n vectors that are independent, n at most the width, with sum s and mean m:
 | scatter about the mean, or a covariance | n - 1, and the vector is outside its range | | |
 
 Of features that are not negative a scatter's diagonal is at most n (n - 1) m_j^2, since it is largest where one
-record has all of the sum: a covariance is at most n m_j^2. What these bounds leave open, the arrays do not tell.
+record has all of the sum: a covariance is at most n m_j^2. Where these bounds do not decide, several readings
+remain.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _WIDEST = 768
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a vector and a matrix are.
+    """Kinds of a vector and a matrix of one population.
 
     Attributes:
-        row: Of the vector.
-        matrix: Of the matrix.
+        row: Kind of the vector.
+        matrix: Kind of the matrix.
         evidence: Why, in a sentence.
     """
 
@@ -50,7 +51,7 @@ class Block:
     """A count, a vector and a matrix of one population.
 
     Attributes:
-        count: Of records, n.
+        count: Number of records, n.
         row: Shape (d,).
         matrix: Shape (d, d), symmetric.
     """
@@ -61,10 +62,10 @@ class Block:
 
 
 def meanings_of(blocks: Iterable[Block], unit: float) -> tuple[Meaning, ...]:
-    """What the vectors and matrices of alike blocks may be: one where they tell it, none where nothing fits.
+    """Return the readings of vectors and matrices that fit all blocks; empty where none fits.
 
     Args:
-        blocks: Those of fewer than two records, or without a vector, say nothing.
+        blocks: Counts, vectors and matrices; those of fewer than two records, or with a vector of 0, are skipped.
         unit: Unit roundoff of the coarser type.
     """
     left: tuple[Meaning, ...] | None = None
@@ -84,7 +85,7 @@ def _of_block(block: Block, unit: float) -> tuple[Meaning, ...]:
     count, row = block.count, block.row
     live = np.diagonal(block.matrix) > 0
     values, vectors = np.linalg.eigh(block.matrix)
-    # What rounding of independent entries adds to eigenvalues, and what sums of many of them do.
+    # The floor covers the rounding of independent entries, and of sums of many of them, in eigenvalues.
     floor = 2 * unit * float(np.sqrt((block.matrix**2).sum(axis=1).max() / 3))
     floor = max(floor, len(values) * float(np.finfo(float).eps) * float(values[-1]))
     if float(values[0]) < -4 * floor or not live.any():
@@ -133,5 +134,5 @@ def _centred(block: Block, live: NDArray[np.bool_], near: float) -> tuple[Meanin
         (count * (count - 1), "mean", "scatter"),
     )
     fit = [Meaning(row, matrix, words) for bound, row, matrix in ways if largest <= bound]
-    # A scatter about a mean that is as small as a covariance may be is told by nothing but its name.
+    # Only its name distinguishes a scatter beside a mean from a covariance if it is as small as one.
     return tuple(fit)

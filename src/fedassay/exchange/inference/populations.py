@@ -2,8 +2,8 @@
 
 No kind of field speaks of a population without classes. Such messages are read as of one class, all records, so
 that every attack on class-wise statistics reads them; the number of classes becomes that of the groups.
-What the vector and the matrix are is told by their algebra (`fedassay.exchange.inference.moments`), by their names
-where that leaves several readings, and by nothing else: where neither tells, the fields stay as they were sent.
+The kinds of the vector and the matrix follow from their algebra (`fedassay.exchange.inference.moments`), or from
+their names where the algebra leaves several readings. Where neither decides, the fields stay as they were sent.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fedassay.mixtures.packed import side_of_triangle, unpack_lower
 Array = NDArray[Any]
 
 _UNTOLD: tuple[FieldKind, ...] = ("other", "parameters", "head")
-"""Kinds that declare nothing of statistics: what recorders write where nobody said anything."""
+"""Kinds that declare nothing of statistics: recorders write them where no kind was given."""
 _LOOKED = 12
-"""Messages that are looked at for what all of them hold."""
+"""Messages that are examined for a reading that all of them share."""
 _GROUPS = 4096
 _ENTRIES = 1 << 24
 _ROWS = {"class_sums": "sum", "class_means": "mean"}
@@ -45,7 +45,7 @@ _BY_NAME: dict[tuple[str, str], tuple[Row, Spread]] = {
     ("mean", "scatter"): ("mean", "scatter"),
     ("sum", "scatter"): ("sum", "scatter"),
 }
-"""Readings that names alone give: beside a second moment the algebra tells, or nothing does."""
+"""Readings that names alone give; a reading with a second moment needs the algebra."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Populations:
     """Messages read as counts, vectors and matrices of populations.
 
     Attributes:
-        transcript: With the kinds of these fields.
-        text: What was understood, in a sentence.
+        transcript: The transcript with the kinds of these fields.
+        text: A sentence that describes the reading.
     """
 
     transcript: Transcript
@@ -63,7 +63,7 @@ class Populations:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Names of the fields, and the number of groups (0: arrays of one population have no side for groups)."""
+    """Names of the fields, the number of groups (0: one population, no side for groups) and the width d."""
 
     count: str
     row: str
@@ -73,7 +73,7 @@ class _Parts:
 
 
 def populations_of(transcript: Transcript) -> Populations | None:
-    """Read a transcript as one of populations; None where its messages hold or tell no such statistics.
+    """Read a transcript as one of populations; None where its messages show no such statistics.
 
     Fields that declare what they are, or noise, are left alone, and so are messages that hold other tables.
     """
@@ -135,7 +135,7 @@ def _parts(message: Message) -> _Parts | None:
 
 
 def _counts(item: MessageField) -> bool:
-    """Whether it may count records."""
+    """Whether a field may hold counts of records: whole numbers, not all of them 0."""
     values = np.asarray(item.values, np.float64)
     return bool(
         (values >= 0).all()
@@ -161,7 +161,7 @@ def widths_of(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
 
 
 def symmetric_as(item: MessageField, groups: int, width: int) -> Array:
-    """Shape (P, d, d); of packed ones the lower triangle, or else the upper one, whichever the diagonal bounds."""
+    """Return symmetric matrices (P, d, d); a packed triangle is lower if its diagonal bounds it, else upper."""
     values = np.asarray(item.values, np.float64).reshape(max(1, groups), -1)
     if values.shape[1] == width * width:
         return values.reshape(-1, width, width)
@@ -193,13 +193,13 @@ def _blocks(message: Message, parts: _Parts) -> list[Block]:
 
 
 def _counts_of(message: Message, parts: _Parts) -> Array:
-    """Records of each population, shape (P,)."""
+    """Return the number of records of each population, shape (P,)."""
     counts = np.asarray(message.fields[parts.count].values, np.float64)
     return counts.reshape(parts.groups) if parts.groups else counts.sum(keepdims=True).reshape(1)
 
 
 def _rows_of(item: MessageField, parts: _Parts) -> Array:
-    """The vectors, shape (P, d), which may lie as columns."""
+    """Return the vectors, shape (P, d), transposed where they were sent as columns."""
     values = np.asarray(item.values, np.float64)
     if parts.groups and tuple(side for side in item.shape if side > 1) == (parts.width, parts.groups):
         values = np.ascontiguousarray(values.reshape(parts.width, parts.groups).T)
@@ -207,7 +207,7 @@ def _rows_of(item: MessageField, parts: _Parts) -> Array:
 
 
 def _told(found: tuple[Meaning, ...], parts: _Parts) -> Meaning | None:
-    """The reading that algebra leaves, or of several the one that names say; None where neither tells."""
+    """Return the only reading that the algebra leaves, or that names select; None where neither decides."""
     row, matrix = _word(parts.row, _ROWS), _word(parts.matrix, _MATRICES)
     if not found and (row, matrix) in _BY_NAME:
         return Meaning(*_BY_NAME[row, matrix], "their names say so, and their algebra does not tell")
@@ -217,20 +217,20 @@ def _told(found: tuple[Meaning, ...], parts: _Parts) -> Meaning | None:
         ]
         found = tuple(named) or found
     usual = [each for each in found if (each.row, each.matrix) != ("mean", "scatter")]
-    # A scatter beside a mean is rare, and named where it is meant.
+    # A scatter beside a mean is rare, so that it is read only where the name says so.
     found = found if matrix == "scatter" else tuple(usual) or found
     return found[0] if len(found) == 1 else None
 
 
 def _word(name: str, words: Mapping[FieldKind, str]) -> str:
-    """What a name says; empty: nothing."""
+    """Return the statistic that a field's name denotes; empty where it denotes none."""
     if words is _MATRICES and _SCATTER.search(name.replace("_", " ")):
         return "scatter"
     return next((words[kind] for kind in called(name) if kind in words), "")
 
 
 def _alike(sent: list[Message], parts: _Parts) -> bool:
-    """Whether no two groups differ in their count, so that sums are not told from means by size."""
+    """Whether all groups have one count, so that size does not distinguish sums from means."""
     return all(np.ptp(np.asarray(message.fields[parts.count].values, np.float64)) == 0 for message in sent)
 
 
@@ -267,6 +267,6 @@ def _read(message: Message, parts: _Parts, meaning: Meaning) -> Message:
 
 
 def _as_sent(values: Array, item: MessageField) -> Array:
-    """In the type that the field was sent in: it says how far numbers were rounded."""
+    """Convert to the type of the field as sent, which shows how far its numbers were rounded."""
     found = Sheet("", (item,)).dtype
     return values.astype(found if found.kind == "f" else np.float64)

@@ -1,4 +1,4 @@
-"""What is concluded of a field: the kinds that its arrays leave, and why."""
+"""Conclusion about a field: the kinds that its arrays leave, with the evidence."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Reading:
     """The kinds that a field may be, by its arrays.
 
     Attributes:
-        kinds: One: that is what it is. Several: the arrays do not tell these apart. None: no kind fits.
+        kinds: One: the field's kind. Several: the arrays do not distinguish them. None: no kind fits.
         evidence: Why, in sentences.
         transposed: Whether the arrays hold the kind's rows as columns.
-        records: How many records the reading makes of the largest message, at least; None: nothing says.
+        records: Least number of records in the largest message under this reading; None: unknown.
     """
 
     kinds: tuple[FieldKind, ...]
@@ -33,10 +33,10 @@ Readings = dict[str, Reading]
 
 
 def sure(kind: FieldKind, *evidence: str, transposed: bool = False) -> Reading:
-    """A field that is one kind."""
+    """Return the reading of a field that can be one kind alone."""
     return Reading((kind,), evidence, transposed)
 
 
 def unsure(*kinds: FieldKind, why: str) -> Reading:
-    """A field that may be several kinds, or none that is known."""
+    """Return the reading of a field that may be several kinds, or none that is known."""
     return Reading(kinds, (why,))

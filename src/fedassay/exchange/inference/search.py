@@ -1,7 +1,7 @@
-"""The layout of a form's arrays under which its readers tell the most: as sent, or cut and turned back.
+"""Search for the layout of a form's arrays under which the readers identify most of them.
 
-Every layout is read by the same rules as arrays that lie as they should. One is taken if every part of what it
-cuts is told, or is one of a few statistics, and more is told than of the arrays as they were sent.
+Every layout is read by the same rules as arrays in their usual order. A layout is taken if each part of its cuts
+is identified, or is one of a few statistics, and it identifies more than the arrays as they were sent.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _LAYOUTS = 64
 """Layouts of one form that are read."""
 
 _FIELDS = 8
-"""Fields of which every one may lie in its own way; of more, all tables are turned, or one field is cut."""
+"""Largest number of fields cut independently; with more, all tables are transposed, or one field is cut."""
 
 _TURNED = 4
-"""Tables of which every choice is turned, where rows have sides of 1."""
+"""Largest number of tables with every subset transposed, where rows have sides of 1."""
 
 _CHOICES = 12
-"""Ways to cut one field that are tried."""
+"""Largest number of ways to cut one field."""
 
 _SIDE_BY_SIDE: frozenset[FieldKind] = frozenset({"features", "class_sums", "class_means"})
 """Kinds of tables whose columns may hold more than one array."""
 
 _VAGUE: frozenset[FieldKind] = frozenset({"parameters", "head", "other", "features"})
-"""Kinds for which no arithmetic between arrays speaks, where there are several."""
+"""Kinds that no arithmetic between several arrays supports."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a form is read.
+    """A layout of the arrays of a form, with their readings.
 
     Attributes:
         cuts: The fields that are not read as they were sent.
         sheets: All arrays after these cuts.
-        readings: What they are.
-        score: How much is told of the fields as they were sent, and of how many parts for certain.
-        complete: Whether every array is told for certain.
+        readings: Readings of these arrays.
+        score: How far the fields as sent are identified, and the number of parts that are certain.
+        complete: Whether every array is identified for certain.
     """
 
     cuts: Mapping[str, Cut]
@@ -68,7 +68,7 @@ class Layout:
 
 
 def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
-    """The layout that tells most, the arrays as they were sent where none tells more.
+    """Return the layout that identifies most; the arrays as they were sent where none identifies more.
 
     Args:
         sheets: The fields of a form.
@@ -79,11 +79,11 @@ def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
     arrays = [name for name, sheet in sheets.items() if _is_array(sheet)]
     if best.complete or not 2 < len(arrays) <= _FIELDS:
         return best
-    # A field that is no part of the others may keep these from being told.
+    # A field that does not belong to the others may prevent their identification.
     found = [_search({n: sheet for n, sheet in sheets.items() if n != name}, classes, read) for name in arrays]
     most = max(each.score for each in found)
     leading = [each for each in found if each.score == most]
-    # Where one field or another may be the stranger, neither reading is to be believed.
+    # Where either of two fields may be the one that does not belong, neither reading is credible.
     return leading[0] if most > best.score and len(leading) == 1 else best
 
 
@@ -91,7 +91,7 @@ def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
     sent = best = _layout({}, sheets, sheets, classes, read)
     rivals: list[Layout] = []
     arrays = [name for name, sheet in sheets.items() if _is_array(sheet)]
-    # What is told whole may still be several arrays side by side.
+    # A table that is identified as a whole may still be several arrays side by side.
     tables = {name for name in arrays if name in best.readings and best.readings[name].kind in _SIDE_BY_SIDE}
     arrays = [name for name in arrays if name in tables or not best.complete]
     for cuts in _layouts({name: sheets[name] for name in arrays}, classes):
@@ -110,7 +110,7 @@ def _search(sheets: Sheets, classes: int, read: Read) -> Layout:
 
 
 def _laid_out(cuts: Mapping[str, Cut], sheets: Sheets, classes: int, read: Read) -> Layout | None:
-    """The layout that cuts make; None where a part does not fit, takes another's name, or is told as nothing."""
+    """Return the layout after cuts; None where a part does not fit, takes another's name, or has no reading."""
     try:
         parts = {name: cut.parts(sheets[name]) for name, cut in cuts.items()}
     except ValueError:
@@ -124,11 +124,11 @@ def _laid_out(cuts: Mapping[str, Cut], sheets: Sheets, classes: int, read: Read)
 
 
 def _settled(sent: Layout, best: Layout, rivals: Sequence[Layout]) -> Layout:
-    """The best layout where no rival of its score leaves an order in doubt; else the arrays as sent, unsure."""
+    """Return the best layout, or the arrays as sent where a rival of equal score leaves an order in doubt."""
     if not rivals or not any(each.doubtful for each in best.cuts.values()):
         return best
-    # A table by rows that reads as well by columns is neither, but where numbers in another order make far more
-    # records: sums lie where a Gram matrix is large, and what was shuffled does not.
+    # A table that reads equally well by rows and by columns stays undecided, unless one order makes far fewer
+    # records: class sums lie where a Gram matrix is large, and numbers in a wrong order do not.
     found = sorted((best, *rivals), key=_records)
     if _records(found[0]) < _records(found[1]) / _FEWER:
         return found[0]
@@ -140,17 +140,17 @@ def _settled(sent: Layout, best: Layout, rivals: Sequence[Layout]) -> Layout:
 
 
 def _records(layout: Layout) -> float:
-    """How many records a layout makes; infinite where nothing says."""
+    """Return the least number of records under a layout; infinite where no reading gives one."""
     made = [reading.records for reading in layout.readings.values() if reading.records is not None]
     return min(made, default=np.inf)
 
 
 _FEWER = 3.0
-"""By how many times fewer records one order of a table must make than another to be the right one."""
+"""Factor by which the right order of a table must make fewer records than the other."""
 
 
 def _layout(cuts: Mapping[str, Cut], cut: Sheets, sheets: Sheets, classes: int, read: Read) -> Layout:
-    """A layout with what its arrays are, and how much that tells of the fields as they were sent."""
+    """Read the arrays after cuts, and score how far this identifies the fields as they were sent."""
     readings = read(cut, classes)
     told = {name: _told(readings[name]) if name in readings else 0 for name in cut}
     sent = [[told[new] for new in (cuts[name].names(name) if name in cuts else (name,))] for name in sheets]
@@ -168,7 +168,7 @@ def _is_array(sheet: Sheet) -> bool:
 
 
 def _told(reading: Reading) -> int:
-    """2 for a kind that arithmetic tells, 1 for a choice of a few or what is tried as a gradient, else 0."""
+    """Return 2 for a kind that arithmetic shows, 1 for a choice of a few or a possible gradient, else 0."""
     if reading.kind is not None:
         return _TOLD if reading.kind not in _VAGUE - {"features"} else 0
     if reading.kinds[:1] == ("gradient",):
@@ -177,7 +177,7 @@ def _told(reading: Reading) -> int:
 
 
 def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
-    """Fields with the cuts that are tried together, fewer first."""
+    """Yield cuts by field that are tried together, fewer cuts first."""
     choices = {
         name: [None, *islice(_cuts(sheet, classes), _CHOICES)]
         for name, sheet in sheets.items()
@@ -187,14 +187,14 @@ def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
     # The layers of one network lie alike.
     if len(tables) > 1:
         yield {name: cut for name, sheet in tables.items() for cut in turned(sheet)}
-    # A sender that gives one row a side of 1 gives it to others, and more fields than are cut one by one.
+    # A sender that gives one row a side of 1 gives it to others too, possibly to more fields than are cut singly.
     rows = {name: _without_ones(axes) for name, sheet in sheets.items() if (axes := _ones(sheet))}
     if len(rows) > 1:
         wide = [name for name in tables if name not in rows][:_TURNED]
         for some in (chosen for many in range(len(wide) + 1) for chosen in combinations(wide, many)):
             yield rows | {name: cut for name in some for cut in turned(tables[name])}
     for axis in (1, 0):
-        # A table of low rank holds its last column in its range, whatever it is: the last layer has to say more.
+        # The last column of a table of low rank is always in its range, so that the last layer has to show more.
         if any(ends(sheet, classes, axis) for sheet in tables.values()):
             yield {name: with_offsets(axis) for name, sheet in tables.items()}
     if len(choices) <= _FIELDS:
@@ -209,7 +209,7 @@ def _layouts(sheets: Sheets, classes: int) -> Iterator[dict[str, Cut]]:
 
 
 def _cuts(sheet: Sheet, classes: int) -> Iterator[Cut]:
-    """Ways to cut a field, those first for which its own numbers speak."""
+    """Yield the ways to cut a field, those that its own numbers support first."""
     if axes := _ones(sheet):
         yield _without_ones(axes)
         sheet = Sheet(
@@ -229,7 +229,7 @@ def _cuts(sheet: Sheet, classes: int) -> Iterator[Cut]:
 
 
 def _ones(sheet: Sheet) -> tuple[int, ...]:
-    """The sides of 1 of an array that has others."""
+    """Return the axes of length 1 of an array that also has longer ones; empty where there are none."""
     if sheet.sides < 2 or not sheet.arrays:
         return ()
     axes = tuple(axis for axis in range(sheet.sides) if all(a.shape[axis] == 1 for a in sheet.arrays))

@@ -11,11 +11,11 @@ from fedassay.exchange.inference.sheets import Matrix
 from fedassay.exchange.kinds import FieldKind
 
 _MIDDLE = 0.25
-"""Between the slopes of log |row| over log n of means (-1/2 to 0) and of sums (1/2 to 1)."""
+"""Middle between the slopes of log |row| over log n of means (-1/2 to 0) and of sums (1/2 to 1)."""
 
 _ERRORS = 2.5
 _FEWEST = 6
-"""Rows, and standard errors from the middle, that a slope needs."""
+"""Rows, and standard errors from the middle, that a slope needs to decide."""
 
 SUMS: FieldKind = "class_sums"
 MEANS: FieldKind = "class_means"
@@ -24,7 +24,7 @@ MEANS: FieldKind = "class_means"
 def sums_or_means(
     tables: Sequence[Matrix], counts: Sequence[Matrix], ids: Sequence[Matrix] | None = None
 ) -> Reading:
-    """Whether rows grow with the number of records of their class.
+    """Distinguish class sums from means: rows of sums grow with the number of records of their class.
 
     Args:
         tables: Shape (P, d), one a message.
@@ -52,7 +52,7 @@ def sums_or_means(
 
 
 def _slope(x: Matrix, y: Matrix, groups: Matrix) -> tuple[float, float]:
-    """Slope of y over x within groups, and its standard error; infinite where too little is left."""
+    """Return the slope of y over x within groups and its standard error, infinite where too few points remain."""
     inverse = np.unique(groups, return_inverse=True)[1]
     sizes = np.bincount(inverse)
     across, up = (values - (np.bincount(inverse, values) / sizes)[inverse] for values in (x, y))
@@ -85,15 +85,15 @@ def moments_or_covariances(
     table: FieldKind,
     unit: float = 0.0,
 ) -> Reading:
-    """What stands beside class sums or means, a matrix or a row of variances a class.
+    """Distinguish second moments from covariances, a matrix or a diagonal a class, beside class sums or means.
 
-    A second moment S_c is at least A_c A_c^T / n_c, equal to it for one record, whose covariance is 0.
+    A second moment S_c is at least A_c A_c^T / n_c. For one record both are equal, and the covariance is 0.
 
     Args:
         stacks: Shape (P, d, d), or (P, d) of diagonals, one a message.
         tables: Shape (P, d).
         counts: Shape (P,).
-        table: Whether these are sums or means.
+        table: Kind of these tables: `class_sums` or `class_means`.
         unit: Unit roundoff of the coarser type.
     """
     near = max(1e-4, 4 * unit)
@@ -121,7 +121,7 @@ def moments_or_covariances(
 
 
 def moments_by_rank(stacks: Sequence[Matrix], counts: Sequence[Matrix], unit: float) -> Reading:
-    """Whether matrices of classes with fewer records than features have the rank of records, or one less.
+    """Distinguish second moments (rank n) from covariances (rank n - 1) in classes of n < d records.
 
     Args:
         stacks: Shape (P, d, d), one a message.
@@ -155,10 +155,10 @@ def _above(own: Matrix, mean: Matrix, size: float, near: float) -> bool:
 
 
 def which_is_first(one: Sequence[Matrix], other: Sequence[Matrix]) -> int | None:
-    """Which of two tables holds sums or means, the other being variances or squares: 0, 1, or None.
+    """Return the index of the table of sums or means beside one of variances or squares; None: undecided.
 
     Variances and squares are never negative; and where a feature is 0 throughout, a variance may have a floor but
-    a mean has none. Of non-negative features below 1 nothing else tells.
+    a mean has none. For non-negative features below 1 there is no other sign.
     """
     signed = [any((table < 0).any() for table in tables) for tables in (one, other)]
     if signed[0] != signed[1]:
@@ -175,14 +175,14 @@ def which_is_first(one: Sequence[Matrix], other: Sequence[Matrix]) -> int | None
 
 
 def squares_of(sums: Sequence[Matrix], squares: Sequence[Matrix], counts: Sequence[Matrix]) -> bool:
-    """Whether squares are at least sums^2 / n everywhere, equal where n is 1, and 0 where sums of no sign are."""
+    """Whether squares are at least sums^2 / n, equal where n is 1, and 0 where non-negative sums are 0."""
     for first, second, sizes in zip(sums, squares, counts, strict=True):
         held = sizes > 0
         least = first[held] ** 2 / sizes[held, None]
         near = 1e-3 * (1e-9 + second[held].max(axis=1, initial=0.0, keepdims=True))
         if (second[held] < least - near).any() or (second[~held] != 0).any():
             return False
-        # Features that are not negative add up to 0 where each of them is.
+        # Non-negative features add up to 0 only where each of them is 0.
         if (first >= 0).all() and (second[first == 0] != 0).any():
             return False
         single = sizes[held] == 1

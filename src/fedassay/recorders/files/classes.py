@@ -1,4 +1,4 @@
-"""How many classes the arrays of messages speak of, by what stands beside what."""
+"""Infer the number of classes from the arrays of messages and their shapes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from fedassay.support import limits
 
 
 def classes_of(sent: Mapping[tuple[int, str], Arrays], kinds: Mapping[str, FieldKind]) -> int:
-    """The number of classes that messages speak of; 1 where nothing in them is by class.
+    """Return the number of classes in messages; 1 where no array is by class.
 
-    Declared kinds whose first side counts classes say it; else class numbers and labels, whole numbers beside a
-    table of as many rows in every message, a table beside a square matrix, the last row of a network.
+    It is the first side of an array of a declared kind by class. Else it follows from class numbers and labels,
+    from whole numbers beside a table of as many rows in every message, from a table beside a square matrix, or
+    from the last row of a network.
     """
     messages = list(sent.values())
     declared = [
@@ -38,7 +39,7 @@ def _bounded(number: int) -> int:
 
 
 def _by_numbers(messages: list[Arrays]) -> int:
-    """By whole numbers beside a table with as many rows."""
+    """Infer the number of classes from whole numbers beside a table with as many rows; 0: undecided."""
     found, lengths, largest = 0, set(), 0
     labels = 0
     for arrays in messages:
@@ -65,7 +66,7 @@ def _by_numbers(messages: list[Arrays]) -> int:
 
 
 def _by_tables(messages: list[Arrays]) -> int:
-    """By a table as wide as a square matrix beside it, whichever way it lies."""
+    """Infer it from a table, by rows or by columns, as wide as a square matrix beside it; 0: undecided."""
     for arrays in messages:
         sides = {
             array.shape[-1] for array in arrays.values() if array.ndim > 1 and array.shape[-1] == array.shape[-2]
@@ -77,7 +78,7 @@ def _by_tables(messages: list[Arrays]) -> int:
 
 
 def _by_network(messages: list[Arrays]) -> int:
-    """By the last table or row of a network; the rows of the only table, where there is no other array."""
+    """Infer it from the last table or row of a network, or from the rows of an only array; 0: undecided."""
     if not messages:
         return 0
     arrays = [array for array in messages[0].values() if array.ndim]

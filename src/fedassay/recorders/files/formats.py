@@ -1,4 +1,4 @@
-"""What one file holds, as arrays by name; nothing in it is executed, and nothing is unpickled.
+"""Read one file as arrays by name; nothing in it is executed, and nothing is unpickled.
 
 | ending | read as |
 |---|---|
@@ -69,15 +69,15 @@ class Leaf:
 
 
 def read_file(path: Path, *, follow: bool = True) -> list[Leaf]:
-    """What a file holds.
+    """Read the arrays and texts of a file.
 
     Args:
         path: The file.
         follow: Whether a link is followed: where the user named the file.
 
     Raises:
-        DataError: It is no regular file of a format that is read, is damaged or too large, holds pickled objects,
-            NaN or infinity, or no array at all.
+        DataError: The path is no regular file of a supported format, or the file is damaged or too large, or it
+            holds pickled objects, NaN or infinity, or no array at all.
     """
     ending = path.suffix.lower()
     if ending in _PICKLES:
@@ -124,7 +124,7 @@ def _of_single(path: Path) -> Iterator[Leaf]:
 
 
 def _columns(path: tuple[str, ...], values: NDArray[Any]) -> Iterator[Leaf]:
-    """An array; of records, one for each of their fields."""
+    """Yield an array; for a structured array, one for each of its fields."""
     if values.dtype.names is None:
         yield Leaf(path, values)
         return
@@ -151,7 +151,7 @@ def _of_safetensors(path: Path) -> Iterator[Leaf]:
 
 
 def _of_torch(path: Path) -> Iterator[Leaf]:
-    # It imports torch: other files are read without it.
+    # This imports torch: other files are read without it.
     from fedassay.support.weights import load_tensors
 
     _check_packed(path)
@@ -159,7 +159,7 @@ def _of_torch(path: Path) -> Iterator[Leaf]:
 
 
 def _check_packed(path: Path) -> None:
-    """Refuse an archive that unpacks to more than it has: torch stores tensors as they are."""
+    """Refuse an archive that unpacks to more than its own size: torch stores tensors uncompressed."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
@@ -188,12 +188,12 @@ def _of_json(path: Path) -> Iterator[Leaf]:
 
 def _of_model(path: Path) -> Iterator[Leaf]:
     for name, values in arrays_of_model(path):
-        # OpenFL's aggregator alone writes such files.
+        # Only OpenFL's aggregator writes such files.
         yield Leaf(("aggregator", *name.split("/")), values)
 
 
 def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:
-    """The arrays, numbers and texts in mappings and lists."""
+    """Yield the arrays, numbers and texts in nested mappings and lists."""
     if len(at) > _DEEP:
         raise DataError(f"{path}: holds more than {_DEEP} mappings and lists inside each other")
     if isinstance(held, Mapping):

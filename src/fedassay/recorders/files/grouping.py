@@ -1,8 +1,8 @@
-"""Whose the arrays of files are: which of them are one message, and who sent it in which round.
+"""Group the arrays of files into messages, with the sender and the round of each.
 
-Names say it where they name a client or a round (`site-1/round_2.npz`, `client0_mean`, `{"hospital_a": {...}}`).
-Else files that hold the same names are one client's each, and so are the parts of one file that do; files of one
-array each that differ in what they hold are one message.
+Names decide where they contain a client or a round (`site-1/round_2.npz`, `client0_mean` or keys such as
+`hospital_a`). Else each of several files with arrays of the same names is one client's, and so is each of such
+parts of one file. Files of one array each with different names are one message.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _STATISTICS = re.compile(
     r"weights|bias|coef|intercept|labels?|y|x|features?)(?![a-z])"
 )
 _ALONE = re.compile(r"(?i)(server|global)([-_ ](model|weights|parameters|params))?")
-"""The name of a file of one array that is a server's, whatever stands beside it."""
+"""Names of a file with one array that belongs to the server, whatever other files there are."""
 _META = "meta_props"
-"""What NVFlare knows of a model beside its weights."""
+"""Key under which NVFlare stores metadata of a model."""
 _WRAPPERS = {"model", "state_dict", "model_state_dict", "weights", "parameters", "arrays", "params", "net"}
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """An array with what names say of it."""
+    """An array with the client, round and role that its names give."""
 
     file: str
     about: Whose
@@ -52,12 +52,12 @@ def messages_of(files: Mapping[PurePath, list[Leaf]], clients: int | None) -> di
     """The arrays of files by round and sender: a client's name, `server` or `aggregate`.
 
     Args:
-        files: What each file holds, by its path below the folder that was named.
-        clients: How many clients there are, where somebody says; 1: all arrays are one message.
+        files: Arrays and texts of each file, by its path below the given folder.
+        clients: Number of clients, if given; 1: all arrays are one message.
 
     Raises:
-        DataError: Names leave it open whether files are parts of one message or clients, or there are not so many
-            clients.
+        DataError: Names do not show whether files are parts of one message or clients, or there are fewer clients
+            than given.
     """
     held = [each for path, leaves in files.items() for each in _held(path, leaves)]
     if clients == 1:
@@ -76,7 +76,7 @@ def _held(path: PurePath, leaves: list[Leaf]) -> Iterable[Held]:
     for leaf in leaves:
         if _META in leaf.path[:-1]:
             if leaf.path[-1] == "current_round" and not isinstance(leaf.values, str) and _is_round(leaf.values):
-                # NVFlare saves the model that a round came to: clients start from it in the next one.
+                # NVFlare saves the model at the end of a round: clients start from it in the next one.
                 after = int(leaf.values.item()) + 1
             continue
         word = re.sub(r"[_\W]*(id|name)?$", "", leaf.path[-1].casefold()) if leaf.path else ""
@@ -105,10 +105,10 @@ def _is_round(values: Array) -> bool:
 
 
 def _by_role(held: list[Held]) -> list[Held]:
-    """Take what is of no client, and has a name that clients give their arrays, for the server's.
+    """Assign to the server the arrays of no client that have the names of clients' arrays.
 
-    The word that says so may stand in an array's own name (`w_client_0`, `w_global`); the only array of a file
-    that is called after a server alone is the server's, whatever stands beside it.
+    The word for the server may be part of an array's own name (`w_client_0`, `w_global`). The only array of a file
+    with just a server's name is the server's, whatever other files there are.
     """
     theirs = {each.about.rest[-1:] for each in held if each.about.client is not None}
     found = []
@@ -127,7 +127,7 @@ def _by_role(held: list[Held]) -> list[Held]:
 
 
 def _by_file(held: list[Held], clients: int | None) -> list[Held]:
-    """Name what each array is called outside of its file: as its file where that says it, else not at all."""
+    """Assign files with arrays of the same names to one client each, or name a message's arrays by their files."""
     outside: dict[str, tuple[str, ...]] = {}
     inside: dict[str, list[tuple[str, ...]]] = {}
     for each in held:
@@ -169,7 +169,7 @@ def _by_file(held: list[Held], clients: int | None) -> list[Held]:
 
 
 def _by_key(held: list[Held]) -> list[Held]:
-    """Take the outermost keys of one file for clients where all of them hold arrays of the same names."""
+    """Read the outermost keys of one file as clients where all of them hold arrays of the same names."""
     open_ = [each for each in held if each.about.client is None and not each.about.server and len(each.own) > 1]
     by_key: dict[str, set[tuple[str, ...]]] = {}
     for each in open_:
@@ -193,7 +193,7 @@ def _collected(held: list[Held]) -> dict[tuple[int, str], Arrays]:
     found: dict[tuple[int, str], Arrays] = {}
     numbers = sorted({each.about.round for each in held if each.about.round is not None and not each.about.server})
     served = sorted({each.about.round for each in held if each.about.round is not None})
-    # Clients of whom no name says the round started from the last model that the server has.
+    # Clients without a round in their names started from the last model of the server.
     first = numbers[0] if numbers else served[-1] if served else 0
     for each in held:
         about = each.about
@@ -232,6 +232,6 @@ def _unwrapped(message: Arrays) -> Arrays:
 
 
 def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sorts `client_10` after `client_2`."""
+    """Return a sort key that places `client_10` after `client_2`."""
     parts = re.split(r"(\d+)", name)
     return tuple((0, int(part[:15]), "") if part.isdigit() else (1, 0, part) for part in parts)

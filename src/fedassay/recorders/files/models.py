@@ -1,4 +1,4 @@
-"""Models in files: heads and adapters by the names of libraries, what the server sent before, what is missing."""
+"""Models in files: heads and adapters by the names of libraries, the server's model, and missing files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fedassay.recorders.files.grouping import Arrays, messages_of
 from fedassay.support.errors import DataError
 
 HEAD: dict[str, FieldKind] = {"weight": "head", "bias": "head"}
-"""What the arrays of a linear head are called once it is read."""
+"""Names and kinds of the arrays of a linear head after reading."""
 _SCALER = ("scaler_mean", "scaler_variance", "scaler_count")
 LOW_RANK = ".low_rank"
-"""How the change of a layer is called that its adapters make."""
+"""Suffix of the name of a layer's change by its adapters."""
 _ADAPTER = re.compile(r"(?i)(.*?)lora_(?:embedding_)?(a|b|down|up)(?:[./](?:default|weight))*")
 _ENTRIES = 1 << 24
 _WEIGHTS = re.compile(r"(?i)(.*[./_])?(coefs?_?|weights?|w|kernel|theta|beta)(_\d+)?")
@@ -27,14 +27,14 @@ _BESIDE = frozenset({"scale_", "classes_", "n_features_in_", "n_iter_", "head_cl
 
 
 def plain(arrays: Arrays) -> Arrays:
-    """Heads and adapters as attacks read them; other arrays as they are."""
+    """Convert heads and adapters to the form that attacks read; other arrays stay as they are."""
     return _plain_head(_multiplied(arrays))
 
 
 def _multiplied(arrays: Arrays) -> Arrays:
-    """Adapters A (r, in) and B (out, r) of a layer as the change B A of its weights, up to its factor alpha / r.
+    """Convert adapters A (r, in) and B (out, r) of a layer to the change B A of its weights, without alpha / r.
 
-    Names are those of PEFT and of diffusers; what would be larger than `_ENTRIES` stays as it is.
+    Names are those of PEFT and of diffusers. A pair with a product larger than `_ENTRIES` stays as it is.
     """
     pairs: dict[str, dict[str, str]] = {}
     for name, array in arrays.items():
@@ -56,9 +56,9 @@ def _multiplied(arrays: Arrays) -> Arrays:
 
 
 def _plain_head(arrays: Arrays) -> Arrays:
-    """A linear head as `fedassay.exchange.sent_head` reads it, with its scaler; other arrays as they are.
+    """Convert a linear head and its scaler to the form of `fedassay.exchange.sent_head`; others stay unchanged.
 
-    Its rows are classes, or the second of two classes; a matrix that has them as columns is turned.
+    The rows of its matrix are classes, or the second of two classes. A matrix with classes as columns is turned.
     """
     found = _head(arrays)
     if found is None:
@@ -80,7 +80,7 @@ def _plain_head(arrays: Arrays) -> Arrays:
 
 
 def kind_of(name: str, arrays: Arrays) -> FieldKind:
-    """The kind of an array of which nothing is said; its algebra may tell another."""
+    """Return the kind of an array without a declared one; its algebra may show another."""
     if not arrays[name].ndim:
         return "other"
     if name.endswith(LOW_RANK):
@@ -91,17 +91,17 @@ def kind_of(name: str, arrays: Arrays) -> FieldKind:
 
 
 def _of_scaler(name: str) -> FieldKind | None:
-    """What an array of the scaler before a head is."""
+    """Return the kind of an array of the scaler before a head; None for any other array."""
     return next((kind for kind in called(name, whole=True) if kind in _SCALER), None)
 
 
 def is_head(arrays: Arrays) -> bool:
-    """Whether a message is a linear head, and perhaps a scaler."""
+    """Whether a message holds one linear head, and at most a scaler beside it."""
     return _head(arrays) is not None
 
 
 def _head(arrays: Arrays) -> tuple[str, str] | None:
-    """The names of the weights and offsets of a message that holds one head, and a scaler at most."""
+    """Return the names of the weights and the bias of a message that holds one head, and a scaler at most."""
     own = [name for name in arrays if name.rpartition("/")[2] not in _BESIDE and not _of_scaler(name)]
     weights = [name for name in own if _WEIGHTS.fullmatch(name) and arrays[name].ndim <= 2]
     offsets = [name for name in own if _OFFSETS.fullmatch(name)]
@@ -109,7 +109,7 @@ def _head(arrays: Arrays) -> tuple[str, str] | None:
 
 
 def downlink(path: Path, sent: dict[tuple[int, str], Arrays]) -> dict[tuple[int, str], Arrays]:
-    """What the server sent before the first of these messages, its arrays under the names that clients give them.
+    """Read the model that the server sent before the first messages, under the clients' names of its arrays.
 
     Args:
         path: A file of the model.
@@ -145,12 +145,12 @@ _KEPT = (
 
 
 def missing(transcript: Transcript, given: bool, candidates: bool) -> str:
-    """Which file would let attacks read a model that was sent; empty where none is missing.
+    """Return a sentence on the file without which attacks cannot read a sent model; empty where none is missing.
 
     Args:
         transcript: The messages.
-        given: Whether the model that the server had sent is given.
-        candidates: Whether candidates are.
+        given: Whether the model that the server sent before is given.
+        candidates: Whether candidates are given.
     """
     sent = list(transcript.from_clients())
     kinds = {item.kind for message in sent for item in message.fields.values()}

@@ -1,4 +1,4 @@
-"""What the names of files, folders and keys say: whose an array is, of which round, and what it is called."""
+"""Read the client, the round and the name of an array from the names of files, folders and keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SERVER = re.compile(
 )
 _MODEL = re.compile(r"(?i)(?<![a-z])(model|weights|parameters|params)$")
 _OF_ROUND = re.compile(r"(?i)(aggregated[-_ ])?(model|weights|parameters|params|checkpoint|ckpt)")
-"""What is left of a file's name beside its round where a server saved its model, as Flower's how-to does."""
+"""Rest of a file's name, without its round, if a server saved its model there, as in Flower's how-to."""
 _SUMMED = re.compile(
     r"(?i)(?<![a-z])(sums?|summed|aggregated?|averaged?|total|pooled|secagg|secure[-_ ]?sum|all[-_ ]clients)"
     r"(?![a-z])"
@@ -31,14 +31,14 @@ _EDGES = "-_ .:/"
 
 @dataclass(frozen=True)
 class Whose:
-    """What a row of names says.
+    """Client, round and role of an array by its names.
 
     Attributes:
-        client: Whose the array is; None: no name says.
-        round: Of which round; None likewise.
-        server: Whether it is called a server's.
-        summed: Whether it is called a sum over all clients.
-        rest: What is left of the names.
+        client: Name of the client; None: no name gives one.
+        round: Number of the round; None: no name gives one.
+        server: Whether a name says that the array is a server's.
+        summed: Whether a name says that it is a sum over all clients.
+        rest: The rest of the names, from the outermost.
     """
 
     client: str | None
@@ -52,7 +52,7 @@ def whose(names: tuple[str, ...], last: bool) -> Whose:
     """Read a row of names, from the outermost.
 
     Args:
-        names: Of folders, of a file without its ending, of keys.
+        names: Names of folders, of a file without its ending, and of keys.
         last: Whether the last of them is an array's own name, which may hold a client's number but no party.
     """
     client: str | None = None
@@ -79,7 +79,7 @@ def whose(names: tuple[str, ...], last: bool) -> Whose:
 
 
 def of_server(about: Whose) -> Whose | None:
-    """The same with an array's own name without the word that says it is a server's; None: it has none."""
+    """Mark an array as the server's or a sum by its own name, without that word; None where it has none."""
     name = about.rest[-1] if about.rest else ""
     found = _SERVER.search(name) or _SUMMED.search(name)
     if found is None:
@@ -89,7 +89,7 @@ def of_server(about: Whose) -> Whose | None:
 
 
 def _plain(name: str) -> str:
-    """A number without zeros before it."""
+    """Return a number without leading zeros; any other name stays as it is."""
     return str(int(name)) if name.isdigit() and len(name) < 10 else name
 
 

@@ -1,10 +1,10 @@
 """Statistics that NVFlare's federated statistics job writes as JSON, as arrays of each site over its features.
 
 The layout is feature, statistic, site, data set, value: `{"age": {"mean": {"site-1": {"train": 47.5}}}}`, or with
-the statistic as the outermost key and the feature as the innermost. `Global` beside the sites is all of them. A
-histogram is a list of bins, each `[low, high, records]`. Data sets become the first side of each array.
+the statistic as the outermost key and the feature as the innermost. `Global` beside the sites stands for all of
+them. A histogram is a list of bins, each `[low, high, records]`. Data sets become the first side of each array.
 
-The `var` of a site is its part of the variance of all records, about their mean and over their number less one.
+The `var` of a site is its share of the variance of all records, about their mean and over their number less one.
 The variance of the site's own records follows from it, where the file has counts and means.
 """
 
@@ -31,7 +31,7 @@ def is_statistics(held: Any) -> bool:
 
 
 def arrays_of_statistics(held: Any) -> Iterator[Named]:
-    """The arrays of every site with the keys that lead to each; of all sites together where there is no other."""
+    """Yield the arrays of every site with the keys that lead to each; those of `Global` where there is no site."""
     found = _by_statistic(held) or {}
     # values[site][statistic][data set][feature]
     values: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
@@ -50,7 +50,7 @@ def arrays_of_statistics(held: Any) -> Iterator[Named]:
 def _own_variances(
     site: Mapping[str, Mapping[str, Mapping[str, Any]]], everybody: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> dict[str, dict[str, Any]]:
-    """The variances of a site's own records, over their number less one; None where they do not follow."""
+    """Return the variances of a site's own records, over their number less one; None where they do not follow."""
 
     def own(part: str, feature: str, value: float) -> float | None:
         try:
@@ -67,7 +67,7 @@ def _own_variances(
 
 
 def _by_statistic(held: Any) -> dict[tuple[str, str, str, str], Any] | None:
-    """Values by feature, statistic, site and data set; None for any other layout."""
+    """Return the values by feature, statistic, site and data set; None for any other layout."""
     if not isinstance(held, Mapping) or not all(isinstance(own, Mapping) and own for own in held.values()):
         return None
     if set(held) <= _STATISTICS:
@@ -106,7 +106,7 @@ def _features_first(held: Mapping[Any, Any]) -> dict[tuple[str, str, str, str], 
 
 
 def _arrays(statistic: str, parts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """What one site says in one statistic, data sets first and then features."""
+    """Yield one site's arrays of one statistic, with sides for data sets and features."""
     if statistic == "failure_count":
         return
     rows = [list(features.values()) for features in parts.values()]
@@ -127,7 +127,7 @@ def _arrays(statistic: str, parts: Mapping[str, Mapping[str, Any]]) -> Iterator[
 
 
 def _array(rows: list[Any]) -> NDArray[np.float64] | None:
-    """Numbers in lists of equal lengths; None where some are missing."""
+    """Convert lists of equal lengths to an array; None where numbers are missing or not finite."""
     try:
         values = np.array(rows, np.float64)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
 """A model as OpenFL writes it (`save/*_init.pbuf`, `*_best.pbuf`), read without its package.
 
 A `ModelProto` is a row of tensors in field 1, each with its name in field 1, its bytes, and the metadata of what
-packed them, in which field 2 has the shape. Numbers are floats of 4 bytes, or of 8. Whatever a pipeline has
-compressed or quantised is refused: only OpenFL unpacks it.
+packed them, in which field 2 has the shape. Numbers are floats of 4 bytes, or of 8. Tensors that
+a pipeline compressed or quantised are refused: only OpenFL unpacks them.
 
 Source: Protocol Buffers, "Encoding" (wire types 0, 1, 2 and 5).
 """
@@ -33,7 +33,7 @@ def arrays_of_model(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
     """The tensors of a model by name.
 
     Raises:
-        DataError: It is no such model, or its tensors are packed otherwise.
+        DataError: The file is no such model, or its tensors are packed otherwise.
     """
     try:
         held = memoryview(read_regular(path, limits.MESSAGE_BYTES))

@@ -1,10 +1,10 @@
-"""Whole numbers of secure aggregation as the numbers that they stand for: x mod M is round(s v), and v is read.
+"""Recover the numbers v behind the whole numbers of secure aggregation, x mod M = round(s v).
 
 Masks cancel in the sum over clients, modulo M: the upper half of 0 to M - 1 holds negative numbers. Neither M nor
-the scale s is in a file. M is seen where numbers lie at both ends of a range of a power of two, and nowhere else.
-The scale is seen in class sums A beside a second moment G: diag(A G^+ A') adds up to s times the number of
-records, which is the rank of G above the rounding of its entries (`fedassay.exchange.gram`). What rounding adds to
-a symmetric matrix of lower rank is taken off.
+the scale s is in a file. M is found only if the numbers lie at both ends of a range of a power of two. The scale
+is found from class sums A beside a second moment G: diag(A G^+ A') adds up to s times the number of records, which
+is the rank of G above the rounding of its entries (`fedassay.exchange.gram`). The part that rounding adds to a
+symmetric matrix of lower rank is removed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Matrix = NDArray[np.float64]
 
 LARGEST_MODULUS = 1 << 64
 _WORD = 16
-"""Bits that a modulus has at least: fewer are pixels."""
+"""Least number of bits of a modulus: smaller whole numbers are pixels."""
 _COUNTED = {"histogram", "class_counts", "labels"}
-"""Kinds of whole numbers that nothing has scaled."""
+"""Kinds of whole numbers that are never scaled."""
 _SURE = 0.005
 _WHOLE = 0.05
 _WIDEST = 768
@@ -33,11 +33,11 @@ _WIDEST = 768
 
 @dataclass(frozen=True)
 class Scaled:
-    """Messages of the numbers that whole numbers stand for.
+    """Messages with whole numbers converted to the numbers for which they stand.
 
     Attributes:
         sent: The messages by round and sender.
-        text: What was understood, in a sentence; empty where nothing is quantised.
+        text: A sentence on the conversion; empty where nothing is quantised.
     """
 
     sent: dict[tuple[int, str], Arrays]
@@ -50,16 +50,16 @@ def scaled(
     modulus: int | None,
     declared: Collection[str] = (),
 ) -> Scaled:
-    """Take whole numbers for numbers times a scale modulo M, where somebody says it or the numbers do.
+    """Convert whole numbers x mod M = round(s v) to v, with s and M as given or as the numbers show them.
 
     Args:
         sent: The messages by round and sender.
-        scale: s, above 0; None: what the numbers tell.
-        modulus: M; None likewise.
-        declared: Arrays of which somebody says what they mean.
+        scale: s, above 0; None: inferred from the numbers.
+        modulus: M; None: inferred from the numbers.
+        declared: Names of arrays with a declared kind.
 
     Raises:
-        PlanError: Somebody says a scale or a modulus, and no array holds whole numbers in its range.
+        PlanError: A scale or a modulus is given, and no array holds whole numbers in its range.
     """
     whole = {key: [name for name, array in arrays.items() if _whole(array)] for key, arrays in sent.items()}
     given = scale is not None or modulus is not None
@@ -98,7 +98,7 @@ def _unscaled(
     modulus: int | None,
     declared: Collection[str],
 ) -> str:
-    """What is said of whole numbers whose scale nothing tells: of tables of them, that there may be one."""
+    """Return a sentence on tables of whole numbers with an unknown scale; empty where there are none."""
     tables = [
         name
         for key, names in whole.items()
@@ -112,14 +112,14 @@ def _unscaled(
 
 
 def _whole(array: Array) -> bool:
-    """Whether it holds whole numbers, of which one is larger than a count of records is likely to be."""
+    """Whether an array holds whole numbers in a type of at least four bytes."""
     if array.dtype.kind not in "iuf" or not array.size or array.dtype.itemsize < 4:
         return False
     return array.dtype.kind in "iu" or bool((array == np.rint(array)).all() and np.abs(array).max() < 2**53)
 
 
 def _modulus(held: list[Array], largest: int) -> int | None:
-    """The power of two of which numbers lie at both ends alone."""
+    """Return the power of two M where all numbers lie near 0 or near M, some at each end; None otherwise."""
     bits = largest.bit_length()
     if bits < _WORD or any((array < 0).any() for array in held):
         return None
@@ -130,7 +130,7 @@ def _modulus(held: list[Array], largest: int) -> int | None:
 
 
 def _centred(array: Array, modulus: int | None) -> Array:
-    """Numbers from -M / 2 to M / 2, in 64 bits."""
+    """Convert remainders modulo M to numbers from -M / 2 to M / 2, in 64 bits."""
     if modulus is None:
         return array
     if modulus == LARGEST_MODULUS:
@@ -141,7 +141,7 @@ def _centred(array: Array, modulus: int | None) -> Array:
 
 
 def _divided(array: Array, factor: float, width: int) -> Array:
-    """Numbers over the scale; those that count records and were not scaled stay."""
+    """Divide numbers by the scale; counts of records, which were not scaled, stay."""
     small = array.ndim < 2 and array.size != width and bool(((array >= 0) & (array < factor)).all())
     values = np.asarray(array, np.float64) if small else np.asarray(array, np.float64) / factor
     if _symmetric(array) and len(array) <= _WIDEST:
@@ -155,12 +155,12 @@ def _divided(array: Array, factor: float, width: int) -> Array:
 
 
 def _rounding(width: int) -> float:
-    """Above the spectral norm of a symmetric matrix of independent roundings to whole numbers (semicircle law)."""
+    """Bound the spectral norm of a symmetric matrix of independent roundings to whole numbers (semicircle law)."""
     return float(4 * np.sqrt(width / 3))
 
 
 def _scale(arrays: Arrays) -> tuple[float, str]:
-    """The power of two or of ten that sums beside a second moment tell; 0 where they tell none."""
+    """Infer the scale, a power of two or of ten, from sums beside a second moment; 0 where they give none."""
     square = [name for name, array in arrays.items() if _symmetric(array)]
     if len(square) != 1 or not 2 < len(arrays[square[0]]) <= _WIDEST:
         return 0.0, ""

@@ -1,10 +1,10 @@
-"""Files of a deployed system as a transcript, with one sentence on what was understood.
+"""Read files of a deployed system as a transcript, with one sentence on the reading.
 
     read = read_files(Path("round_3"), Corrections(aggregate=True))
     read.transcript.save(Path("captured"))
 
-A folder of files is read as one capture. Every array is taken to be exact, since no file says otherwise; what it
-means is inferred by its algebra (`fedassay.exchange.inference`), unless a correction says it.
+A folder of files is read as one capture. Every array is taken to be exact, since no file says otherwise. Its
+kind is inferred from its algebra (`fedassay.exchange.inference`), unless a correction gives it.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ _BESIDE_MODELS = re.compile(
     r"(adapter_|generation_|preprocessor_)?config\.json|tokenizer.*\.json|special_tokens_map\.json|vocab\.json|"
     r"trainer_state\.json|training_args\.bin|(optimizer|scheduler)\.(pt|bin)|rng_state.*\.pth|.*\.index\.json"
 )
-"""What Hugging Face writes beside the weights of a model."""
+"""Files that Hugging Face writes beside the weights of a model."""
 _IGNORED = (".md", ".txt", ".log", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".png", ".jpg", ".pdf", ".py")
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """What is said of files, in place of what was understood.
+    """The user's statements about files, which replace inferred ones.
 
     Attributes:
-        kinds: What arrays mean, by name.
-        clients: How many clients there are; 1: all arrays are one message; as many as the first side of every
-            array: each of its rows is a client's.
-        aggregate: Whether the arrays are sums over clients, which alone the server saw.
-        downlink: File of what the server sent before.
+        kinds: Kinds of arrays, by name.
+        clients: Number of clients. 1: all arrays are one message; the first side of every array: each row is a
+            client's.
+        aggregate: Whether the arrays are sums over clients, and the server saw nothing else.
+        downlink: File of the model that the server sent before.
         classes: Number of classes.
-        scale: What numbers were multiplied with before they were rounded to whole ones.
-        modulus: What these are the remainders of.
+        scale: Factor of numbers before they were rounded to whole ones.
+        modulus: Modulus M of these whole numbers.
     """
 
     kinds: Mapping[str, FieldKind] = field(default_factory=dict)
@@ -74,18 +74,18 @@ class Corrections:
 
     @property
     def given(self) -> bool:
-        """Whether anything is said."""
+        """Whether the user gave any correction."""
         return self != Corrections()
 
 
 @dataclass(frozen=True)
 class Read:
-    """What was read.
+    """Transcript of files, with a sentence on its reading.
 
     Attributes:
         transcript: The messages.
-        text: What was understood, in a sentence.
-        sha256: Of the files' names and contents.
+        text: A sentence on the reading.
+        sha256: Hash of the files' names and contents.
     """
 
     transcript: Transcript
@@ -98,12 +98,12 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
 
     Args:
         path: A file, or a folder without a transcript.json.
-        said: What is said of it.
-        candidates: Whether candidates who may be in it are given beside it.
+        said: The user's corrections.
+        candidates: Whether candidates for membership are given as well.
 
     Raises:
-        DataError: A file cannot be read, or names leave it open whose it is.
-        PlanError: A correction speaks of what is not there.
+        DataError: A file cannot be read, or its names do not show its sender.
+        PlanError: A correction names an array, a client or a kind that does not exist.
     """
     files, left_out = _files(path)
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
@@ -127,7 +127,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     kept = Kept(classes, {name: Declared(kind) for name, kind in declared.items()})
     for (number, who), arrays in {**down, **sent}.items():
         sender = who if who in {SERVER, AGGREGATE} else f"client/{who}"
-        # Beside what the server sent, it is what has changed since that is attacked.
+        # If the server's model is there, attacks read the change since that model.
         kinds = {name: models.kind_of(name, arrays) for name in arrays}
         kinds = {name: "parameters" if down and kind == "gradient" else kind for name, kind in kinds.items()}
         values = [(name, array, kinds[name]) for name, array in arrays.items()]
@@ -144,7 +144,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
 
 
 def _of_one_class(arrays: Arrays, given: Mapping[str, FieldKind]) -> Arrays:
-    """Arrays with a side for classes where their kind has one, and what was sent is of all records together."""
+    """Add a side for one class to arrays of all records together, where their kind has a side for classes."""
     about = {name: facts_of(kind) for name, kind in given.items()}
     return {
         name: array[None]
@@ -155,7 +155,7 @@ def _of_one_class(arrays: Arrays, given: Mapping[str, FieldKind]) -> Arrays:
 
 
 def _by_name(transcript: Transcript) -> Transcript:
-    """Fields of the kind that their name says, where arrays leave it, or where it is one of another package."""
+    """Give fields the kind of their name, if the arrays leave it possible or another package registers it."""
     others = entries("field")
     told = {each.field: each for each in infer_kinds(transcript) if each.reading.kind is None and each.as_sent}
     said: dict[str, FieldKind] = {
@@ -177,7 +177,7 @@ def _by_name(transcript: Transcript) -> Transcript:
 
 
 def _files(path: Path) -> tuple[dict[PurePath, list[Leaf]], list[str]]:
-    """What every file holds, by its path below the folder, and which files are left out."""
+    """Read every file, by its path below the folder; return the names of files that are left out as well."""
     if not path.is_dir():
         return {PurePath(path.name): read_file(path)}, []
     found: dict[PurePath, Path] = {}
@@ -209,7 +209,7 @@ def _files(path: Path) -> tuple[dict[PurePath, list[Leaf]], list[str]]:
 
 
 def _by_rows(files: Mapping[PurePath, list[Leaf]], said: Corrections) -> bool:
-    """Whether the clients that somebody counts are the rows of the arrays of one file."""
+    """Whether the given number of clients is the number of rows of every array of one file."""
     return (
         said.clients is not None
         and said.clients > 1
@@ -223,7 +223,7 @@ def _by_rows(files: Mapping[PurePath, list[Leaf]], said: Corrections) -> bool:
 
 
 def _split(sent: dict[tuple[int, str], Arrays], path: Path, said: Corrections) -> dict[tuple[int, str], Arrays]:
-    """One message a client where the first side of every array counts them."""
+    """Split arrays into one message a client where the first side of every array is the number of clients."""
     senders = {who for _, who in sent if who not in {SERVER, AGGREGATE}}
     if said.clients is None or said.clients == len(senders):
         return sent
@@ -242,7 +242,7 @@ def _split(sent: dict[tuple[int, str], Arrays], path: Path, said: Corrections) -
 
 
 def _one(sent: dict[tuple[int, str], Arrays], path: Path) -> list[tuple[tuple[int, str], Arrays]]:
-    """Messages by round, where there is one sum a round."""
+    """Return the messages by round as sums over clients, one a round."""
     rounds = Counter(number for number, who in sent if who != SERVER)
     if rounds and max(rounds.values()) > 1:
         raise PlanError(
@@ -263,7 +263,7 @@ def _check_names(given: Mapping[str, FieldKind], sent: Mapping[tuple[int, str], 
 
 
 def _understood(transcript: Transcript, files: int, left_out: list[str], told: str) -> str:
-    """One sentence: clients, rounds, and the kind of every array; a second one on how it was told."""
+    """Return a sentence on clients, rounds and the kind of every array, and one on the evidence."""
     clients = {message.sender for message in transcript.from_clients()} - {AGGREGATE}
     rounds = {message.round for message in transcript.from_clients()}
     summed = any(message.sender == AGGREGATE for message in transcript.messages)
@@ -296,7 +296,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _digest(path: Path, files: Mapping[PurePath, list[Leaf]], downlink: Path | None) -> str:
-    """SHA-256 over the names and contents of the files: a record says what it is about."""
+    """Return the SHA-256 of the names and contents of the files, by which a record identifies them."""
     whole = hashlib.sha256()
     places = {str(below): path / below if path.is_dir() else path for below in files}
     for name, place in {**places, **({} if downlink is None else {"downlink": downlink})}.items():

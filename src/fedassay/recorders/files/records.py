@@ -1,9 +1,9 @@
-"""Records in files, as they are: a row of an array for each label of another, and nothing that was made of them.
+"""Recognise raw records in files: a row of one array for each label of another, and no statistics.
 
 An array is labels beside a table of as many rows where its whole numbers occur more than once and it is called
 labels, or where they are the classes 0 to C - 1 of at least twice as many rows. Counts of records differ:
-a class that counts none has a row of zeros. A table of 0 and 1 with one 1 in each row is labels as well, and any
-table of 0 and 1 that is called so.
+a class with the count 0 has a row of zeros. A table of 0 and 1 holds labels if each row has one 1, or if its name
+says so.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _STATISTICS = frozenset(
     ["n", "num", "count", "counts", "size", "sizes", "sum", "sums", "mean", "means", "weight", "weights", "bias"]
 )
 _MOST = 40
-"""Labels at most of which a row may have several."""
+"""Largest number of labels in a table that may give a row several."""
 
 KINDS: dict[str, FieldKind] = {"features": "features", "labels": "labels"}
-"""What records are called once they are read."""
+"""Names and kinds of the arrays of records after reading."""
 
 
 def records_of(sent: Mapping[tuple[int, str], Arrays]) -> tuple[dict[tuple[int, str], Arrays], str] | None:
-    """Messages of records as features and labels, and a sentence; None where one of them holds anything else.
+    """Convert messages of records to features and labels, with a sentence; None where one holds anything else.
 
     Args:
         sent: The messages by round and sender.
@@ -56,7 +56,7 @@ def records_of(sent: Mapping[tuple[int, str], Arrays]) -> tuple[dict[tuple[int, 
 
 
 def _pairs(arrays: Arrays) -> list[tuple[list[str], str]]:
-    """Tables, or columns, with the labels of their rows; empty where an array is neither."""
+    """Pair tables, or columns, with the labels of their rows; empty where an array is neither."""
     held = {name: array for name, array in arrays.items() if array.size > 1}
     labels = [
         name for name, array in held.items() if _is_row(array) or _is_one_hot(array) or _is_several(name, array)
@@ -68,7 +68,7 @@ def _pairs(arrays: Arrays) -> list[tuple[list[str], str]]:
         tables = [x for x in held if x not in used and x != y and len(held[x]) == len(held[y])]
         tables = [x for x in tables if held[x].ndim > 1 and not (_words(x) & _LABELS)] or tables
         if y not in used and tables and _are_labels(y, tables, held):
-            # Of tables that are as long, each has labels of its own; columns of a table share them.
+            # Each of several tables of one length has labels of its own; columns of a table share them.
             taken = tables[:1] if held[tables[0]].ndim > 1 else tables
             pairs.append((taken, y))
             used |= {y, *taken}
@@ -95,7 +95,7 @@ def _words(name: str) -> set[str]:
 
 
 def _is_row(array: Array) -> bool:
-    """Whether it is one whole number a row."""
+    """Whether an array has one whole number a row."""
     return array.size == len(array) and bool((array == np.rint(array)).all())
 
 
@@ -104,13 +104,13 @@ def _is_one_hot(array: Array) -> bool:
 
 
 def _is_several(name: str, array: Array) -> bool:
-    """Whether each row says of several labels which of them it has."""
+    """Whether an array holds several labels a row, each as 0 or 1, and its name says labels."""
     several = array.ndim == 2 and array.shape[1] <= _MOST and bool(np.isin(array, (0, 1)).all())
     return several and bool(_words(name) & _LABELS)
 
 
 def _codes(array: Array) -> Array:
-    """One number a row; of several labels one for each set of them."""
+    """Return one class number a row, shape (n,); rows with several labels get one number for each set of them."""
     if array.size == len(array):
         return np.asarray(np.rint(array.ravel()), np.int64)
     if _is_one_hot(array):
@@ -119,7 +119,7 @@ def _codes(array: Array) -> Array:
 
 
 def _rows(arrays: Arrays, names: list[str]) -> Array:
-    """One vector a record, shape (n, d)."""
+    """Return one vector a record, shape (n, d)."""
     columns = [np.asarray(arrays[name]).reshape(len(arrays[name]), -1) for name in names]
     values = np.concatenate(columns, axis=1)
     return values if values.dtype.kind == "f" else values.astype(np.float32)

@@ -1,8 +1,8 @@
-"""What a server made of messages: beside these it tells nothing more, and alone it is of all clients together.
+"""Recognise a server's results: they add nothing to the clients' messages, and alone concern all clients.
 
-A file that is called an aggregate has the same arrays as the clients of its round. One that is called a server's
-or global may be the model that they started from as well as the one that they came to: it is the latter where its
-numbers are a combination of theirs, such as their weighted mean.
+A file with the name of an aggregate has the same arrays as the clients of its round. A file with the name of a
+server or of a global model may hold the model before the round or after it. It is the latter where its numbers are
+a linear combination of the clients' numbers, such as their weighted mean.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from fedassay.recorders.files.grouping import SERVER, SUMMED, Array, Arrays
 
 _LOOKED = 1 << 16
-"""Numbers of each message that are compared."""
+"""Largest number of entries of each message that are compared."""
 _MOST = 64
-"""Clients at most of which a combination is looked for."""
+"""Largest number of clients for which a combination is sought."""
 _NEAR = {2: 1e-2, 4: 1e-5, 8: 1e-9}
-"""Share of a server's numbers that may be left over, by the bytes of a number."""
+"""Largest relative residual of a combination, by the bytes of a number."""
 
 
 def without_results(sent: Mapping[tuple[int, str], Arrays]) -> tuple[dict[tuple[int, str], Arrays], str]:
-    """Messages without what the server made of them, and a sentence on what was left out; empty: nothing.
+    """Remove the server's results from messages; return them with a sentence on the removal, or with "".
 
     Args:
         sent: The messages by round and sender.
@@ -44,7 +44,7 @@ def without_results(sent: Mapping[tuple[int, str], Arrays]) -> tuple[dict[tuple[
 
 
 def published(sent: Mapping[tuple[int, str], Arrays]) -> dict[tuple[int, str], Arrays]:
-    """Models of the server alone as what all clients came to, each beside the one of the round before.
+    """Read models of the server alone as results of all clients, each beside the model of the round before.
 
     Args:
         sent: The server's messages by round.
@@ -67,7 +67,7 @@ def _alike(one: Arrays, other: Arrays) -> bool:
 
 
 def _combined(result: Arrays, messages: list[Arrays]) -> bool:
-    """Whether numbers are a linear combination of those of the messages."""
+    """Whether a result is a linear combination of the messages."""
     if len(messages) > _MOST:
         return False
     wanted = _row(result)
@@ -80,6 +80,6 @@ def _combined(result: Arrays, messages: list[Arrays]) -> bool:
 
 
 def _row(arrays: Arrays) -> NDArray[np.float64]:
-    """The first numbers of all arrays, in the order of their names."""
+    """Return the first entries of all arrays, in the order of their names, as one row."""
     each = max(1, _LOOKED // len(arrays))
     return np.concatenate([np.fromiter(islice(arrays[name].flat, each), np.float64) for name in sorted(arrays)])

@@ -1,6 +1,6 @@
 """Statistics in a table: rows of clients, rounds or classes, and columns of numbers.
 
-A column called after a client, a round or a class says what its rows speak of. Other columns that differ in a
+A column with the name of a client, a round or a class gives that of each row. Other columns that differ in a
 number at their end are one array (`mean_0` to `mean_31`), the rest are arrays of their own. Where the first column
 names features (`feature`, `variable`), every other column is a vector over them. A table of numbers alone is a
 matrix.
@@ -31,10 +31,10 @@ Named = tuple[tuple[str, ...], NDArray[Any]]
 
 
 def arrays_of_table(path: Path) -> Iterator[Named]:
-    """The arrays of a table, each with the keys that lead to it: of a client, of a round, and its own name.
+    """Yield the arrays of a table, each with its keys: the client, the round, and its own name.
 
     Raises:
-        DataError: It is no table, or a value is no number.
+        DataError: The file is no table, or a value is no number.
     """
     table = read_table(path)
     if all(_NUMBER.fullmatch(name) for name in table.first):
@@ -54,7 +54,7 @@ def arrays_of_table(path: Path) -> Iterator[Named]:
 
 
 def _called(frame: pandas.DataFrame, words: tuple[str, ...]) -> str | None:
-    """The column that has one of these names, alone or with `id`, `name` or `number`."""
+    """Return the column with one of these names, alone or with `id`, `name` or `number`; None: there is none."""
     for name in map(str, frame.columns):
         if re.sub(r"[_\W]*(id|name|number|no)?$", "", name.strip().casefold()) in words:
             return name
@@ -62,7 +62,7 @@ def _called(frame: pandas.DataFrame, words: tuple[str, ...]) -> str | None:
 
 
 def _arrays(where: tuple[str, ...], frame: pandas.DataFrame, table: Table) -> Iterator[Named]:
-    """The arrays of the rows of one client and round."""
+    """Yield the arrays of the rows of one client and round."""
     classes = next((str(name) for name in frame.columns if str(name).strip().casefold() in _CLASSES), None)
     if classes is not None:
         values = frame[classes]
@@ -86,7 +86,7 @@ def _arrays(where: tuple[str, ...], frame: pandas.DataFrame, table: Table) -> It
 
 
 def _joined(columns: list[str]) -> dict[str, list[int]]:
-    """The columns of each array: those that differ in a number at their end, in its order, or one alone."""
+    """Return the columns of each array: those that differ in a number at their end, in its order, or one alone."""
     numbered: dict[str, list[tuple[int, int]]] = {}
     for place, name in enumerate(columns):
         found = _NUMBERED.fullmatch(name)
@@ -98,7 +98,7 @@ def _joined(columns: list[str]) -> dict[str, list[int]]:
 
 
 def _numbers(frame: pandas.DataFrame, table: Table) -> NDArray[np.float64]:
-    """The values of a table, shape (rows, columns)."""
+    """Return the values of a table, shape (rows, columns)."""
     rows = []
     for line, row in zip(frame.index, frame.to_numpy(dtype=object), strict=True):
         for name, value in zip(frame.columns, row, strict=True):
