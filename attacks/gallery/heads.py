@@ -74,7 +74,7 @@ def inside_of(
     """Solve a head's equations for the candidates that are in it.
 
     Args:
-        estimator: The estimator of which the head is a solution.
+        estimator: Gives the head's estimating equations.
         head: The head as it was sent.
         features: Features of the candidates, shape (N, d).
         labels: Their labels, shape (N,).

@@ -46,7 +46,7 @@ def answer_of_head(
     """Solve a head for the candidates that are in it.
 
     Args:
-        estimator: The estimator of which the head is a solution; None: unknown, and inferred (`unknown`).
+        estimator: Gives the head's estimating equations; None: unknown, and inferred (`unknown`).
         head: The head as it was sent.
         features: Features of candidates and decoys, shape (N, d): inputs of the scaler where there is one, else of
             the head.

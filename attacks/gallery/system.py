@@ -45,10 +45,10 @@ class Part:
         power: 1 or 2.
         by_class: Whether there is a sum of each class or cell.
         total: `LinearBlock.total`, weighted.
-        identity: Weighted identity (p, p) of norm 1, a multiple of which in products is unknown; None: none.
+        identity: Weighted identity (p, p) of norm 1; products are known up to a multiple of it; None: exactly.
         equations: Number of equations.
         rounded: Expected squared norm of rounding in transport in each sum of `total`, shape (Q,).
-        mean: Mean that is subtracted from every candidate's own products, in the shape of `total`; None: 0.
+        mean: Mean that is subtracted from every candidate's own products, in the shape of `total`; None: none.
     """
 
     rows: Matrix
@@ -148,7 +148,7 @@ class System:
     """All parts of one sender's messages.
 
     Attributes:
-        parts: At least one.
+        parts: The parts, at least one.
         labels: Labels of the candidates in the first part, shape (N,).
         noised: Whether Gaussian noise is declared on any part.
     """

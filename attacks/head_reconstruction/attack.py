@@ -120,7 +120,7 @@ def reconstructed(
     Args:
         head: The head as it was sent.
         records: Number of its records n, below its number of classes.
-        estimator: The estimator of which the head is a solution.
+        estimator: Gives the head's penalty and stationarity.
         own: The attacker's own records.
         rng: Draws records of the attacker's own for starts.
         starts: Number of heads of its own records; the nearest are starts of the search.

@@ -35,7 +35,7 @@ Part = tuple[str, int]
 
 
 def beside_matrix(sheet: Sheet) -> Iterator[Cut]:
-    """A symmetric matrix with further rows above or below it, or columns beside it."""
+    """Yield cuts into a symmetric matrix and further rows above or below it, or columns beside it."""
     if sheet.sides != 2:
         return
     for axis in (0, 1):
@@ -52,7 +52,7 @@ def beside_matrix(sheet: Sheet) -> Iterator[Cut]:
 
 
 def halves(sheet: Sheet, classes: int) -> Iterator[Cut]:
-    """Two tables of one shape, stacked or side by side."""
+    """Yield cuts into two tables of one shape, stacked or side by side."""
     shapes = {a.shape[1:] for a in sheet.arrays}
     if len(shapes) != 1 or sheet.sides not in (2, 3):
         return
@@ -71,7 +71,7 @@ def halves(sheet: Sheet, classes: int) -> Iterator[Cut]:
 
 
 def with_whole_columns(sheet: Sheet) -> Iterator[Cut]:
-    """One row a class or a record, which begins or ends with its number, its label or its count.
+    """Yield cuts of rows, one a class or record, that begin or end with a class number, a label or a count.
 
     The rest of each row is one row of a table, or a vector with a matrix or its squares.
     """
@@ -97,7 +97,7 @@ def with_whole_columns(sheet: Sheet) -> Iterator[Cut]:
 def _vector_and_more(
     sheet: Sheet, start: int, stop: int, counted: bool
 ) -> Iterator[tuple[tuple[Piece, ...], str]]:
-    """Columns as a vector and a symmetric matrix in each row, or beside counts as two vectors."""
+    """Yield columns as a vector and a symmetric matrix in each row, or beside counts as two vectors."""
     size = stop - start
     for width in range(3, min(size, _WIDEST)):
         for block in (width * width, width * (width + 1) // 2):
@@ -121,7 +121,7 @@ def _vector_and_more(
 
 
 def in_one_row(sheet: Sheet, classes: int) -> Iterator[Cut]:
-    """Counts, tables and symmetric matrices, one after the other in one row of numbers."""
+    """Yield cuts of one row of numbers into counts, tables and symmetric matrices, one after the other."""
     if sheet.sides != 1 or len(set(sheet.lengths())) != 1:
         return
     length, tried = sheet.lengths()[0], 0
@@ -199,7 +199,7 @@ def _are_counts(values: Array) -> bool:
 
 
 def _cuts(sheet: Sheet, order: Sequence[Part], classes: int) -> Iterator[Cut]:
-    """One order of parts as cuts: tables by rows, and by columns."""
+    """Yield the cuts of one order of parts: tables by rows, and by columns."""
     width = next(size for what, size in order if what == "table") // classes
     words = ", ".join(f"{_WORDS[what]} ({size})" for what, size in order)
     start, stop = next((start, stop) for what, start, stop in _places(order) if what == "table")
@@ -248,7 +248,7 @@ def ends(sheet: Sheet, classes: int, axis: int) -> bool:
 
 
 def flat_gradient(sheet: Sheet, classes: int) -> Iterator[Cut]:
-    """The gradient of a linear softmax classifier, or of one behind a hidden layer, in one row.
+    """Yield cuts of one row into the gradient of a softmax classifier, linear or behind a hidden layer.
 
     The last layer's offsets add up to 0 over the classes, and so does every column of its table: only
     the true number of hidden units gives such blocks. Offsets may stand after their table or before it, and tables
@@ -266,7 +266,7 @@ def flat_gradient(sheet: Sheet, classes: int) -> Iterator[Cut]:
 
 
 def _layers(sheet: Sheet, classes: int, offsets_first: bool, tried: Sequence[int] = ()) -> Iterator[Cut]:
-    """Cuts of a row into layers by the number of units before the last one.
+    """Yield cuts of a row into layers by the number of units before the last one.
 
     Args:
         sheet: The row.
@@ -297,7 +297,7 @@ def _layers(sheet: Sheet, classes: int, offsets_first: bool, tried: Sequence[int
 
 
 def _layer(rows: int, columns: int, at: int, offsets_first: bool, turn: bool) -> tuple[Piece, Piece]:
-    """A layer's table and its offsets from a row of numbers, the layer's first one at `at`."""
+    """Return the pieces of a layer's table and offsets in a row of numbers; the layer starts at `at`."""
     start = at + (rows if offsets_first else 0)
     shape = (columns, rows) if turn else (rows, columns)
     table = Piece(None, start, start + rows * columns, shape, "columns" if turn else "rows")

@@ -2,8 +2,8 @@
 
 A sender may flatten a matrix, send its other triangle, put counts into a column of a table, or everything into one
 row. An adversary cuts such an array where its algebra says so: a block that is symmetric and bounded by its
-diagonal, a column of whole numbers among others, an end whose columns add up to 0. Each way to cut a field is one
-`Cut`. A cut is right only if the readers identify every part of it.
+diagonal, a column of whole numbers among others, an end with columns that add up to 0. Each way to cut a field is
+one `Cut`. A cut is right only if the readers identify every part of it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Piece:
 
     Attributes:
         axis: Axis along which the array is cut; None: along all entries in one row.
-        start: Where it starts.
-        stop: Where it ends; None: at the end.
+        start: Index of its first entry.
+        stop: Index after its last entry; None: the end of the array.
         shape: Shape after the cut, -1 for one side that follows from the others; None: unchanged.
         order: `rows`: as it lies. `columns`: the last axis becomes the first. `upper`: upper triangles along the
             last axis become lower ones. `labels`: the place of the largest entry of each row.
@@ -44,7 +44,7 @@ class Piece:
     dropped: tuple[int, ...] = ()
 
     def of(self, values: Array) -> Array:
-        """This part of an array.
+        """Return this part of an array.
 
         Raises:
             ValueError: The array has another shape than the piece is for.
@@ -69,7 +69,7 @@ class Cut:
     Attributes:
         words: Contents of the field, as the text after "holds".
         pieces: The arrays, one or more.
-        doubtful: Whether the numbers of a table leave open if it lies by columns or by rows.
+        doubtful: Whether the numbers of a table leave it open if it lies by rows or by columns.
     """
 
     words: str
@@ -82,7 +82,7 @@ class Cut:
         return tuple(f"{field}:{place}" if many else field for place in range(1, len(self.pieces) + 1))
 
     def parts(self, sheet: Sheet) -> dict[str, Sheet]:
-        """A field's parts over all messages."""
+        """Return a field's parts over all messages, by name."""
         return {
             name: Sheet(name, tuple(replace(item, sent=piece.of(item.values)) for item in sheet.items))
             for name, piece in zip(self.names(sheet.name), self.pieces, strict=True)
@@ -100,7 +100,7 @@ def lower_of_upper(packed: Array) -> Array:
 
 
 def turned(sheet: Sheet) -> Iterator[Cut]:
-    """A table, or a stack of matrices, sent with its rows as columns."""
+    """Yield the cut of a table, or a stack of matrices, sent with its rows as columns."""
     if sheet.sides == 2:
         yield Cut("a table with its rows as columns", (Piece(order="columns"),))
     if sheet.sides == 3 and all(is_matrix(np.moveaxis(a, -1, 0), sheet.unit) for a in sheet.arrays):
@@ -108,7 +108,7 @@ def turned(sheet: Sheet) -> Iterator[Cut]:
 
 
 def flattened(sheet: Sheet, classes: int) -> Iterator[Cut]:
-    """A flattened table with one row a class."""
+    """Yield the cuts of a row of numbers into one table with a row a class."""
     lengths = set(sheet.lengths())
     if sheet.sides == 1 and len(lengths) == 1 and (length := lengths.pop()) % classes == 0 and length > classes:
         width = length // classes
@@ -121,7 +121,7 @@ def flattened(sheet: Sheet, classes: int) -> Iterator[Cut]:
 
 
 def table_piece(start: int, stop: int, classes: int, width: int, order: Order) -> Piece:
-    """A table (C, d) that lies in one row of numbers, by rows or by columns."""
+    """Return the piece for a table (C, d) in one row of numbers, by rows or by columns."""
     shape = (classes, width) if order == "rows" else (width, classes)
     return Piece(None, start, stop, shape, order)
 
@@ -151,7 +151,7 @@ _GAIN = 0.02
 
 
 def squares(sheet: Sheet) -> Iterator[Cut]:
-    """Symmetric matrices in one row each, whole or by their upper triangles, or one below the other."""
+    """Yield cuts into symmetric matrices: one row each, whole or as upper triangles, or one below the other."""
     if sheet.sides not in (1, 2) or not sheet.arrays:
         return
     length = sheet.arrays[0].shape[-1]
@@ -171,7 +171,7 @@ def squares(sheet: Sheet) -> Iterator[Cut]:
 
 
 def one_hot(sheet: Sheet, classes: int) -> Iterator[Cut]:
-    """One-hot labels, one row a record."""
+    """Yield the cut of one-hot labels, one row a record."""
     if sheet.sides == 2 and sheet.arrays and all(_is_one_hot(a, classes) for a in sheet.arrays):
         yield Cut("one label a row, as a 1 among 0", (Piece(order="labels"),))
 

@@ -1,4 +1,4 @@
-"""Messages that carry networks, heads, images or features: what is told by shapes more than by algebra."""
+"""Read messages of networks, heads, images or features, more by their shapes than by algebra."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedassay.exchange.inference.sheets import Sheet
 Sheets = dict[str, Sheet]
 
 _LEAST = 64
-"""Numbers in a row that are too many for one of every class or component, and too few for a network, below."""
+"""Length above which a row, if above 2 C as well, is the parameters of a network and not one number a class."""
 
 
 def read_networks(sheets: Sheets, classes: int) -> Readings:
@@ -42,7 +42,7 @@ def read_networks(sheets: Sheets, classes: int) -> Readings:
 
 
 def _read_high(sheet: Sheet) -> Reading:
-    """Arrays of three sides or more."""
+    """Read arrays of three sides or more: images, Fourier magnitudes or weights."""
     if sheet.items[0].dtype.kind == "u":
         return sure("other", "images: bytes of three sides or more")
     if sheet.sides == 3 and sheet.arrays and all(map(_is_magnitude, sheet.arrays)):
@@ -60,7 +60,7 @@ def _is_magnitude(values: np.ndarray) -> bool:
 
 
 def _read_whole(sheet: Sheet, lengths: list[tuple[int, ...]], classes: int) -> Reading:
-    """Whole numbers beside a network, or beside images."""
+    """Read whole numbers beside a network, or beside images."""
     if sheet.lengths() in lengths and all((a < classes).all() for a in sheet.arrays):
         return sure("labels", "as many as there are images, each below the number of classes")
     if sheet.has_lengths([classes] * len(sheet.items)) and classes > 1:
@@ -69,7 +69,7 @@ def _read_whole(sheet: Sheet, lengths: list[tuple[int, ...]], classes: int) -> R
 
 
 def _read_head(tables: Sheets, rows: Sheets, whole: Sheets, classes: int) -> Readings:
-    """A head: one table and one row of offsets, of both signs, and no number a class beside them."""
+    """Read a head: one table and one row of offsets, of both signs, and no number a class beside them."""
     if len(tables) != 1 or len(rows) != 1:
         return {}
     (table_name, table), (row_name, row) = *tables.items(), *rows.items()

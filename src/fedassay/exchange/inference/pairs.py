@@ -1,4 +1,4 @@
-"""A symmetric matrix and a table beside it, read together: the readings that are left when all are tried."""
+"""Read a symmetric matrix and a table beside it together: try all readings, and keep those that are possible."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _TABLES: dict[FieldKind, tuple[FieldKind, ...]] = {
     "inverse_gram": ("ridge_weights", "class_sums"),
 }
 _SHARE = 5.0
-"""How many times as much of the counts a reading must give back as another."""
+"""Factor by which one reading must explain more of the counts than another to exclude it."""
 
 _APART = 100.0
-"""How many times as many records a reading must make as another to be the less likely one."""
+"""Factor by which one reading must make more records than another to be excluded."""
 
 
 def read_pair(
@@ -70,7 +70,7 @@ _WHOLE_NUMBERS: dict[FieldKind, str] = {
 
 
 def _exact(left: Sequence[Trial]) -> list[Trial]:
-    """Readings that give whole numbers of records wherever there are fewer of these than features."""
+    """Return the readings that give whole numbers of records in messages of fewer records than features."""
     short = sum(not full for full in left[0].full)
     return [trial for trial in left if trial.exact and trial.exact >= 0.9 * short]
 
@@ -78,7 +78,7 @@ def _exact(left: Sequence[Trial]) -> list[Trial]:
 def _by_counts(
     alone: Reading, left: Sequence[Trial], counts: Sequence[Matrix], unit: float
 ) -> tuple[Reading, Reading]:
-    """The reading that gives the counts back that are sent."""
+    """Return the reading that explains the sent counts, or the readings that remain."""
     exact = [trial for trial in _exact(left) if explained(trial, counts, unit) > 0]
     if len(exact) == 1:
         return _both(alone, exact[0], _WHOLE_NUMBERS[exact[0].table])
@@ -97,20 +97,20 @@ def _by_counts(
 
 
 def _decided(alone: Reading, left: list[Trial], width: int) -> tuple[Reading, Reading]:
-    """The reading that makes whole numbers of records, or at full rank the only one of a likely number."""
+    """Return the reading with whole numbers of records, or at full rank the only one with a likely number."""
     exact = _exact(left)
     if len(exact) == 1:
         return _both(alone, exact[0], _WHOLE_NUMBERS[exact[0].table])
     if len(exact) > 1:
         return _open(alone, exact, "every reading gives whole numbers of records: one record a class")
     if "inverse_gram" in alone.kinds and len(alone.kinds) > 1:
-        # What is a Gram matrix and class sums is the inverse of one and ridge weights as well, and of signed
-        # features any table beside a matrix of full rank looks like sums of something.
+        # A Gram matrix with class sums may as well be an inverse with ridge weights. With signed features any
+        # table beside a matrix of full rank looks like sums.
         return _open(alone, left, "no sign, rank or count says what it is")
     likely = sorted((trial for trial in left if plausible(trial, width)), key=records_of)
     if not likely:
         return _open(alone, left, "no reading gives as many records as the matrix takes")
-    # Means make no number of records of their own, and sums of single records are means.
+    # Means give no number of records, and sums of single records are means.
     if {"class_means", "class_sums"} <= {trial.table for trial in likely}:
         return _open(alone, likely, "m G^+ m^T is at most 1, as of means or of single records")
     near = [trial for trial in likely if records_of(trial) < _APART * max(records_of(likely[0]), 1.0)]
@@ -138,7 +138,7 @@ def _open(alone: Reading, trials: Sequence[Trial], why: str) -> tuple[Reading, R
 
 
 def _constant(matrices: Sequence[Matrix], tables: Sequence[Matrix], unit: float) -> int | None:
-    """The column of the one feature that is 1 for every record: its row of G is the sum of all records."""
+    """Return the index of the one feature that is 1 for every record: its row of G is the sum of all records."""
     held = np.ones(len(matrices[0]), np.bool_)
     for matrix, table in zip(matrices, tables, strict=True):
         total = table.sum(axis=0)

@@ -42,7 +42,7 @@ _CHOICES = 12
 """Largest number of ways to cut one field."""
 
 _SIDE_BY_SIDE: frozenset[FieldKind] = frozenset({"features", "class_sums", "class_means"})
-"""Kinds of tables whose columns may hold more than one array."""
+"""Kinds of tables that may hold more than one array side by side."""
 
 _VAGUE: frozenset[FieldKind] = frozenset({"parameters", "head", "other", "features"})
 """Kinds that no arithmetic between several arrays supports."""

@@ -1,6 +1,6 @@
-"""Fields of like messages, and what can be said of each by itself.
+"""Fields of messages of one form, and properties of each by itself.
 
-Messages of clients that hold fields of the same names are of one form; a name is one kind of thing in all of them.
+Clients' messages with fields of the same names are of one form; a field has one kind in all of them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fedassay.exchange.transcript import SERVER, Transcript
 Matrix = NDArray[np.float64]
 
 MESSAGES = 12
-"""Messages of one form that are looked at."""
+"""Largest number of messages of one form that are examined."""
 
 _TYPES = (np.dtype(np.float16), np.dtype(np.float32))
 
 _LARGEST = 1 << 22
-"""Entries above which an array is looked at by its shape alone."""
+"""Number of entries above which only the shape of an array is examined."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Sheet:
     """One field over all messages of a form.
 
     Attributes:
-        name: Of the field.
+        name: Name of the field.
         items: The field in each message.
     """
 
@@ -41,7 +41,7 @@ class Sheet:
 
     @cached_property
     def arrays(self) -> tuple[Matrix, ...]:
-        """In float64; empty for fields that are too large, or not of numbers."""
+        """Arrays in float64; empty for fields that are too large, or not of numbers."""
         first = self.items[0]
         if first.dtype.kind not in "iufb" or any(item.size > _LARGEST for item in self.items):
             return ()
@@ -55,9 +55,9 @@ class Sheet:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The coarsest type that holds every number: what was rounded may travel in a finer one.
+        """Coarsest type that holds every number exactly: rounded numbers may travel in a finer one.
 
-        Whole numbers keep their type, which says nothing of how they were computed.
+        Whole numbers keep their type, which does not show how they were computed.
         """
         sent = self.items[0].dtype
         if sent.kind != "f" or all(np.array_equal(a, np.rint(a)) for a in self.arrays):
@@ -72,14 +72,14 @@ class Sheet:
 
     @property
     def noised(self) -> bool:
-        """Whether any message declares Gaussian noise on it."""
+        """Whether any message declares Gaussian noise on the field."""
         return any(item.release.mechanism == "gaussian" for item in self.items)
 
     @cached_property
     def whole(self) -> bool:
-        """Whether it is one row of whole numbers, none below 0, in every message.
+        """Whether the field is one row of whole numbers, none below 0, in every message.
 
-        Floats that are 0 or 1 throughout are no numbers of anything: they may be weights.
+        Floats that are 0 or 1 throughout do not count: they may be weights.
         """
         counted = self.items[0].dtype.kind != "f" or any((a > 1).any() for a in self.arrays)
         return (
@@ -90,11 +90,11 @@ class Sheet:
         )
 
     def lengths(self) -> tuple[int, ...]:
-        """The first side in each message."""
+        """Length of the first side in each message."""
         return tuple(item.shape[0] for item in self.items)
 
     def has_lengths(self, wanted: Sequence[int]) -> bool:
-        """Whether the first side is that in each message."""
+        """Whether the first sides have the wanted lengths, message by message."""
         return self.sides > 0 and self.lengths() == tuple(wanted)
 
 
@@ -104,7 +104,7 @@ class Form:
 
     Attributes:
         sheets: The fields by name.
-        messages: How many messages there are, looked at or not.
+        messages: Number of all messages, examined or not.
     """
 
     sheets: dict[str, Sheet]
@@ -112,13 +112,13 @@ class Form:
 
 
 def holds(kind: np.dtype[Any], values: NDArray[Any]) -> bool:
-    """Whether a type of floats holds numbers as they are."""
+    """Whether a type of floats holds numbers exactly."""
     with np.errstate(over="ignore", under="ignore"):
         return bool((values.astype(kind) == values).all())
 
 
 def forms_of(transcript: Transcript) -> list[Form]:
-    """The forms of the clients' messages, in the order in which they are first sent."""
+    """Return the forms of the clients' messages, in the order in which they are first sent."""
     found: dict[tuple[str, ...], list[dict[str, MessageField]]] = {}
     for message in transcript.messages:
         if message.sender != SERVER and message.fields:
@@ -133,5 +133,5 @@ def forms_of(transcript: Transcript) -> list[Form]:
 
 
 def _holds_something(fields: dict[str, MessageField]) -> bool:
-    """Whether a message is of any record: those of empty clients say nothing."""
+    """Whether no field is empty, as those of clients without records are."""
     return all(item.size for item in fields.values())

@@ -1,4 +1,4 @@
-"""Messages of features and their statistics: which array is which, by what each has to do with the others."""
+"""Read messages of features and their statistics by the relations between their arrays."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _sorted(sheets: Sheets) -> Parts:
     rest = {name: sheet for name, sheet in sheets.items() if name not in whole and sheet.arrays}
     grams = {name: sheet for name, sheet in rest.items() if _is_gram(sheet, rest)}
     rest = {name: sheet for name, sheet in rest.items() if name not in grams}
-    # A row that is not as long as anything beside it, such as one loss, is no part of these statistics.
+    # A row with a length of its own, such as one loss, is no part of these statistics.
     heights = {sheet.lengths() for sheet in rest.values() if sheet.sides > 1}
     rows = {name: sheet for name, sheet in rest.items() if sheet.sides == 1 and sheet.lengths() in heights}
     widths = {sheet.arrays[0].shape[1] for sheet in rest.values() if sheet.sides == 2}
@@ -122,7 +122,7 @@ def _unpacked(stack: Sheet) -> list[Matrix]:
 
 
 def _without_tables(parts: Parts, classes: int) -> Readings:
-    """Symmetric matrices, alone or one a class, and perhaps counts."""
+    """Read symmetric matrices, alone or one a class, and perhaps counts."""
     found = {name: _gram_alone(sheet) for name, sheet in parts.grams.items()}
     for name, sheet in parts.whole.items():
         if (parts.grams or parts.stacks) and sheet.has_lengths([classes] * len(sheet.items)):
@@ -143,7 +143,7 @@ def _is(reading: Reading | None, kind: str) -> bool:
 
 
 def _counts_or_labels(values: tuple[Matrix, ...], parts: Parts, classes: int) -> Reading:
-    """As many whole numbers as classes: counts where one is no class, or where they add up to a rank."""
+    """Read as many whole numbers as classes: counts if one is no class, or if they add up to a rank."""
     words = "whole numbers, one a class"
     if any((a >= classes).any() for a in values):
         return sure("class_counts", f"{words}, not all of them below the number of classes")
@@ -166,7 +166,7 @@ def _gram_alone(sheet: Sheet) -> Reading:
 
 
 def _beside_gram(name: str, table: Sheet, parts: Parts, classes: int) -> Readings:
-    """One symmetric matrix, one table, and perhaps counts."""
+    """Read one symmetric matrix, one table, and perhaps counts."""
     (other, gram), matrices = next(iter(parts.grams.items())), matrices_of(next(iter(parts.grams.values())))
     tables, turned = table.arrays, False
     widths = [len(matrix) for matrix in matrices]
@@ -196,7 +196,7 @@ def _gives(tables: tuple[Matrix, ...], matrices: tuple[Matrix, ...], unit: float
 
 
 def _without_counts(name: str, table: Sheet, found: Indices, parts: Parts, classes: int) -> Readings:
-    """A table without labels or counts."""
+    """Read a table without labels or counts."""
     lengths = table.lengths()
     if parts.stacks:
         readings: Readings = {other: unsure(why="no counts beside it") for other in parts.stacks}
@@ -214,7 +214,7 @@ def _without_counts(name: str, table: Sheet, found: Indices, parts: Parts, class
 
 
 def _two_tables(parts: Parts, classes: int) -> Readings:
-    """Sums and squares of every class, with counts, and perhaps with the Gram matrix of all records."""
+    """Read sums and squares of every class, with counts, and perhaps with the Gram matrix of all records."""
     (one, first), (two, second) = parts.tables.items()
     found = read_indices(parts.whole, first.arrays, classes)
     shapes = [(a.shape, b.shape) for a, b in zip(first.arrays, second.arrays, strict=True)]
@@ -227,7 +227,7 @@ def _two_tables(parts: Parts, classes: int) -> Readings:
         ways = [order for order in ways if order[0] == leading]
     for name, gram in parts.grams.items():
         found.readings[name] = _gram_alone(gram)
-        # The squares of all classes add up to the diagonal of what adds up over all records.
+        # The squares of all classes add up to the diagonal of the Gram matrix of all records.
         ways = [order for order in ways if _diagonal_is(tables[order[1]], matrices_of(gram), gram.unit)] or ways
     if len(ways) != 1:
         why = "each table may be the squares of the other: features between 0 and 1"
