@@ -10,7 +10,7 @@ its effect on all of them together is compared with the ledger's total.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -48,6 +48,8 @@ class Overlap:
         faults: Effects of one record on several clients together, above the charged ones.
         rest: Differences in what unchanged clients send beside their noise.
         found: Whether there are such records, charged or not.
+        uncharged: Records that moved no further than charged on the tried neighbours, though the ledger does not
+            add up what all their senders release, in words; empty: none.
         replays: Number of replays.
         words: A sentence on what was tried; empty: nothing.
     """
@@ -55,6 +57,7 @@ class Overlap:
     faults: list[Fault] = field(default_factory=list)
     rest: list[Fault] = field(default_factory=list)
     found: bool = False
+    uncharged: str = ""
     replays: int = 0
     words: str = ""
 
@@ -102,7 +105,9 @@ def overlap(
     for source in sorted(by_source)[:_SOURCES]:
         attempt = Attempt()
         with attempt:
-            if words := _charged(replays, cells, claim, mu, source, by_source[source]):
+            words, uncharged = _charged(replays, cells, claim, mu, source, by_source[source])
+            found.uncharged = found.uncharged or uncharged
+            if words:
                 found.faults.append(Fault("", words))
     attempt = Attempt()
     with attempt:
@@ -166,40 +171,55 @@ def _charged(
     mu: float | None,
     source: int,
     senders: frozenset[str],
-) -> str:
-    """Return a sentence on one record's effect on several clients' releases, if above the charge; else empty."""
-    context = replays.context
-    names = " and ".join(sorted({context.clients[source].name, *senders}))
+) -> tuple[str, str]:
+    """Return a sentence on one record's effect on several clients' releases, if above the charge; else empty.
+
+    And a sentence that it may be: the ledger adds up to more for those senders, though the tried records did not.
+    """
+    own = replays.context.clients[source].name
+    names = " and ".join(sorted({own, *senders}))
     if mu is None or not math.isfinite(mu):
-        own = context.outcome.transcript
-        one = context.clients[source].name
-        joined = [replace(each, sender=one if each.sender in senders else each.sender) for each in own.messages]
-        total = account(replace(own, messages=tuple(joined)), claim.adjacency, claim.delta, claim.unit)
-        if total.epsilon <= claim.epsilon * (1 + 1e-6):
-            return ""
-        return (
-            f"records of {one} are sent by {names}: what these release adds up to epsilon {total.epsilon:.4g} for "
-            f"{UNIT_WORDS[claim.unit]}, above the claimed {claim.epsilon:g}"
+        total = _epsilon_of(replays, claim, {own, *senders})
+        return "" if total is None else f"records of {own} are sent by {names}: what these release {total}", ""
+    moved, about, movers = _together(replays, cells, claim, source, senders)
+    if moved > mu * (1 + ROUNDING):
+        words = (
+            f"records of {own} are sent by {names}: {about} moves all of their releases together by {moved:.4g}, "
+            f"above the declared mu of {mu:.4g}"
         )
-    moved, about = _together(replays, cells, claim, source, senders)
-    if moved <= mu * (1 + ROUNDING):
-        return ""
+        return words, ""
+    total = _epsilon_of(replays, claim, movers)
+    uncharged = (
+        f"records of {own} move the releases of {' and '.join(sorted(movers))}: by at most {moved:.4g} on the "
+        f"tried neighbours, within the declared mu of {mu:.4g}, but what these release {total}"
+    )
+    return "", "" if total is None else uncharged
+
+
+def _epsilon_of(replays: Replays, claim: PrivacyClaim, senders: Collection[str]) -> str | None:
+    """Words on what the ledger adds up to where these senders release one's records; None: within the claim."""
+    own = replays.context.outcome.transcript
+    one = min(senders, default="")
+    joined = [replace(each, sender=one if each.sender in senders else each.sender) for each in own.messages]
+    total = account(replace(own, messages=tuple(joined)), claim.adjacency, claim.delta, claim.unit)
+    if total.epsilon <= claim.epsilon * (1 + 1e-6):
+        return None
     return (
-        f"records of {context.clients[source].name} are sent by {names}: {about} moves all of their releases "
-        f"together by {moved:.4g}, above the declared mu of {mu:.4g}"
+        f"adds up to epsilon {total.epsilon:.4g} for {UNIT_WORDS[claim.unit]}, above the claimed {claim.epsilon:g}"
     )
 
 
 def _together(
     replays: Replays, cells: Sequence[Covered], claim: PrivacyClaim, source: int, senders: frozenset[str]
-) -> tuple[float, str]:
-    """Return the distance by which one record moves all messages together, in deviations, and its filling."""
+) -> tuple[float, str, frozenset[str]]:
+    """Distance by which one record moves all messages together, in deviations; its filling, and the senders."""
     context = replays.context
     client = context.clients[source]
     place = _sent_place(replays, source, senders)
     itself: _World = ("the record itself", labels_at(client, place, claim.unit), replays.same.tape.draws)
     worlds = [itself]
     worst = (0.0, "")
+    movers: set[str] = set()
     for filling in fillings(claim.adjacency, claim.unit)[:_FILLINGS]:
         own = filled(client, place, filling, context.classes, source, unit=claim.unit)
         changed = tuple(own.records if n == source else each for n, each in enumerate(context.clients))
@@ -209,7 +229,8 @@ def _together(
         for other, before, first in worlds[:-1]:
             if neighbours(before, label, claim.adjacency):
                 worst = max(worst, (distance(cells, first, draws), f"{name} for {other}"))
-    return worst
+                movers |= {key.sender for key, entry in draws.items() if _unlike(first.get(key), entry)}
+    return *worst, frozenset(movers)
 
 
 def _sent_place(replays: Replays, source: int, senders: frozenset[str]) -> int:

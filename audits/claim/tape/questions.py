@@ -167,6 +167,8 @@ def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, mos
         rest = answered("rest", search.rest, "")
     case = WorstCase(context, cells, claim)
     worst = _safely("worst_case", case.answer)
+    if search.uncharged and worst.status == "passed":
+        worst = Answer("worst_case", "not_asked", search.uncharged)
     if case.left and pairs and sensitivity.status == rest.status == "passed":
         sensitivity = _safely("sensitivity", lambda: _farther(context, claim, sensitivity, pairs))
     shared[key] = (sensitivity, rest, worst)

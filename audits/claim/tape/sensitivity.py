@@ -112,6 +112,7 @@ class Search:
     tapes: int = 1
     fixed: bool = False
     largest: float = 0.0
+    uncharged: str = ""
 
     @property
     def context(self) -> AuditContext:
@@ -145,6 +146,7 @@ class Search:
         shared = overlap(self.replayed, self.cells, self.claim, self.mu, self.skipped)
         self.faults += shared.faults
         self.rest += shared.rest
+        self.uncharged = shared.uncharged
         if not (self.faults or self.rest or shared.found or self.replayed.trained) and self.unit == "record":
             self._flips(chosen)
         if not self.tried and not self.faults and self.refused:
