@@ -139,7 +139,7 @@ def test_list_prints_the_keys_of_one_component() -> None:
     assert text.exit_code == 0
     first, about, *_ = text.output.splitlines()
     assert first == "mode  one of mechanism | rerun | auto; default mechanism"
-    assert about.startswith("    What is run again")
+    assert about.startswith("    Parts that are run again")
     names = CliRunner().invoke(cli, ["list", "methods", "fedcgs", "--quiet"]).output.splitlines()
     assert {"ridge", "personalize.lambda", "label", "adjacency"} <= set(names)
     rows = json.loads(CliRunner().invoke(cli, ["list", "methods", "fedcgs", "--json"]).output)

@@ -167,6 +167,7 @@ CASES = {
     "message_algebra": Case("attacks/message_algebra.yaml", ("data.limit=2000",)),
     "canaries_and_swaps": Case("attacks/membership.yaml", _SWAPS),
     "few_records": Case("attacks/few_records.yaml", _FEW),
+    "head_reconstruction": Case("attacks/head_reconstruction.yaml"),
     "partial_reconstruction": Case("attacks/partial_reconstruction.yaml", _PARTS),
     "gallery": Case("attacks/gallery.yaml", ("data.limit=900",)),
     "colluding": Case("attacks/gallery.yaml", _COLLUDING),
