@@ -53,7 +53,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     # Clients are about as large as their mean; heads of more records are passed over.
     few = sizes.private <= 2 * given["most"] * sizes.clients
     heads = min(given["max_heads"], sizes.clients) if few else 0
-    return float(rate.AUDIT * load.cells * heads * given["starts"] / 4)
+    return float(rate.AUDIT * load.cells * heads * given["starts"] / 16)
 
 
 @register("attack", "head_reconstruction")
