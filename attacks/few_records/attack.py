@@ -34,13 +34,10 @@ from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NothingToReadError, NotRunError, above_limit
+from fedassay.support.errors import NothingToReadError, above_limit
 from fedassay.support.types import Parameters
 
 NAME = "few_records"
-
-LEAST = 20
-"""Images of the attacker's own below which they say nothing of how features go together."""
 
 _TOGETHER = 8
 """Components that are annealed side by side."""
@@ -90,19 +87,8 @@ class FewRecords(Parameters):
         if not found:
             why = "noise is declared on every one" if noised else "with a variance for each feature"
             raise NothingToReadError(f"the view holds no component of 2 to {self.most} records: {why}")
-        own = knowledge.attacker
-        if own is None or len(own) < LEAST:
-            held = 0 if own is None else len(own)
-            raise NotRunError(
-                f"the attacker has {held} records of its own; {LEAST} are needed to learn what features are like",
-                role="attacker",
-                held=held,
-                needed=LEAST,
-            )
+        own = knowledge.population(len(found[0].sums))
         features, labels = own.features.astype(np.float64), own.labels
-        width = len(found[0].sums)
-        if features.shape[1] != width:
-            raise NotRunError(f"features have width {width}, the attacker's {features.shape[1]}")
         chosen = sorted(found, key=lambda part: part.records)[: self.max_components]
         law = class_law(features, labels, knowledge.classes)
         results: list[tuple[Component, Found]] = []

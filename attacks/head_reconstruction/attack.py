@@ -36,13 +36,11 @@ from fedassay.exchange.view import View
 from fedassay.heads.estimators import SoftmaxEstimator
 from fedassay.heads.linear import LinearHead
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NothingToReadError, NotRunError, above_limit
+from fedassay.support.errors import NothingToReadError, above_limit
 from fedassay.support.types import Ints, Parameters
 
 NAME = "head_reconstruction"
 
-LEAST = 20
-"""Least number of the attacker's own images that give the distribution of features."""
 TRUSTED = 0.02
 """Largest distance of the best two solutions of a head at which its vectors are trusted."""
 _LIVE = 1e-7
@@ -85,18 +83,8 @@ class HeadReconstruction(Parameters):
         heads, reasons = _heads(view, self.most)
         if not heads:
             raise NothingToReadError("; ".join(dict.fromkeys(reasons)) or "the view shows no head of a client")
-        own = knowledge.attacker
-        if own is None or len(own) < LEAST:
-            held = 0 if own is None else len(own)
-            raise NotRunError(
-                f"the attacker has {held} records of its own; {LEAST} are needed to learn what features are like",
-                role="attacker",
-                held=held,
-                needed=LEAST,
-            )
         width = heads[0][1].weights.shape[1]
-        if own.features.shape[1] != width:
-            raise NotRunError(f"the head has width {width}, the attacker's features {own.features.shape[1]}")
+        own = knowledge.population(width)
         chosen = sorted(heads, key=lambda each: each[2])[: self.max_heads]
         found: list[tuple[str, Ints, Matrix, Found]] = []
         with knowledge.progress.step("records of heads") as advance:

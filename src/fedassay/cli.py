@@ -292,13 +292,6 @@ def run(
 @_json
 def audit(
     transcript: Path | None,
-    kinds: tuple[str, ...],
-    clients: int | None,
-    classes: int | None,
-    aggregate: bool,
-    scale: float | None,
-    modulus: int | None,
-    downlink: Path | None,
     received: Path | None,
     own: Path | None,
     fresh: bool,
@@ -315,6 +308,7 @@ def audit(
     redact: bool,
     quiet: bool,
     as_json: bool,
+    **corrections: Any,
 ) -> int:
     """Audit TRANSCRIPT: messages of your own system.
 
@@ -355,7 +349,7 @@ def audit(
         trust_declared=trust_declared,
         gallery=gallery,
         minutes=minutes,
-        corrections=Corrections(_kinds(kinds), clients, aggregate, downlink, classes, scale, modulus),
+        corrections=Corrections(**{**corrections, "kinds": _kinds(corrections["kinds"])}),
     )
     folder, record = audit_transcript(transcript, plan, output, options)
     if as_json:

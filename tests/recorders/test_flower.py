@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from fedassay.exchange.release import exact  # noqa: E402
 from fedassay.exchange.transcript import SERVER, load_transcript  # noqa: E402
 from fedassay.recorders.flower import Declared, Recorder, client_mod  # noqa: E402
+from fedassay.recorders.files.reading import Corrections, read_files  # noqa: E402
 from fedassay.support.errors import DataError  # noqa: E402
 
 NODES = (11, 22, 33)
@@ -120,6 +122,24 @@ def test_fedavg_is_recorded_and_not_disturbed(tmp_path: Path) -> None:
     assert first.fields["arrays.0"].kind == "parameters"
     assert first.fields["metrics.num-examples"].values == 22
     assert {item.release.mechanism for item in first.fields.values()} == {"exact"}
+
+
+def test_the_strategy_on_the_page_of_files_keeps_what_clients_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[2] / "docs/howto/audit-a-file.md"
+    (block,) = re.findall(r"<!-- needs flwr -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {}
+    exec(block, scope)
+    strategy = scope["Kept"](min_train_nodes=3, min_evaluate_nodes=3, min_available_nodes=3)
+    initial = ArrayRecord([np.zeros((2, 3), np.float32), np.zeros(3, np.float32)])
+    strategy.start(grid=InProcess(_app(fails=33)), initial_arrays=initial, num_rounds=2)
+    messages = read_files(tmp_path, Corrections()).transcript.messages
+    assert [(message.round, message.sender) for message in messages] == [
+        (number, f"client/{node}") for number in (1, 2) for node in (11, 22)
+    ]
+    np.testing.assert_array_equal(messages[1].fields["0"].values, np.full((2, 3), 22, np.float32))
 
 
 def test_what_is_declared_is_audited_as_that(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fedassay.contracts.facts import AttackFacts
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import View
-from fedassay.support.errors import Why
+from fedassay.support.errors import NotRunError, Why
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
@@ -26,6 +26,10 @@ from fedassay.support.types import Floats, Images
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
     from fedassay.contracts.membership import MembershipGame
+
+
+LEAST_OWN = 20
+"""Least number of the attacker's own records that show the distribution of features."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,27 @@ class Knowledge:
     recovered: tuple[VectorSource, ...] = ()
     scratch: Path | None = None
     game: MembershipGame | None = None
+
+    def population(self, width: int) -> Records:
+        """Return the attacker's own records, if they show the distribution of features of a width.
+
+        Raises:
+            NotRunError: There are fewer than `LEAST_OWN`, or their features have another width.
+        """
+        held = 0 if self.attacker is None else len(self.attacker)
+        if self.attacker is None or held < LEAST_OWN:
+            raise NotRunError(
+                f"the attacker has {held} records of its own; {LEAST_OWN} are needed to learn what features are "
+                "like",
+                role="attacker",
+                held=held,
+                needed=LEAST_OWN,
+            )
+        if self.attacker.features.shape[1] != width:
+            raise NotRunError(
+                f"the messages' features have width {width}, the attacker's {self.attacker.features.shape[1]}"
+            )
+        return self.attacker
 
 
 class Note(str):

@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -190,10 +190,8 @@ def _read(path: Path, options: AuditOptions) -> Read | None:
     """Files as a transcript; None where the path is a transcript's folder."""
     if path.is_dir() and os.path.lexists(path / MANIFEST):
         if options.corrections.given:
-            raise PlanError(
-                f"{path}: holds a {MANIFEST}, which says what --kinds, --clients, --classes, --aggregate, "
-                "--scale, --modulus and --downlink say of other files; allowed: to edit it"
-            )
+            given = ", ".join(f"--{each.name}" for each in fields(Corrections))
+            raise PlanError(f"{path}: holds a {MANIFEST}, which says what {given} say of other files; edit it")
         return None
     read = read_files(path, options.corrections, candidates=options.gallery is not None)
     if not options.quiet:

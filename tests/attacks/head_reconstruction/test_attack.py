@@ -144,5 +144,5 @@ def test_an_attacker_without_images_of_the_same_features_does_not_run() -> None:
     given = np.array([0, 1])
     with pytest.raises(NotRunError, match="5 records of its own; 20 are needed"):
         HeadReconstruction().run(view(given, drawn(given, 70)), knowledge(5))
-    with pytest.raises(NotRunError, match="width 96, the attacker's features 48"):
+    with pytest.raises(NotRunError, match="width 96, the attacker's 48"):
         HeadReconstruction().run(view(given, drawn(given, 70)), knowledge(width=48))

@@ -115,11 +115,14 @@ def test_clusters_are_means_and_their_labels_are_counts(tmp_path: Path) -> None:
 
 
 def test_statistics_of_single_features_are_named_and_say_what_does_not_apply(tmp_path: Path) -> None:
-    bins, edges = np.histogram(RECORDS[:, 0], 6)
-    alone = int((bins == 1).sum())
-    read = _read(tmp_path, {"hist": bins, "bin_edges": edges})
-    assert f"{alone} of its 6 bins hold one record" in read.text
-    assert _kinds(read.transcript) == {"hist": "histogram", "bin_edges": "bin_edges"}
+    for bins, told in (
+        ([3, 0, 2], "none of its 3 bins holds"),
+        ([3, 1, 2], "1 of its 3 bins holds"),
+        ([1, 1], "2 of its 2 bins hold"),
+    ):
+        read = _read(tmp_path, {"hist": np.array(bins), "bin_edges": np.arange(len(bins) + 1.0)})
+        assert f"{told} one record" in read.text
+        assert _kinds(read.transcript) == {"hist": "histogram", "bin_edges": "bin_edges"}
     own = {"count": np.asarray(11), "mean": RECORDS.mean(axis=0), "std": RECORDS.std(axis=0)}
     for arrays in (
         {"count": np.asarray(11), "quantiles": np.quantile(RECORDS, [0, 0.5, 1], axis=0)},

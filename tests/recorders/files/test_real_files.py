@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from real.make import FEATURES, SITES, records, weights
 
 from fedassay.exchange.transcript import Transcript
 from fedassay.recorders.files.reading import Corrections, read_files
 from fedassay.support.errors import DataError
+
+Arrays = dict[str, Any]
 
 REAL = Path(__file__).resolve().parent / "real"
 MODELS = {
@@ -96,28 +104,115 @@ def test_the_package_writes_these_files(package: str, tmp_path: Path) -> None:
             assert all(np.array_equal(one.fields[n].values, other.fields[n].values) for n in one.fields)
 
 
-@pytest.mark.parametrize("word", ["server", "global_model", "initial", "final_model"])
+def _written(models: Mapping[str, Arrays], place: str, folder: Path) -> None:
+    """Write models of clients and a server, by name, into files or one file of a folder."""
+    for who, own in models.items():
+        if place == "a file":
+            np.savez(folder / f"{who}.npz", **own)
+        elif place == "a file of one array":
+            np.save(folder / f"{who}.npy", own["fc.weight"])
+        elif place == "a text":
+            held = {name: values.tolist() for name, values in own.items()}
+            (folder / f"{who}.json").write_text(json.dumps(held))
+    if place == "a key":
+        whole = {f"{who}/{name}": values for who, own in models.items() for name, values in own.items()}
+        np.savez(folder / "all.npz", **whole)
+    elif place == "part of a key":
+        np.savez(folder / "all.npz", **{f"w_{who}": own["fc.weight"] for who, own in models.items()})
+
+
+def _mean(one: Arrays, other: Arrays) -> Arrays:
+    return {name: (0.3 * one[name] + 0.7 * other[name]).astype(np.float32) for name in one}
+
+
+WORDS = ("server", "global_model", "initial", "final_model", "avg_model", "master", "central", "server_round")
+
+
+def _on_the_page(package: str) -> dict[str, Any]:
+    """The names that the block of docs/howto/audit-a-file.md for a package defines."""
+    page = REAL.parents[3] / "docs/howto/audit-a-file.md"
+    (block,) = re.findall(rf"<!-- needs {package} -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
+    scope: dict[str, Any] = {}
+    exec(block, scope)
+    return scope
+
+
+def test_the_filter_on_the_page_keeps_what_sites_of_nvflare_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dxo = pytest.importorskip("nvflare.apis.dxo", reason="nvflare is not installed")
+    monkeypatch.chdir(tmp_path)
+    keep = _on_the_page("nvflare")["Keep"]()
+    for number, site in enumerate(SITES):
+        shareable = dxo.DXO(dxo.DataKind.WEIGHTS, data=weights(number)).to_shareable()
+        shareable.set_header("current_round", 2)
+        keep.process(shareable, SimpleNamespace(get_identity_name=lambda site=site: site))
+    messages = _read(tmp_path).messages
+    assert [(message.round, message.sender) for message in messages] == [(2, "client/1"), (2, "client/2")]
+
+
+def test_the_function_on_the_page_keeps_what_collaborators_of_openfl_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"tensor_name": name, "round": 2, "tags": tags, "nparray": values}
+        for number, who in enumerate(("one", "two"))
+        for name, values in weights(number).items()
+        for tags in (("trained", who), ("metric", who))
+    ]
+    monkeypatch.chdir(tmp_path)
+    held = SimpleNamespace(tensor_db=SimpleNamespace(tensor_db=pandas.DataFrame(rows)))
+    _on_the_page("openfl")["keep"](held)
+    messages = _read(tmp_path).messages
+    assert [(message.round, message.sender) for message in messages] == [(2, "client/one"), (2, "client/two")]
+
+
+PLACES = ("a file", "a file of one array", "a text", "a key")
+CLIENTS = (("client_1", "client_2"), ("berlin", "paris"), ("model_site-1", "model_site-2"))
+
+
+@pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("came_to", [False, True])
-@pytest.mark.parametrize("place", ["a file", "a key", "part of a key"])
+@pytest.mark.parametrize(("place", "clients"), [*product(PLACES, CLIENTS), ("part of a key", CLIENTS[0])])
 def test_a_model_beside_those_of_clients_is_what_they_started_from_or_came_to(
-    place: str, came_to: bool, word: str, tmp_path: Path
+    place: str, clients: tuple[str, str], came_to: bool, word: str, tmp_path: Path
 ) -> None:
     one, other = weights(3), weights(4)
-    mean = {name: (0.3 * one[name] + 0.7 * other[name]).astype(np.float32) for name in one}
-    models = {"client_1": one, "client_2": other, word: mean if came_to else weights(200)}
-    if place == "a file":
-        for who, own in models.items():
-            np.savez(tmp_path / f"{who}.npz", **own)  # type: ignore[arg-type]
-    elif place == "a key":
-        whole = {f"{who}/{name}": values for who, own in models.items() for name, values in own.items()}
-        np.savez(tmp_path / "all.npz", **whole)  # type: ignore[arg-type]
-    else:
-        held = {f"w_{who}": own["fc.weight"] for who, own in models.items()}
-        np.savez(tmp_path / "all.npz", **held)  # type: ignore[arg-type]
+    models = {clients[0]: one, clients[1]: other, word: _mean(one, other) if came_to else weights(200)}
+    _written(models, place, tmp_path)
     read = read_files(tmp_path, Corrections())
-    senders = [message.sender for message in read.transcript.messages]
-    assert senders == [*(() if came_to else ("server",)), "client/1", "client/2"]
+    server, sent = {"server"}, {f"client/{who.rpartition('_')[2].rpartition('-')[2]}" for who in clients}
+    assert {message.sender for message in read.transcript.messages} == (sent if came_to else sent | server)
     assert ("is left out" in read.text) is came_to
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_mean_of_others_is_no_client_whatever_its_name(place: str, tmp_path: Path) -> None:
+    one, other = weights(3), weights(4)
+    _written({"berlin": one, "paris": other, "rome": _mean(one, other)}, place, tmp_path)
+    read = read_files(tmp_path, Corrections())
+    assert {message.sender for message in read.transcript.messages} == {"client/berlin", "client/paris"}
+    assert "with positive weights is no client's message: rome." in read.text
+    if place != "a key":
+        assert len(read_files(tmp_path, Corrections(clients=3)).transcript.messages) == 3
+
+
+def _near(one: Arrays, number: int) -> Arrays:
+    return {name: values + np.float32(1e-6) * weights(number)[name] for name, values in one.items()}
+
+
+@pytest.mark.parametrize(
+    ("second", "third"),
+    [
+        (weights(3), weights(3)),
+        (_near(weights(3), 8), _near(weights(3), 9)),
+        (weights(4), {name: -values - weights(4)[name] for name, values in weights(3).items()}),
+    ],
+    ids=["equal", "near", "negative weights"],
+)
+def test_clients_that_are_alike_are_all_clients(second: Arrays, third: Arrays, tmp_path: Path) -> None:
+    _written({"berlin": weights(3), "paris": second, "rome": third}, "a file", tmp_path)
+    assert len(_read(tmp_path).messages) == 3
 
 
 def test_an_aggregate_of_files_that_only_their_names_tell_apart_is_no_client(tmp_path: Path) -> None:

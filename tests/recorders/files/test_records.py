@@ -79,3 +79,50 @@ def test_counts_beside_means_are_no_labels(counts: np.ndarray, tmp_path: Path) -
 def test_weights_and_offsets_are_no_records(tmp_path: Path) -> None:
     arrays = {"fc.weight": RNG.normal(size=(10, 64)), "fc.bias": np.zeros(10), "out": RNG.normal(size=(3, 10))}
     assert "records as they are" not in _fields(tmp_path, **arrays)[2]
+
+
+def _smooth(records: int, *sides: int) -> np.ndarray:
+    """Levels of images from 0 to 255, in which neighbours are alike."""
+    waves = [np.linspace(0, 3, side) for side in (records, *sides)]
+    return np.rint(127 + 127 * np.sin(sum(np.meshgrid(*waves, indexing="ij")))).astype(np.uint8)
+
+
+PIXELS = {
+    "bytes": lambda levels: levels,
+    "0 to 1": lambda levels: (levels / 255).astype(np.float32),
+    "half": lambda levels: (levels / 255).astype(np.float16),
+}
+
+
+@pytest.mark.parametrize("pixels", PIXELS)
+@pytest.mark.parametrize("sides", [(28, 28), (12, 20, 3), (3, 16, 16), (8, 8, 1)])
+@pytest.mark.parametrize("ending", ["npz", "npy"])
+def test_images_without_labels_are_records(
+    ending: str, sides: tuple[int, ...], pixels: str, tmp_path: Path
+) -> None:
+    held = PIXELS[pixels](_smooth(30, *sides))
+    path = tmp_path / f"a.{ending}"
+    np.savez(path, held) if ending == "npz" else np.save(path, held)
+    read = read_files(path, Corrections())
+    (message,) = read.transcript.messages
+    assert {name: item.kind for name, item in message.fields.items()} == {"features": "features"}
+    assert np.allclose(message.fields["features"].values, held.reshape(30, -1))
+    assert read.transcript.classes == 1
+    assert "holds images: these are 30 records as they are, and no message" in read.text
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"attention": RNG.dirichlet(np.ones(16), (4, 16))},
+        {"w": RNG.random((6, 12, 12))},
+        {"codes": RNG.integers(0, 256, (64, 16, 16)).astype(np.uint8)},
+        {"means": _smooth(4, 16, 16) / 255},
+        {"w": _smooth(30, 16, 16)[:24].reshape(4, 6, 16, 16).mean(axis=1) / 255},
+        {"conv.weight": RNG.random((4, 3, 3, 3))},
+        {"kernel": (_smooth(30, 7, 7) / 255)},
+    ],
+    ids=lambda arrays: " ".join(arrays),
+)
+def test_other_arrays_from_0_to_1_are_no_images(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
+    assert "records as they are" not in _fields(tmp_path, **arrays)[2]

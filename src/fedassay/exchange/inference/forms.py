@@ -197,7 +197,7 @@ def _of_bins(held: Held) -> Formed | None:
     if values is None:
         return None
     alone = int((values == 1).sum())
-    seen = f"{alone} of its {values.size} bins hold one record" if alone else "none of its bins holds one record"
+    seen = f"{alone or 'none'} of its {values.size} bins hold{'s'[: alone < 2]} one record"
     return Formed({}, f"{held.names['histogram']} is a histogram: {seen}. {_NO_PRODUCTS}")
 
 

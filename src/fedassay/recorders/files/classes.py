@@ -30,7 +30,7 @@ def classes_of(sent: Mapping[tuple[int, str], Arrays], kinds: Mapping[str, Field
         return _bounded(max(declared))
     if messages and is_head(messages[0]):
         return _bounded(max(2, len(messages[0]["bias"])))
-    found = [_by_numbers(messages), _by_tables(messages), _by_network(messages)]
+    found = [_by_numbers(messages), _by_tables(messages), _by_network(messages, kinds)]
     return _bounded(next((number for number in found if number), 1))
 
 
@@ -77,11 +77,11 @@ def _by_tables(messages: list[Arrays]) -> int:
     return 0
 
 
-def _by_network(messages: list[Arrays]) -> int:
+def _by_network(messages: list[Arrays], kinds: Mapping[str, FieldKind]) -> int:
     """Infer it from the last table or row of a network, or from the rows of an only array; 0: undecided."""
     if not messages:
         return 0
-    arrays = [array for array in messages[0].values() if array.ndim]
+    arrays = [array for name, array in messages[0].items() if array.ndim and kinds.get(name) != "features"]
     rows = [len(array) for array in arrays if array.ndim == 1]
     tables = [array for array in arrays if array.ndim >= 2]
     matching = [table.shape[0] for table in tables if table.shape[0] in rows]

@@ -31,8 +31,6 @@ _STATISTICS = re.compile(
     r"(?i)(?<![a-z])(n|num|count|counts|size|mean|means|avg|sum|sums|cov|var|std|gram|moment|second|xtx|sq|weight|"
     r"weights|bias|coef|intercept|labels?|y|x|features?)(?![a-z])"
 )
-_ALONE = re.compile(r"(?i)(server|global)([-_ ](model|weights|parameters|params))?")
-"""Names of a file with one array that belongs to the server, whatever other files there are."""
 _META = "meta_props"
 """Key under which NVFlare stores metadata of a model."""
 _WRAPPERS = {"model", "state_dict", "model_state_dict", "weights", "parameters", "arrays", "params", "net"}
@@ -108,18 +106,18 @@ def _by_role(held: list[Held]) -> list[Held]:
     """Assign to the server the arrays of no client that have the names of clients' arrays.
 
     The word for the server may be part of an array's own name (`w_client_0`, `w_global`). The only array of a file
-    with just a server's name is the server's, whatever other files there are.
+    with just a server's name is the server's, whatever other files there are. An array in a file without a name of
+    its own has the name of clients' arrays where these have none either, and its shape.
     """
-    theirs = {each.about.rest[-1:] for each in held if each.about.client is not None}
+    theirs = {each.about.rest[-1:]: each.values.shape for each in held if each.about.client is not None}
     found = []
     for each in held:
         about = each.about
         if about.client is None and not about.server and not about.summed:
-            said = of_server(about)
-            alone = not each.own and _ALONE.fullmatch(PurePath(each.file).stem)
-            if said is not None and (alone or (theirs and said.rest[-1:] in theirs)):
+            said = of_server(about, theirs, not each.own)
+            if said is not None:
                 about = said
-            elif each.own and each.own[-1:] in theirs:
+            elif each.own[-1:] in theirs and (each.own or theirs[()] == each.values.shape):
                 about = replace(about, server=True, rest=each.own[-1:])
         own = each.own if about is each.about else each.own and about.rest[-len(each.own) :]
         found.append(replace(each, about=about, own=own))
@@ -170,11 +168,12 @@ def _by_file(held: list[Held], clients: int | None) -> list[Held]:
 
 def _by_key(held: list[Held]) -> list[Held]:
     """Read the outermost keys of one file as clients where all of them hold arrays of the same names."""
-    open_ = [each for each in held if each.about.client is None and not each.about.server and len(each.own) > 1]
+    free = [each for each in held if not (each.about.client or each.about.server or each.about.summed)]
+    open_ = [each for each in free if len(each.own) > 1]
     by_key: dict[str, set[tuple[str, ...]]] = {}
     for each in open_:
         by_key.setdefault(each.own[0], set()).add(each.own[1:])
-    if not by_key or len(open_) < sum(each.about.client is None and not each.about.server for each in held):
+    if not by_key or len(open_) < len(free):
         return held
     listed = all(key.startswith("#") for key in by_key)
     alike = len({frozenset(names) for names in by_key.values()}) == 1

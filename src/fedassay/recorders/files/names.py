@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
 CLIENT_WORDS = (
@@ -10,12 +11,18 @@ CLIENT_WORDS = (
     *("organization", "institution", "participant", "collaborator", "centre", "center", "shard", "partition"),
 )
 ROUND_WORDS = ("round", "rnd", "current_round", "server-round", "server_round", "epoch", "iteration")
-_SERVER = re.compile(
-    r"(?i)(?<![a-z])(server|global|aggregator|coordinator|fedavg|initial|init|broadcast|downlink|sent|"
-    r"(?:final|best|last)[-_ ](?:model|weights|checkpoint|ckpt))(?![a-z])"
+_MODELS = "model|weights|parameters|params|checkpoint|ckpt"
+_MADE = (
+    "final|best|last|latest|start|starting|avg|average|averaged|mean|merged|combined|aggregate|aggregated|agg|consensus|"
+    "shared|federated|fed|fl"
 )
-_MODEL = re.compile(r"(?i)(?<![a-z])(model|weights|parameters|params)$")
-_OF_ROUND = re.compile(r"(?i)(aggregated[-_ ])?(model|weights|parameters|params|checkpoint|ckpt)")
+_SERVER = re.compile(
+    r"(?i)(?<![a-z])(server|global|aggregator|coordinator|orchestrator|master|central|fedavg|initial|init|broadcast|"
+    rf"downlink|sent|(?:{_MADE})[-_ ](?:{_MODELS})|(?:{_MODELS})[-_ ](?:{_MADE}))(?![a-z])"
+)
+"""Words for the server, or for a model that it made: the numbers decide whether before the round or after it."""
+_MODEL = re.compile(rf"(?i)(?<![a-z])({_MODELS}|round|state|updates?)$")
+_OF_ROUND = re.compile(rf"(?i)({_MODELS})")
 """Rest of a file's name, without its round, if a server saved its model there, as in Flower's how-to."""
 _SUMMED = re.compile(
     r"(?i)(?<![a-z])(sums?|summed|aggregated?|averaged?|total|pooled|secagg|secure[-_ ]?sum|all[-_ ]clients)"
@@ -78,14 +85,25 @@ def whose(names: tuple[str, ...], last: bool) -> Whose:
     return Whose(client, number, server, summed, tuple(rest))
 
 
-def of_server(about: Whose) -> Whose | None:
-    """Mark an array as the server's or a sum by its own name, without that word; None where it has none."""
+def of_server(about: Whose, theirs: Container[tuple[str, ...]], alone: bool) -> Whose | None:
+    """Mark an array as the server's or a sum by its own name, without that word; None where it is a client's.
+
+    Args:
+        about: Its names.
+        theirs: The own names of clients' arrays, one of which has to be left.
+        alone: Whether it is the only array of its file, which may have no other name than the server's.
+    """
     name = about.rest[-1] if about.rest else ""
     found = _SERVER.search(name) or _SUMMED.search(name)
     if found is None:
         return None
-    left = _MODEL.sub("", _without(name, found)).strip(_EDGES)
-    return replace(about, server=True, rest=(*about.rest[:-1], left) if left else about.rest[:-1])
+    left = _without(name, found)
+    bare = _MODEL.sub("", left).strip(_EDGES)
+    named = [(each,) if each else () for each in (left, bare)]
+    own = next((each for each in named if each in theirs), None)
+    if own is None and not (alone and not bare and found.re is _SERVER):
+        return None
+    return replace(about, server=True, rest=(*about.rest[:-1], *(own or ())))
 
 
 def _plain(name: str) -> str:

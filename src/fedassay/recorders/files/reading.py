@@ -108,7 +108,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     files, left_out = _files(path)
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
     sent = _split(sent, path, said)
-    sent, results = without_results(sent)
+    sent, results = without_results(sent, said.clients)
     sent = {key: models.plain(arrays) for key, arrays in sent.items()}
     raw = None if said.kinds or said.aggregate or said.scale or said.modulus else records_of(sent)
     numbers = Scaled(*raw) if raw else scaled(sent, said.scale, said.modulus, said.kinds)
@@ -122,8 +122,8 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     down = models.downlink(said.downlink, sent) if said.downlink is not None else {}
     _check_names(said.kinds, sent)
     sent = {key: _of_one_class(arrays, said.kinds) for key, arrays in sent.items()}
-    classes = said.classes or classes_of(sent, said.kinds)
     declared = KINDS if raw else said.kinds
+    classes = said.classes or classes_of(sent, declared)
     kept = Kept(classes, {name: Declared(kind) for name, kind in declared.items()})
     for (number, who), arrays in {**down, **sent}.items():
         sender = who if who in {SERVER, AGGREGATE} else f"client/{who}"

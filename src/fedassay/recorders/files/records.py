@@ -1,9 +1,10 @@
-"""Recognise raw records in files: a row of one array for each label of another, and no statistics.
+"""Recognise raw records in files: images, or a row of one array for each label of another, and no statistics.
 
 An array is labels beside a table of as many rows where its whole numbers occur more than once and it is called
 labels, or where they are the classes 0 to C - 1 of at least twice as many rows. Counts of records differ:
 a class with the count 0 has a row of zeros. A table of 0 and 1 holds labels if each row has one 1, or if its name
-says so.
+says so. Images without labels are bytes, or levels of 256 or numbers from 0 to 1, of which neighbours are alike or
+the name says images. Means of images are neither bytes nor such levels.
 """
 
 from __future__ import annotations
@@ -23,11 +24,20 @@ _TABLES = frozenset(
 _STATISTICS = frozenset(
     ["n", "num", "count", "counts", "size", "sizes", "sum", "sums", "mean", "means", "weight", "weights", "bias"]
 )
+_IMAGES = frozenset(["image", "images", "img", "imgs", "pixels", "picture", "pictures", "photo", "photos"])
+_SIDE = 8
+"""Least height and width of images: filters of networks are smaller."""
+_ALIKE = 0.5
+"""Largest difference of neighbouring pixels of images, over that of any two pixels of an image."""
+_LEVEL = 0.07
+"""Largest distance of a number from a level of 256, in levels: half precision is that coarse."""
+_LOOKED = 64
+"""Images that are looked at."""
 _MOST = 40
 """Largest number of labels in a table that may give a row several."""
 
 KINDS: dict[str, FieldKind] = {"features": "features", "labels": "labels"}
-"""Names and kinds of the arrays of records after reading."""
+"""Names and kinds of the arrays of records after reading; images may have no labels."""
 
 
 def records_of(sent: Mapping[tuple[int, str], Arrays]) -> tuple[dict[tuple[int, str], Arrays], str] | None:
@@ -36,23 +46,53 @@ def records_of(sent: Mapping[tuple[int, str], Arrays]) -> tuple[dict[tuple[int, 
     Args:
         sent: The messages by round and sender.
     """
-    found = {key: _pairs(arrays) for key, arrays in sent.items()}
-    if not found or any(who in {SERVER, SUMMED} for _, who in sent) or not all(found.values()):
+    if any(who in {SERVER, SUMMED} for _, who in sent):
         return None
-    labels = {key: np.concatenate([_codes(sent[key][y]) for _, y in pairs]) for key, pairs in found.items()}
+    images = {key: [name for name, array in arrays.items() if array.size > 1] for key, arrays in sent.items()}
+    if images and all(names and all(_are_images(n, sent[key][n]) for n in names) for key, names in images.items()):
+        return _read(sent, {key: [([name], "") for name in names] for key, names in images.items()})
+    found = {key: _pairs(arrays) for key, arrays in sent.items()}
+    return _read(sent, found) if found and all(found.values()) else None
+
+
+def _read(
+    sent: Mapping[tuple[int, str], Arrays], found: Mapping[tuple[int, str], list[tuple[list[str], str]]]
+) -> tuple[dict[tuple[int, str], Arrays], str] | None:
+    """Return records with their labels, where there are any, and a sentence; None where they differ in width."""
     rows = {key: [_rows(sent[key], xs) for xs, _ in pairs] for key, pairs in found.items()}
     if len({each.shape[1] for own in rows.values() for each in own}) > 1:
         return None
-    known = np.unique(np.concatenate(list(labels.values())))
-    read = {
-        key: {"features": np.concatenate(rows[key]), "labels": np.searchsorted(known, labels[key])} for key in sent
-    }
+    read: dict[tuple[int, str], Arrays] = {key: {"features": np.concatenate(own)} for key, own in rows.items()}
+    total = sum(len(own["features"]) for own in read.values())
     xs, y = next(iter(found.values()))[0]
-    total = sum(len(own) for own in labels.values())
+    if y:
+        labels = {key: np.concatenate([_codes(sent[key][y]) for _, y in pairs]) for key, pairs in found.items()}
+        known = np.unique(np.concatenate(list(labels.values())))
+        read = {key: own | {"labels": np.searchsorted(known, labels[key])} for key, own in read.items()}
+    told = f"has a row for each label of {y}" if y else "holds images"
     return read, (
-        f"{xs[0]} has a row for each label of {y}: these are {total:,} records as they are, and no message that "
-        "was made of them. If clients keep them, audit what clients send."
+        f"{xs[0]} {told}: these are {total:,} records as they are, and no message that was made of them. If "
+        "clients keep them, audit what clients send."
     )
+
+
+def _are_images(name: str, array: Array) -> bool:
+    """Whether an array holds several images, shape (n, h, w[, c]) or (n, c, h, w)."""
+    if array.ndim not in {3, 4} or len(array) < 2 or _words(name) & _STATISTICS:
+        return False
+    if array.ndim == 4 and array.shape[3] not in {1, 3, 4}:
+        array = np.moveaxis(array, 1, 3)
+    if min(array.shape[1:3]) < _SIDE or (array.ndim == 4 and array.shape[3] not in {1, 3, 4}):
+        return False
+    if array.dtype != np.uint8 and (array.dtype.kind != "f" or array.min() < 0 or not 0 < array.max() <= 1):
+        return False
+    if _words(name) & _IMAGES:
+        return True
+    values = np.asarray(array[:_LOOKED], np.float64)
+    levels = values * (1 if array.dtype == np.uint8 else 255)
+    told = bool((np.abs(levels - np.rint(levels)) < _LEVEL).all()) or bool(_words(name) & _TABLES)
+    spread = np.abs(values - values[:, ::-1, ::-1]).mean()
+    return told and bool(np.abs(np.diff(values, axis=2)).mean() <= _ALIKE * spread)
 
 
 def _pairs(arrays: Arrays) -> list[tuple[list[str], str]]:
