@@ -99,6 +99,7 @@ class GradientInversion(Parameters):
 
         Raises:
             NothingToReadError: No gradient of a layer over images, and no weights with a start that was sent.
+            NotRunError: The inputs of the network's first layer were computed, and are no images.
         """
         found = targets(view)
         made = _Made()
@@ -111,6 +112,13 @@ class GradientInversion(Parameters):
                     ranks[number], recovered[number] = inputs.rank, len(inputs.rows)
         if not made.images and made.limited is not None:
             raise NotRunError.of(made.limited)
+        # The gradient of a head alone is the work of `head_inversion`.
+        deep = sum(int(n) for n, target in zip(recovered, found, strict=True) if len(target.layers()) > 1)
+        if deep and not made.images:
+            raise NotRunError(
+                f"{deep} inputs of a network's first layer were computed, but they are no images, and only "
+                "images are judged"
+            )
         if not made.images:
             raise NothingToReadError(
                 "the view holds no gradient of a layer over images, and no weights of a network beside those that "

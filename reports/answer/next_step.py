@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedassay.contracts.registry import audit_facts, claim_audit
@@ -162,14 +162,28 @@ def _captured_again(record: RunRecord, subject: Option) -> NextStep | None:
     if any(noise_not_measured(cell) for cell in subject.group.cells):
         what = "Capture the same records a second time: only that measures the noise."
         return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
+    if "read" in record.plan.get("transcript", {}):
+        return _of_files(subject.group.cells)
     if not any(cell.coverage for cell in subject.group.cells):
-        weights = any(row.kind == "parameters" for cell in subject.group.cells for row in cell.ledger)
-        if weights and "read" in record.plan.get("transcript", {}):
-            what = "Give the model that the server had sent: weights are read as what has changed since."
-            return NextStep(what, "fedassay audit FILES --downlink MODEL")
         what = "Say what each field is (kinds), record the model that the server sent, or give candidates."
         return NextStep(what, "fedassay audit TRANSCRIPT --gallery FOLDER")
     return None
+
+
+def _of_files(cells: Sequence[CellRecord]) -> NextStep | None:
+    """Option that lets an attack read the files of a system; None where one has, or none is known."""
+    if any(row.status != "not_run" for cell in cells for row in cell.coverage):
+        return None
+    kinds = {row.kind for cell in cells for row in cell.ledger if row.direction == "up"}
+    if "head" in kinds:
+        what = "Give candidates: a linear head is held against records that may be in it."
+        return NextStep(what, "fedassay audit FILES --gallery CANDIDATES")
+    if any(row.direction == "down" for cell in cells for row in cell.ledger):
+        return None
+    if "parameters" in kinds:
+        what = "Give the model that the server had sent: weights are read as what has changed since."
+        return NextStep(what, "fedassay audit FILES --downlink MODEL")
+    return NextStep("Say what each array is.", "fedassay audit FILES --kinds NAME=KIND")
 
 
 def _deciding(record: RunRecord, decision: Decision) -> Step | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.contracts.registry import judges_the_claim
+from fedassay.exchange.kinds import kinds
 from fedassay.records.record import CellRecord
 from fedassay.reports.words.numbers import beside, short, with_kind
 from fedassay.reports.words.sentences import listed
@@ -150,14 +151,19 @@ def _scale(cell: CellRecord, fields: tuple[str, ...]) -> float | None:
 
 def fields_in_words(fields: Sequence[str]) -> str:
     """Fields by their names, as an object."""
-    return f"the field{'s' if len(fields) > 1 else ''} {listed(name.replace('_', ' ') for name in fields)}"
+    return f"the field{'s' if len(fields) > 1 else ''} {listed(map(_name, fields))}"
+
+
+def _name(field: str) -> str:
+    """Name a field: by its kind in words where it is called so, else as its sender does."""
+    return field.replace("_", " ") if field in kinds() else field
 
 
 def fault_clause(fault: ClaimFault) -> str:
     """A claim and why it does not stand, in one clause."""
     claim = f"claims ε = {with_kind(fault.claimed)}"
     shown = "" if fault.shown is None else beside(fault.shown, fault.claimed)
-    named = f" in {listed(name.replace('_', ' ') for name in fault.fields)}" if fault.fields else ""
+    named = f" in {listed(map(_name, fault.fields))}" if fault.fields else ""
     if fault.kind == "noise":
         return f"{claim}{_noise_clause(fault, named)}"
     if fault.kind == "sensitivity":

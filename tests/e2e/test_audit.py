@@ -13,6 +13,7 @@ from pathlib import Path
 import forked
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from safetensors.numpy import save
 from sklearn.datasets import load_digits
@@ -720,3 +721,39 @@ def test_a_head_of_scikit_learn_in_a_file_names_its_members(tmp_path: Path) -> N
         assert "no kind that its numbers tell" not in done.output
         assert ("an attacker names 300 records that took part" in done.output) == (name == "ours")
         assert ("names" in done.output.split("Report:")[0]) == (name == "ours")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "asks"),
+    [
+        ({"coef_": (4, 32), "intercept_": (4,)}, "audit FILES --gallery CANDIDATES"),
+        ({"fc.weight": (8, 32), "fc.bias": (8,), "out.weight": (3, 8)}, "audit FILES --downlink MODEL"),
+        ({"q.lora_A": (2, 16), "q.lora_B": (16, 2)}, "audit FILES --kinds NAME=KIND"),
+    ],
+)
+def test_an_audit_of_files_asks_for_what_is_missing(
+    arrays: dict[str, tuple[int, ...]], asks: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "client_0.npz", **{name: rng.normal(size=shape) for name, shape in arrays.items()})
+    options = ["-o", str(tmp_path / "out")]
+    shown = CliRunner().invoke(cli, ["audit", str(tmp_path / "client_0.npz"), *options]).output
+    assert asks in shown.partition("Next:")[2]
+
+
+def test_weights_of_a_network_over_numbers_say_that_its_inputs_follow_and_ask_for_no_file(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(31, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    torch.save(model.state_dict(), tmp_path / "initial.pt")
+    torch.nn.functional.cross_entropy(model(torch.rand(2, 31)), torch.tensor([1, 3])).backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    torch.save(model.state_dict(), tmp_path / "client_0.pt")
+    options = ["--downlink", str(tmp_path / "initial.pt"), "-o", str(tmp_path / "out")]
+    shown = CliRunner().invoke(cli, ["audit", str(tmp_path / "client_0.pt"), *options]).output
+    assert "--downlink" not in shown
+    findings = load_record(tmp_path / "out").cells[0].findings
+    reason = next(each.reason for each in findings if each.audit == "inversion")
+    assert (
+        reason
+        == "2 inputs of a network's first layer were computed, but they are no images, and only images are judged"
+    )

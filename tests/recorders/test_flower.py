@@ -20,8 +20,8 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 
 from fedassay.exchange.release import exact  # noqa: E402
 from fedassay.exchange.transcript import SERVER, load_transcript  # noqa: E402
-from fedassay.recorders.flower import Declared, Recorder, client_mod  # noqa: E402
 from fedassay.recorders.files.reading import Corrections, read_files  # noqa: E402
+from fedassay.recorders.flower import Declared, Recorder, client_mod  # noqa: E402
 from fedassay.support.errors import DataError  # noqa: E402
 
 NODES = (11, 22, 33)
