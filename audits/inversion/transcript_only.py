@@ -61,8 +61,7 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
         shown=f"{certain} of {len(images)} images are inputs that explain which units of their layer have a "
         "part in the gradient"
         if certain or not computed
-        else f"{computed} images were computed from gradients, and which of them are records, and which sums or "
-        "differences of several, would be told by the weights that the gradients were taken at",
+        else f"images computed from gradients: {computed}, each of a record, or of a sum or difference of several",
         near_copies=certain,
         harm=Harm(kind="pictures", of="record", count=certain, mechanism=name)
         if certain

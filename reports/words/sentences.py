@@ -195,10 +195,11 @@ def _pictures(harm: Harm, finding: Finding) -> str:
     if harm.metric == NEAREST:
         return _nearest("images", harm, finding)
     if harm.count is not None:
-        return f"{_of(harm.count, harm.whole)} private images were rebuilt {source}"
+        return f"{_images(harm.count, harm.whole, 'private image')} rebuilt {source}"
     if harm.metric == "misfit" and harm.total is not None:
+        of = "a private record, or of a sum or difference of several"
         return (
-            f"{harm.total:,} images were computed {source}, of private records or of sums and differences of them"
+            f"{_images(harm.total, None, 'image')} computed {source}, {'' if harm.total == 1 else 'each '}of {of}"
         )
     figures = [] if harm.total is None else [_selected(harm, finding)]
     theirs = finding.baseline.get(harm.metric)
@@ -302,6 +303,13 @@ def _counts(harm: Harm, _finding: Finding) -> str:
 
 def _from(harm: Harm) -> str:
     return f"from {source_words(harm.mechanism or None)}"
+
+
+def _images(count: int, total: int | None, kind: str) -> str:
+    """A count of images of a total, with the verb that agrees with it."""
+    whole = None if total == 1 else total
+    noun = kind if max(count, whole or 0) == 1 else f"{kind}s"
+    return f"{_of(count, whole)} {noun} {'was' if count == 1 else 'were'}"
 
 
 def _of(count: int | None, total: int | None, alone: str = "") -> str:

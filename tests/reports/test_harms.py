@@ -330,6 +330,10 @@ def test_what_a_mean_is_over_is_said_before_it(
         (Harm(kind="pictures", of="record", count=42, total=48), "42 of 48 private images were rebuilt"),
         (Harm(kind="pictures", of="record", count=3, total=20, among=181), "3 of 181 private images were rebuilt"),
         (Harm(kind="pictures", of="record", count=48, total=48), "all 48 private images were rebuilt"),
+        (Harm(kind="pictures", of="record", count=1, total=9), "1 of 9 private images was rebuilt"),
+        (Harm(kind="pictures", of="record", count=1, total=1), "1 private image was rebuilt"),
+        (Harm(kind="pictures", of="record", total=1, metric="misfit"), "1 image was computed"),
+        (Harm(kind="pictures", of="record", total=2, metric="misfit"), "2 images were computed"),
     ],
 )
 def test_near_copies_are_counted_among_all_that_could_be_rebuilt(build_cell: Any, harm: Harm, said: str) -> None:

@@ -94,8 +94,8 @@ def populations_of(transcript: Transcript) -> Populations | None:
     if any(shape_problem(message, classes) for message in messages):
         return None
     text = (
-        f"{parts.row} is read as the {meaning.row} and {parts.matrix} as the {meaning.matrix} of the records that "
-        f"{parts.count} counts: {meaning.evidence}"
+        f"{parts.row} is read as the {meaning.row} and {parts.matrix} as the {meaning.matrix} of as many records "
+        f"as {parts.count} says: {meaning.evidence}"
     )
     read = replace(transcript, classes=classes, messages=messages, notes=(*transcript.notes, text))
     return Populations(read, text)
