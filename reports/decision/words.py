@@ -139,9 +139,9 @@ def standing_in_words(adjacency: Adjacency, unit: str) -> str:
 
 
 def grounds(record: RunRecord) -> tuple[str, ...]:
-    """Sentences on the grounds of a decision: the source of public data, and whether the noise was secret."""
+    """Sentences on the grounds of a decision: what was read, public data, and whether the noise was secret."""
     said = [f"{line[:1].upper()}{line[1:].rstrip('.')}." for line in account_of(record).lines()]
-    out = [*said, *_public(record), *_persons(record)]
+    out = [*_reading(record), *said, *_public(record), *_persons(record)]
     finite = [cell for cell in record.cells if cell.asked.finite]
     if not finite:
         return tuple(out)
@@ -153,6 +153,13 @@ def grounds(record: RunRecord) -> tuple[str, ...]:
     else:
         out.append("The noise was drawn from the system's generator and was not kept.")
     return tuple(out)
+
+
+def _reading(record: RunRecord) -> list[str]:
+    """Sentences on how files of captured messages were read; empty where there are none."""
+    about = record.plan.get("transcript") if isinstance(record.plan, dict) else None
+    said = about.get("read") if isinstance(about, dict) else None
+    return [said] if isinstance(said, str) and not record.redacted else []
 
 
 def account_of(record: RunRecord) -> Account:

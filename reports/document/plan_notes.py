@@ -45,8 +45,6 @@ def _data(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     data, captured = _part(plan, "data"), _part(plan, "transcript")
     if captured:
         yield "Captured", f"{captured.get('messages', '?')} messages of {captured.get('clients', '?')} clients"
-        if isinstance(captured.get("read"), str):
-            yield "Files", captured["read"]
     if data:
         limit = f", {data['limit']} records" if data.get("limit") else ""
         official = "; the clients hold its test set" if data.get("roles") == "official" else ""
@@ -190,11 +188,13 @@ def _inferred(plan: dict[str, Any]) -> list[str]:
 def warnings(record: RunRecord) -> list[tuple[str, str]]:
     """Warnings with the cells they are about; equal ones once."""
     gathered: dict[str, list[str]] = {}
+    read = _part(plan_of(record), "transcript").get("read")
     deltas, seeds = several_deltas(record), several_seeds(record)
     for cell in record.cells:
         for text in (*cell.privacy.warnings, *cell.notes):
             gathered.setdefault(text, []).append(cell_name(cell, deltas, seeds))
-    out = [(text, "; ".join(dict.fromkeys(cells))) for text, cells in gathered.items()]
+    # The page says how files were read beside the answer.
+    out = [(text, "; ".join(dict.fromkeys(cells))) for text, cells in gathered.items() if text != read]
     finite = [cell for cell in record.cells if cell.asked.finite]
     if finite:
         out.append(
@@ -219,7 +219,12 @@ def rerun(record: RunRecord) -> str:
     # Commands that are copied into a shell: no character of a name may be hidden, none may end the line.
     name, captured = shlex.quote(plain(name_of(record))), _part(plan_of(record), "transcript")
     if captured:
-        given = " --plan PLAN.yaml" if _part(plan_of(record), "backbone") else ""
+        given, candidates = str(captured.get("options") or ""), _part(plan_of(record), "candidates").get("folder")
+        if _part(plan_of(record), "backbone"):
+            given += " --plan PLAN.yaml"
+        elif candidates:
+            given += f" --gallery {shlex.quote(str(candidates))}"
+        given = plain(f" {given.strip()}" if given else "")
         folder = shlex.quote(plain(str(captured.get("folder", name_of(record)))))
         again = f"fedassay audit {folder}{given} -o runs/{name}"
         return f"{again}\nfedassay report runs/{name} --format html"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import os
@@ -757,3 +758,22 @@ def test_weights_of_a_network_over_numbers_say_that_its_inputs_follow_and_ask_fo
         reason
         == "2 inputs of a network's first layer were computed, but they are no images, and only images are judged"
     )
+
+
+def test_the_page_of_files_says_how_they_were_read_and_repeats_every_option(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    path, gallery = tmp_path / "our patients.npz", tmp_path / "candidates.npz"
+    np.savez(path, secret=rng.random((3, 8)), n=np.array([4, 5, 6]))
+    np.savez(gallery, features=rng.random((30, 8)), labels=np.arange(30) % 3)
+    given = ["--kinds", "secret=class_sums", "--aggregate", "--gallery", str(gallery)]
+    for kept in (True, False):
+        out = tmp_path / str(kept)
+        shown = CliRunner().invoke(
+            cli, ["audit", str(path), *given, "-o", str(out), *([] if kept else ["--redact"])]
+        )
+        assert out.is_dir(), shown.output
+        page = html.unescape((out / "report.html").read_text())
+        again = f"fedassay audit '{path}' --kinds secret=class_sums --aggregate --gallery {gallery} -o runs/"
+        assert (again in page) is kept
+        assert page.count("<li>Read 1 file as the sum over all clients in 1 round: secret (class sums)") == kept
+        assert ("secret=class_sums" in (out / "record.json").read_text()) is kept

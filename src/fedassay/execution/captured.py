@@ -133,7 +133,8 @@ def audit_transcript(
         resolved = _described(job, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         about = resolved["transcript"]
         if read is not None:
-            about |= {"read": encodable(read.text), "sha256": read.sha256}
+            said = encodable(options.corrections.options)
+            about |= {"read": encodable(read.text), "options": said, "sha256": read.sha256}
         if gallery is not None:
             given = options.gallery or (scenario and scenario.plan.knowledge.gallery)
             resolved["candidates"] = {"folder": encodable(str(given)), "count": len(gallery)}

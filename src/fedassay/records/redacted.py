@@ -24,6 +24,8 @@ _SHEET = "contact_sheet"
 """The contact sheet: thumbnails of private records, names of their classes, sites and files."""
 _HASH = "fingerprint"
 _DIGEST = "sha256"
+_READ, _OPTIONS = "read", "options"
+"""The reading of files of captured messages, and the user's corrections: both quote names of arrays and files."""
 _ACCOUNT = "account"
 """The account of the user's own files that were read or left out; it quotes folders, classes and columns."""
 _FREE_TEXT = ("source", "description", "groups")
@@ -46,9 +48,11 @@ def redact(record: RunRecord) -> RunRecord:
     """
     names = PrivateNames(record)
     plan = redact_plan(record.plan)
+    about = record.plan.get("transcript") if isinstance(record.plan, dict) else None
+    read = about.get(_READ) if isinstance(about, dict) else None
     return record.model_copy(
         update={
-            "cells": tuple(names.without(_cell(cell, plan)) for cell in record.cells),
+            "cells": tuple(names.without(_cell(cell, plan, read)) for cell in record.cells),
             "data": _without_names(record.data, names),
             "plan": plan,
             "environment": _environment(record.environment),
@@ -120,12 +124,12 @@ def _gone(value: Any) -> Any:
 def _messages(about: dict[str, Any]) -> dict[str, Any]:
     """Return a record's facts about captured messages, or about candidates, without their folder."""
     keyed = str(about.get(_DIGEST, "")).startswith(KEYED)
-    kept = {key: value for key, value in about.items() if keyed or key != _DIGEST}
-    return {key: _gone(value) if key in (FOLDER, SENDERS, "read") else value for key, value in kept.items()}
+    kept = {key: value for key, value in about.items() if key != _OPTIONS and (keyed or key != _DIGEST)}
+    return {key: _gone(value) if key in (FOLDER, SENDERS, _READ) else value for key, value in kept.items()}
 
 
-def _cell(cell: CellRecord, plan: Any) -> CellRecord:
-    """A cell without pictures, paths among its parameters, and digests; its texts are as they were."""
+def _cell(cell: CellRecord, plan: Any, read: Any) -> CellRecord:
+    """A cell without pictures, paths among its parameters, and digests; its texts but `read` are as they were."""
     params, basis = redact_params(cell.params), cell.basis
     if basis is not None:
         entry = (cell.method, cell.label, params, cell.epsilon, cell.delta, cell.adjacency, cell.unit, cell.seed)
@@ -135,6 +139,7 @@ def _cell(cell: CellRecord, plan: Any) -> CellRecord:
     return cell.model_copy(
         update={
             "findings": tuple(finding.model_copy(update={"pictures": ()}) for finding in cell.findings),
+            "notes": tuple(note for note in cell.notes if note != read),
             "params": params,
             "params_given": redact_params(cell.params_given),
             "basis": basis,

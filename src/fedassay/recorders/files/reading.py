@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePath
 
 from fedassay.exchange.inference.derived import derived_from
@@ -76,6 +77,16 @@ class Corrections:
     def given(self) -> bool:
         """Whether the user gave any correction."""
         return self != Corrections()
+
+    @property
+    def options(self) -> str:
+        """The options of the command line that say the same."""
+        words = [word for name, kind in self.kinds.items() for word in ("--kinds", f"{name}={kind}")]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name != "kinds" and value not in {None, False}:
+                words += [f"--{each.name}"] if value is True else [f"--{each.name}", str(value)]
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)
