@@ -178,7 +178,7 @@ def _of_files(cells: Sequence[CellRecord]) -> NextStep | None:
     if "head" in kinds:
         what = "Give candidates: a linear head is held against records that may be in it."
         return NextStep(what, "fedassay audit FILES --gallery CANDIDATES")
-    if any(row.direction == "down" for cell in cells for row in cell.ledger):
+    if "gradient" in kinds or any(row.direction == "down" for cell in cells for row in cell.ledger):
         return None
     if "parameters" in kinds:
         what = "Give the model that the server had sent: weights are read as what has changed since."

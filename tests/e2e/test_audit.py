@@ -729,7 +729,8 @@ def test_a_head_of_scikit_learn_in_a_file_names_its_members(tmp_path: Path) -> N
     [
         ({"coef_": (4, 32), "intercept_": (4,)}, "audit FILES --gallery CANDIDATES"),
         ({"fc.weight": (8, 32), "fc.bias": (8,), "out.weight": (3, 8)}, "audit FILES --downlink MODEL"),
-        ({"q.lora_A": (2, 16), "q.lora_B": (16, 2)}, "audit FILES --kinds NAME=KIND"),
+        ({"q.lora_A": (2, 16), "q.lora_B": (16, 2)}, "See every rule of the policy."),
+        ({"a": (), "b": ()}, "audit FILES --kinds NAME=KIND"),
     ],
 )
 def test_an_audit_of_files_asks_for_what_is_missing(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from fedassay.recorders.files.reading import Corrections, read_files
 
@@ -111,6 +112,11 @@ def test_images_without_labels_are_records(
     assert "holds images: these are 30 records as they are, and no message" in read.text
 
 
+def test_digits_of_16_levels_are_images(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", load_digits().images / 16)
+    assert "holds images: these are 1,797 records" in read_files(tmp_path / "a.npy", Corrections()).text
+
+
 @pytest.mark.parametrize(
     "arrays",
     [
@@ -120,7 +126,9 @@ def test_images_without_labels_are_records(
         {"means": _smooth(4, 16, 16) / 255},
         {"w": _smooth(30, 16, 16)[:24].reshape(4, 6, 16, 16).mean(axis=1) / 255},
         {"conv.weight": RNG.random((4, 3, 3, 3))},
-        {"kernel": (_smooth(30, 7, 7) / 255)},
+        {"kernel": _smooth(30, 7, 7) / 255},
+        {"causal": np.tril(np.ones((4, 16, 16)))},
+        {"segments": (_smooth(8, 16, 16) > 127).astype(np.uint8)},
     ],
     ids=lambda arrays: " ".join(arrays),
 )

@@ -3,8 +3,8 @@
 An array is labels beside a table of as many rows where its whole numbers occur more than once and it is called
 labels, or where they are the classes 0 to C - 1 of at least twice as many rows. Counts of records differ:
 a class with the count 0 has a row of zeros. A table of 0 and 1 holds labels if each row has one 1, or if its name
-says so. Images without labels are bytes, or levels of 256 or numbers from 0 to 1, of which neighbours are alike or
-the name says images. Means of images are neither bytes nor such levels.
+says so. Images without labels are bytes or numbers from 0 to 1: their name says images, or neighbours are alike
+and the numbers are few levels, which means of images are not.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ _STATISTICS = frozenset(
 _IMAGES = frozenset(["image", "images", "img", "imgs", "pixels", "picture", "pictures", "photo", "photos"])
 _SIDE = 8
 """Least height and width of images: filters of networks are smaller."""
-_ALIKE = 0.5
-"""Largest difference of neighbouring pixels of images, over that of any two pixels of an image."""
-_LEVEL = 0.07
-"""Largest distance of a number from a level of 256, in levels: half precision is that coarse."""
+_ALIKE = 0.6
+"""Largest difference of neighbouring pixels of images, over that of pixels half an image apart."""
+_LEVELS = 256
+"""Largest number of levels of images' pixels."""
+_OFF = 0.07
+"""Largest distance of a number from a level, in levels: half precision is that coarse."""
 _LOOKED = 64
 """Images that are looked at."""
 _MOST = 40
@@ -89,10 +91,18 @@ def _are_images(name: str, array: Array) -> bool:
     if _words(name) & _IMAGES:
         return True
     values = np.asarray(array[:_LOOKED], np.float64)
-    levels = values * (1 if array.dtype == np.uint8 else 255)
-    told = bool((np.abs(levels - np.rint(levels)) < _LEVEL).all()) or bool(_words(name) & _TABLES)
-    spread = np.abs(values - values[:, ::-1, ::-1]).mean()
-    return told and bool(np.abs(np.diff(values, axis=2)).mean() <= _ALIKE * spread)
+    far = np.abs(values - np.roll(values, (values.shape[1] // 2, values.shape[2] // 2), (1, 2))).mean()
+    near = max(np.abs(np.diff(values, axis=side)).mean() for side in (1, 2))
+    return bool(near <= _ALIKE * far) and (bool(_words(name) & _TABLES) or _has_levels(values))
+
+
+def _has_levels(values: Array) -> bool:
+    """Whether numbers from 0 are few multiples of one number, and not of two values alone, as masks are."""
+    for unit in (1.0 if values.max() > 1 else 1 / 255, values[values > 0].min()):
+        levels = values / unit
+        if levels.max() <= _LEVELS and bool((np.abs(levels - np.rint(levels)) < _OFF).all()):
+            return len(np.unique(np.rint(levels))) > 2
+    return False
 
 
 def _pairs(arrays: Arrays) -> list[tuple[list[str], str]]:
