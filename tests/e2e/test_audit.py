@@ -776,5 +776,7 @@ def test_the_page_of_files_says_how_they_were_read_and_repeats_every_option(tmp_
         page = html.unescape((out / "report.html").read_text())
         again = f"fedassay audit '{path}' --kinds secret=class_sums --aggregate --gallery {gallery} -o runs/"
         assert (again in page) is kept
-        assert page.count("<li>Read 1 file as the sum over all clients in 1 round: secret (class sums)") == kept
+        assert (
+            page.count("<li>Read 1 file as the aggregate of all clients in 1 round: secret (class sums)") == kept
+        )
         assert ("secret=class_sums" in (out / "record.json").read_text()) is kept

@@ -198,7 +198,7 @@ def test_corrections_say_whose_arrays_are_and_what_they_mean(tmp_path: Path) -> 
     np.savez(tmp_path / "b.npz", **whole)
     read = read_files(tmp_path / "b.npz", Corrections(aggregate=True))
     assert [message.sender for message in read.transcript.messages] == ["aggregate"]
-    assert "the sum over all clients" in read.text
+    assert "the aggregate of all clients" in read.text
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ def _understood(transcript: Transcript, files: int, left_out: list[str], told: s
     rounds = {message.round for message in transcript.from_clients()}
     summed = any(message.sender == AGGREGATE for message in transcript.messages)
     who = (
-        "the sum over all clients"
+        "the aggregate of all clients"
         if summed and not clients
         else f"{len(clients)} client{'s'[: len(clients) != 1]}"
     )
