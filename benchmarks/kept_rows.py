@@ -21,7 +21,7 @@ from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.support.errors import FedassayError
 
 MEANS = (
-    *("auc", "auc_alone", "auc_of_people", "auc_alone_of_people", "ceiling"),
+    *("auc", "auc_alone", "auc_of_people", "auc_alone_of_people", "auc_loss", "auc_of_messages", "ceiling"),
     *("accuracy", "ssim", "ssim_of_nearest"),
 )
 """Figures of which means over draws are given, with Student's intervals."""
@@ -100,10 +100,12 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
     if out.get("named"):
         out["wrong_names"] = share(out["wrongly_named"], out["named"])
-    for each in ("whole", "certified"):
+    for each in ("whole", "certified", "named_anybody"):
         if any(each in row for row in rows):
             count = sum(bool(row.get(each)) for row in rows)
             out[each] = [count, *share(count, len(rows))[1:]]
+    if any("peak_gib" in row for row in rows):
+        out["peak_gib"] = max(row.get("peak_gib", 0.0) for row in rows)
     seconds = [row["cpu_seconds"] for row in rows if "cpu_seconds" in row]
     if seconds:
         out["cpu_seconds"] = [round(value, 2) for value in (min(seconds), float(np.median(seconds)), max(seconds))]

@@ -36,6 +36,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from fedassay.attacks.gallery.heads import Inside, inside, inside_of
+from fedassay.attacks.gallery.published import CERTAIN
 from fedassay.attacks.head_reconstruction.attack import reconstructed
 from fedassay.audits.stats.roc import auc
 from fedassay.heads.estimators import SoftmaxEstimator
@@ -52,8 +53,6 @@ MODELS: dict[str, tuple[Callable[[], Any], PenalisedEstimator]] = {
     ),
     "LinearSVC": (LinearSVC, PenalisedEstimator("squared_hinge", 0.5, bias_penalised=True)),
 }
-CERTAIN = float(np.log(99.0))
-"""Log odds above which a candidate counts as named."""
 
 
 def models(pool: Pool, draws: int) -> Iterator[Job]:
@@ -73,7 +72,7 @@ def _of_model(pool: Pool, name: str, of: str, draw: int) -> dict[str, Any]:
     scaler = StandardScaler().fit(pool.features[made_of].astype(np.float64))
     model = make().fit(scaler.transform(pool.features[made_of].astype(np.float64)), pool.labels[made_of])
     inputs, labels = scaler.transform(pool.features[rows].astype(np.float64)), pool.labels[rows]
-    head = _sent(model)
+    head = sent(model)
     used = time.process_time()
     found = inside_of(estimator, head, inputs, labels, pool.members, np.random.default_rng(draw))
     return _judged(found, estimator, head, inputs, labels, used)
@@ -86,7 +85,7 @@ def _of_two(pool: Pool, about: str, draw: int) -> dict[str, Any]:
     fitted = StandardScaler().fit(features[: pool.members])
     scaler = Scaler(fitted.mean_, fitted.var_, pool.members)
     inputs = scaler.transform(features)
-    head = _sent(LogisticRegression().fit(inputs[: pool.members], labels[members]))
+    head = sent(LogisticRegression().fit(inputs[: pool.members], labels[members]))
     estimator = PenalisedEstimator("softmax", 1.0)
     told, rng, used = scaler.equations(features), np.random.default_rng(draw), time.process_time()
     if about == "scaler alone":
@@ -144,7 +143,7 @@ def _first(pool: Pool, free: Any, found: Any, rows: Any) -> int:
     return int(np.sum(near))
 
 
-def _sent(model: Any) -> LinearHead:
+def sent(model: Any) -> LinearHead:
     """The model's head in float32."""
     if isinstance(model, OneVsRestClassifier):
         weights = np.concatenate([each.coef_ for each in model.estimators_])

@@ -4,8 +4,8 @@ The certificate needs no truth. The head is fitted again to the candidates that 
 distance from the sent head is measured in units of one record's effect: the median over a few named candidates
 that are left out in turn. Below `CERTIFIED` this list made this head: with 1,000 members one wrong name leaves 1.2
 to 2.4, one in a hundred 3 to 7, and another head 25. A record with little effect on the head is hardly determined
-by it, so that a certificate is for the list as a whole. Without it, decoys calibrate the names
-(`certificate.named`).
+by it, so that a certificate is for the list as a whole: under it, candidates with odds above `CERTAIN` are named.
+Without it, decoys calibrate the names (`certificate.named`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ Matrix = NDArray[np.float64]
 
 CERTIFIED = 0.3
 """Largest distance of the named candidates' head from the sent one, in units of one record's effect."""
+CERTAIN = float(np.log(99.0))
+"""Log odds above which a candidate is named under a certificate."""
 _LEFT_OUT = 5
 """Number of named candidates that are left out one by one, to measure the effect of one record."""
 
@@ -104,8 +106,9 @@ def _answered(
     words = f"{len(here)} candidates, {found.equations} equations of the {what}"
     nothing = np.zeros((size, 0), np.int64)
     if left is not None and left < CERTIFIED:
-        same = f"the {what} of the {len(chosen)} named is the {what} that was sent, to {left:.2g} of a record"
-        return Answer(odds, odds > 0, True, f"{words}: {same}", nothing)
+        names = odds > CERTAIN
+        same = f"the {what} of {len(chosen)} likely members is the {what} that was sent, to {left:.2g} of a record"
+        return Answer(odds, names, True, f"{words}: {same}, {int(names.sum())} named", nothing)
     # Decoys are solved for together with the candidates, and calibrate the names.
     names = named(solved(np.arange(size)).odds, kept.decoys) if kept.decoys.any() else np.zeros(size, np.bool_)
     apart = "" if left is None else f", {left:.2g} records from the {what} that was sent"

@@ -17,6 +17,7 @@ from fedassay.methods.shared.dp_sgd import update_experiments
 from fedassay.methods.shared.local_heads import (
     Combine,
     Ensemble,
+    EnsembleOfHeads,
     LocalHeads,
     SentHead,
     received_heads,
@@ -68,7 +69,7 @@ class EnsembleOfClients(LocalHeads):
         sent = float(len(messages) * task.classes * (task.backbone.width + 1))
         return Outcome(
             Transcript("ensemble", task.classes, tuple(messages), self.claim(task)),
-            Ensemble([SentHead(head).scores for head in heads], self.combine),
+            EnsembleOfHeads([SentHead(head).scores for head in heads], self.combine),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_heads(messages),
             estimators=sent_estimators(self.head, messages, task),

@@ -93,7 +93,7 @@ class AFL(Parameters):
             lambda: self._solve(messages, noise, task),
             FeatureMap(clip=noise is not None),
             task,
-            RidgeEstimator(self._left(messages, noise)),
+            RidgeEstimator(self._left(messages, noise), total_noise(noise, task)),
         )
 
     def _message(self, client: Records, noise: JointNoise | None, task: MethodInput) -> Message:

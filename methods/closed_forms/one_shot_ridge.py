@@ -98,7 +98,7 @@ class OneShotRidge(Parameters):
                 )
             },
         )
-        estimator = RidgeEstimator(self.ridge)
+        estimator = RidgeEstimator(self.ridge, total_noise(noise, task))
         return outcome_of(sent, lambda: self._solve(messages, noise, task), features, task, estimator)
 
     def _noise(self, task: MethodInput) -> JointNoise | None:

@@ -140,7 +140,7 @@ def outcome_of(
         solve: Returns the head, and notes on it.
         features: Map from features to the head's inputs.
         task: The run.
-        estimator: Equations that the head solves where nothing is noised; None: none are known.
+        estimator: Equations that the head solves, up to its noise; None: none are known.
 
     Raises:
         DataError: Without noise, the head cannot be solved for.
@@ -172,7 +172,7 @@ def outcome_of(
         },
         mechanisms=sent.mechanisms,
         notes=notes,
-        estimators=by_server(estimator if sent.noise is None and model is not None else None),
+        estimators=by_server(estimator if model is not None else None),
     )
 
 

@@ -181,14 +181,16 @@ class FedCGS(Parameters):
             },
             mechanisms={} if noise is None else {"statistics": self._experiment(noise, task)},
             notes=(*_clipped(messages), *notes),
-            estimators=by_server(self._estimator(noise)),
+            estimators=by_server(self._estimator(noise, task) if model is not None else None),
             stays=frozenset(utility),
         )
 
-    def _estimator(self, noise: _Noise | None) -> Estimator | None:
-        """Return the equations that the head solves; None where it is made of noised or of generated features."""
-        solved = noise is None and self.generated is None
-        return GaussianEstimator(self.covariance, self.ridge) if solved else None
+    def _estimator(self, noise: _Noise | None, task: MethodInput) -> Estimator | None:
+        """Return the equations that the head solves; None where it is trained on generated features."""
+        if self.generated is not None:
+            return None
+        total = 0.0 if noise is None else self._total_noise(noise, task)
+        return GaussianEstimator(self.covariance, self.ridge, total)
 
     def _remarks(
         self, solved: GaussianHead, received: Statistics, noise: _Noise | None, task: MethodInput

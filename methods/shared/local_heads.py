@@ -198,6 +198,17 @@ class Ensemble:
 
 
 @dataclass(frozen=True, eq=False)
+class EnsembleOfHeads(Ensemble):
+    """An ensemble of heads over the backbone: a `fedassay.contracts.method.OnFeatures` as well.
+
+    Attributes:
+        transform: None: the heads take features as they are.
+    """
+
+    transform: None = None
+
+
+@dataclass(frozen=True, eq=False)
 class SentHead:
     """A classifier that a message's head is over the backbone: a `fedassay.exchange.models.ScoringModel`.
 

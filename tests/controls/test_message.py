@@ -13,6 +13,7 @@ from fedassay.attacks import message_algebra
 from fedassay.attacks.gram import factorization
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.attacks.gram.targets import class_targets
+from fedassay.attacks.head_reconstruction.attack import HeadReconstruction
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
@@ -29,6 +30,7 @@ from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.heads.linear import FeatureModel
+from fedassay.methods.baselines.ensemble import EnsembleOfClients
 from fedassay.methods.baselines.raw_features import RawFeatures
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
@@ -711,3 +713,16 @@ def test_features_that_the_method_says_it_clips_leak_as_they_are(
     assert own.detected
     # What is clipped is found as before, and what no record is stays what it was.
     assert comes_back(clip_features(task.clients[0].features)[:1].astype(float), plain(task.clients[0])) is False
+
+
+@pytest.mark.long
+def test_an_ensembles_heads_are_compared_with_their_records(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    """Its model is of heads over the backbone, so that features of records are known."""
+    task = make_task(clients=12, records=36, backbone="small_cnn_rectified")
+    context = make_context(task, EnsembleOfClients())
+    context = replace(context, view=visible(context.outcome, context.view.threat))
+    finding = _assessed(context, HeadReconstruction(starts=8))["head_reconstruction"]
+    assert finding.verdict == "leak"
+    assert controls_hold(finding)

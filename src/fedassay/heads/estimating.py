@@ -16,7 +16,7 @@ are known and their weights are unknown: a linear problem for any number of reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -51,6 +51,26 @@ class Equations:
     def count(self) -> int:
         """Number of scalar equations."""
         return int(self.target.size) - int(np.isinf(self.slack).sum())
+
+
+def whitened(equations: Equations, covariance: Matrix) -> Equations:
+    """Return equations with independent errors of one size in every class.
+
+    Args:
+        equations: The equations.
+        covariance: Covariance (C, C) of the errors of the classes, up to a factor.
+    """
+    lower = np.linalg.cholesky(covariance)
+
+    def apart(values: Matrix) -> Matrix:
+        return np.asarray(np.linalg.solve(lower, values))
+
+    return replace(
+        equations,
+        residuals=apart(equations.residuals.T).T,
+        target=apart(equations.target),
+        free=apart(equations.free),
+    )
 
 
 class Estimator(Protocol):

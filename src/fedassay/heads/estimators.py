@@ -1,4 +1,9 @@
-"""The estimating equations of every kind of head that the methods here fit to records."""
+"""The estimating equations of every kind of head that the methods here fit to records.
+
+Heads of sums with Gaussian noise solve the same equations up to an error W N - M, N the symmetric noise on second
+moments and M that on class sums, both of variance s^2. Its covariance between classes is s^2 (I + W W^T / 2), by
+the head that was sent. The scale of the noise, which methods add to the diagonal, is known.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.heads.estimating import Equations, class_means, one_hot
+from fedassay.heads.estimating import Equations, class_means, one_hot, whitened
 from fedassay.heads.gaussian import Covariance, gaussian_head, moments, statistics
 from fedassay.heads.linear import DECAY, LinearHead, train_head
 from fedassay.heads.ridge import ridge_weights, without_bias
@@ -70,9 +75,11 @@ class RidgeEstimator:
 
     Attributes:
         ridge: The penalty, as it stands in the head.
+        noise: Standard deviation of the noise on the sums; 0 for none.
     """
 
     ridge: float
+    noise: float = 0.0
 
     def fit(self, features: Floats, labels: Ints) -> LinearHead:
         """The head of records; see `fedassay.heads.estimating.Estimator`."""
@@ -83,7 +90,9 @@ class RidgeEstimator:
         """The head's equations; see `fedassay.heads.estimating.Estimator`."""
         rows, matrix = np.asarray(features, np.float64), head.weights.astype(np.float64)
         residuals = one_hot(labels, head.classes) - rows @ matrix.T
-        return Equations(residuals, rows, self.ridge * matrix, *_nothing_free(matrix))
+        penalty = self.ridge + self.noise * np.sqrt(rows.shape[1])
+        told = Equations(residuals, rows, penalty * matrix, *_nothing_free(matrix))
+        return whitened(told, np.eye(len(matrix)) + matrix @ matrix.T / 2) if self.noise > 0 else told
 
 
 @dataclass(frozen=True)
@@ -96,10 +105,12 @@ class GaussianEstimator:
     Attributes:
         covariance: As in `fedassay.heads.gaussian.moments`.
         ridge: As in `fedassay.heads.gaussian.gaussian_head`.
+        noise: Standard deviation of the noise on the sums; 0 for none.
     """
 
     covariance: Covariance
     ridge: float
+    noise: float = 0.0
 
     def fit(self, features: Floats, labels: Ints) -> LinearHead:
         """The head of records; see `fedassay.heads.estimating.Estimator`."""
@@ -110,7 +121,9 @@ class GaussianEstimator:
         """The head's equations; see `fedassay.heads.estimating.Estimator`."""
         rows, matrix = np.asarray(features, np.float64), head.weights.astype(np.float64)
         inside = one_hot(labels, head.classes)
-        weights = np.full(len(rows), 0.5) if weights is None else np.clip(weights, 0.0, 1.0)
+        # Under noise, means by uncertain weights would confirm these weights: those of all candidates are taken.
+        if weights is None or self.noise > 0:
+            weights = np.full(len(rows), 0.5)
         means, sizes = class_means(rows, inside, weights)
         members = float(sizes.sum())
         mean = sizes @ means / members
@@ -118,6 +131,11 @@ class GaussianEstimator:
         centre = np.tile(mean, (len(rows), 1)) if self.covariance == "total" else inside @ means
         freedom = members - (1 if self.covariance == "total" else len(head.classes))
         residuals = members * ((rows - centre) @ matrix.T / max(freedom, 1.0) - inside / sizes)
+        if self.noise > 0:
+            spread = self.ridge * members * float(((rows - centre) ** 2).mean())
+            target = -(spread + self.noise * np.sqrt(rows.shape[1])) * matrix
+            told = Equations(residuals, rows, target, *_nothing_free(matrix))
+            return whitened(told, np.diag((members / sizes) ** 2) + matrix @ matrix.T / 2)
         own = np.stack([_row(number, means[number], len(matrix)) for number in range(len(matrix))])
         # The records' means under W, and one over the size of each class.
         centres = [mean] if self.covariance == "total" else list(means)

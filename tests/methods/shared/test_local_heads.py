@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.method import MethodInput, OnFeatures, Outcome
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.heads.linear import train_head
 from fedassay.methods.baselines.average import Average
 from fedassay.methods.baselines.centralized import Centralized
 from fedassay.methods.baselines.ensemble import EnsembleOfClients
 from fedassay.methods.rivals.knowledge_distillation import KnowledgeDistillation
-from fedassay.methods.shared.local_heads import head_loss
+from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.nets.dp_sgd.clipped_sums import record_gradients
 from fedassay.nets.local_training import record_objective
 from fedassay.support.errors import DataError, PlanError
@@ -168,3 +168,10 @@ def test_bad_input(make_task: MakeTask) -> None:
         KnowledgeDistillation().run(replace(task, clients=task.clients[:1]))
     with pytest.raises(ValueError, match=r"labels must lie in 0\.\.2"):
         train_head(np.ones((2, 3)), np.array([0, 3]), classes=3)
+
+
+def test_an_ensemble_of_heads_is_of_the_backbones_features_and_one_of_networks_is_not(make_task: MakeTask) -> None:
+    model = EnsembleOfClients().run(make_task(clients=2, records=40)).model
+    assert isinstance(model, OnFeatures)
+    assert model.transform is None
+    assert not isinstance(Ensemble([lambda records: np.zeros((len(records), 10))]), OnFeatures)
