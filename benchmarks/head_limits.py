@@ -10,6 +10,7 @@ A part appends one row a draw to `--rows`, and goes on where it was stopped; `ta
   candidates; and lists with one name wrong (`one wrong`), of which the certificate is asked.
 - `private`: heads at finite epsilon and delta 1e-5, read by the head, by the loss and by what the clients sent.
 - `stopped`: softmax heads after a number of steps.
+- `left`: the record that left between two ridge heads, and whether it is `nearest` among 3,000 other images.
 
 Features are those of SqueezeNet at 64 pixels, kept under --cache; with `--width` a fixed random projection of
 them. The loss is the head's own: squared for ridge, else the cross-entropy. Intervals at 95 % are over draws
@@ -255,11 +256,53 @@ def _stopped(pool: Pool, name: str, draw: int) -> dict[str, Any]:
     }
 
 
+def left(pool: Pool, draws: int) -> Iterator[Job]:
+    """The record that left between two ridge heads, by the records' own Gram matrix or the moment of others."""
+    for penalty in (0.01, 100.0):
+        for size in (1000, 3000):
+            for by in ("Gram", "own moment"):
+                for draw in range(draws):
+                    about = {"penalty": penalty, "members": size, "by": by, "draw": draw}
+                    yield Job(about, partial(_left, pool, penalty, size, by, draw))
+
+
+def _left(pool: Pool, penalty: float, size: int, by: str, draw: int) -> dict[str, Any]:
+    members, own, others = drawn(pool, draw, (size, 3000, 3000))
+    features, one = pool.features.astype(np.float64), members[0]
+    before, after = (
+        RidgeEstimator(penalty)
+        .fit(features[rows], pool.labels[rows])
+        .weights.astype(np.float32)
+        .astype(np.float64)
+        for rows in (members, members[1:])
+    )
+    rows = features[members if by == "Gram" else own]
+    gram = rows.T @ rows * (size / len(rows)) + penalty * np.eye(rows.shape[1])
+    # A record x of class y moves the head by (W x - e_y) x' (G + ridge)^-1, which has rank one.
+    classes, sizes, directions = np.linalg.svd(after - before, full_matrices=False)
+    towards, moved = gram @ directions[0], sizes[0] * classes[:, 0]
+    parts = np.stack([after @ towards, -moved], axis=1)
+    scales, *_ = np.linalg.lstsq(parts, np.eye(CLASSES))
+    label = int(np.argmin(((parts @ scales - np.eye(CLASSES)) ** 2).sum(axis=0)))
+    ahead, back = scales[:, label]
+    found = towards * (np.sign(ahead) * np.sqrt(ahead / back) if ahead / back > 0 else ahead)
+    truth, alike = features[one], own[pool.labels[own] == pool.labels[one]]
+    near = np.linalg.norm(features[np.concatenate([[one], others])] - found, axis=1)
+    return {
+        "n": 1,
+        "error": float(np.linalg.norm(found - truth) / np.linalg.norm(truth)),
+        "error_of_class_mean": float(np.linalg.norm(features[alike].mean(axis=0) - truth) / np.linalg.norm(truth)),
+        "label_right": int(label == pool.labels[one]),
+        "nearest": int(near.argmin() == 0),
+    }
+
+
 PARTS: dict[str, Callable[[Pool, int], Iterator[Job]]] = {
     "sizes": sizes,
     "null": null,
     "private": private,
     "stopped": stopped,
+    "left": left,
 }
 
 

@@ -25,7 +25,7 @@ MEANS = (
     *("accuracy", "ssim", "ssim_of_nearest"),
 )
 """Figures of which means over draws are given, with Student's intervals."""
-COUNTS = ("n", "wrong", "members", "named", "wrongly_named")
+COUNTS = ("n", "wrong", "members", "named", "wrongly_named", "nearest", "label_right")
 """Figures that are summed over draws."""
 
 

@@ -2,7 +2,8 @@
 
 The stationarity of a head with a penalty gives its records about their common mean (`fixed_point`), and the law of
 single features gives the mean (`common_mean`). The classes of the records are
-those of the head's longest rows. The solution is exact up to the gradient at which the head's solver stopped.
+those of the head's longest rows. The solution is exact up to the gradient at which the head's solver stopped. With
+another penalty than the head's, it is that of all records scaled by one factor.
 
 Assumes a head of more classes than records, with a known penalty, a known number of records and one record of a
 class at most, and images of the attacker's own, encoded by the same backbone.
