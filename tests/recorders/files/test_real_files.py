@@ -246,3 +246,9 @@ def test_the_variance_of_a_site_is_that_of_its_own_records(tmp_path: Path) -> No
         del content[feature]["mean"]["Global"]
     (tmp_path / "stats.json").write_text(json.dumps(content))
     assert all("var" not in message.fields for message in _read(tmp_path / "stats.json").messages)
+
+
+@pytest.mark.parametrize("name", ["shared_weights", "merged_model", "updated_weights", "model", "mean_pooling"])
+def test_a_model_alone_without_a_name_of_the_server_is_a_client_s(name: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / f"{name}.npz", **weights(0))  # type: ignore[arg-type]
+    assert [message.sender for message in _read(tmp_path).messages] == ["client/0"]

@@ -12,10 +12,7 @@ CLIENT_WORDS = (
 )
 ROUND_WORDS = ("round", "rnd", "current_round", "server-round", "server_round", "epoch", "iteration")
 _MODELS = "model|weights|parameters|params|checkpoint|ckpt"
-_MADE = (
-    "final|best|last|latest|start|starting|avg|average|averaged|mean|merged|combined|aggregate|aggregated|agg|consensus|"
-    "shared|federated|fed|fl"
-)
+_MADE = "final|best|last|latest|start(?:ing)?|avg|averaged?|mean|agg(?:regated?)?|consensus|fed(?:erated)?|fl"
 _SERVER = re.compile(
     r"(?i)(?<![a-z])(server|global|aggregator|coordinator|orchestrator|master|central|fedavg|initial|init|broadcast|"
     rf"downlink|sent|(?:{_MADE})[-_ ](?:{_MODELS})|(?:{_MODELS})[-_ ](?:{_MADE}))(?![a-z])"
