@@ -24,9 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -41,6 +42,7 @@ LIMIT = 120.0
 
 CLAIMS = ("dp_claim", "ledger")
 BAD = ("unsound", "unsupported")
+Seen = Callable[[Sequence["Judged"]], None]
 VERDICTS = ("leak", "no_leak_found", "sound", "not_refuted", "unsupported", "unsound", "inconclusive", "not_run")
 
 
@@ -83,7 +85,9 @@ class Judged:
         return self.outcome in ("found", "passed")
 
 
-def run_all(entries: Sequence[Mutant], folder: Path, jobs: int, *, keep: bool = False) -> list[Judged]:
+def run_all(
+    entries: Sequence[Mutant], folder: Path, jobs: int, *, keep: bool = False, seen: Seen | None = None
+) -> list[Judged]:
     """Run and judge entries, `jobs` at once.
 
     Args:
@@ -91,6 +95,7 @@ def run_all(entries: Sequence[Mutant], folder: Path, jobs: int, *, keep: bool = 
         folder: An empty folder for copies and runs.
         jobs: Processes.
         keep: Leave them there.
+        seen: Given what was judged so far, after every entry.
     """
     entries = _with_baselines(entries)
     package = pristine(folder / "pristine")
@@ -110,11 +115,15 @@ def run_all(entries: Sequence[Mutant], folder: Path, jobs: int, *, keep: bool = 
 
     try:
         with ThreadPoolExecutor(jobs) as pool:
-            found = []
+            found: list[Judged] = []
+            so_far: list[Judged] = []
             for done, judged in enumerate(pool.map(one, entries), 1):
                 found.append(judged)
-                print(f"{done}/{len(entries)} {judged.name}: {judged.outcome}", file=sys.stderr, flush=True)
-            return _against_baselines(entries, _effective(entries, found))
+                so_far = _against_baselines(entries[:done], _effective(entries[:done], found))
+                print(f"{done}/{len(entries)} {judged.name}: {so_far[-1].outcome}", file=sys.stderr, flush=True)
+                if seen is not None:
+                    seen(so_far)
+            return so_far
     finally:
         for worker in started:
             assert worker.stdin is not None
@@ -147,7 +156,7 @@ def _against_baselines(entries: Sequence[Mutant], found: Sequence[Judged]) -> li
             outcome = "no baseline" if nothing else "passed"
             out[entry.name] = replace(judged, outcome=outcome, reasons=tuple(nothing))
         else:
-            outcome, verdict, reasons = outcome_of_attack(entry.concern, judged.findings, intact[entry.plan])
+            outcome, verdict, reasons = outcome_of_attack(entry.concern, judged.findings, intact.get(entry.plan, ()))
             out[entry.name] = replace(judged, outcome=outcome, verdict=verdict, reasons=tuple(reasons))
     return [out.get(judged.name, judged) for judged in found]
 
@@ -315,6 +324,12 @@ def _counts(name: str, items: Sequence[Judged]) -> str:
     return f"{name:40} {len(items):4} {of('found'):6} {of('wrong reason'):13} {of('missed'):7} {unclear:8}"
 
 
+def _write(result: Path | None, found: Sequence[Judged]) -> None:
+    """Write what was judged so far: a run that is stopped leaves it."""
+    if result is not None:
+        result.write_text(json.dumps([asdict(item) for item in found], indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     """Run what is asked for, print the table, write the result; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -336,13 +351,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        found = run_all(entries, folder.resolve(), given.jobs, keep=given.keep is not None)
+        found = run_all(
+            entries, folder.resolve(), given.jobs, keep=given.keep is not None, seen=partial(_write, given.result)
+        )
     print(table(found))
     print(f"{time.monotonic() - start:.0f} s")
-    if given.result is not None:
-        rows = [asdict(item) for item in found]
-        given.result.parent.mkdir(parents=True, exist_ok=True)
-        given.result.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0 if all(item.right for item in found) else 1
 
 

@@ -8,7 +8,8 @@ two neighbours are left: about log2 n replays a way, of all clients at once. Bet
 records apart statistics may move by k times the sensitivity, which is held on the way as well.
 
 Records that are made longer are long from the start: what clips them moves nothing on that way, and what follows
-from their lengths stands out.
+from their lengths stands out. Images have a range: they are dimmed on the first way, where each is made bright
+again, and as they are on the second, where each is made brighter than that.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ each sender's have moved."""
 
 _LONG, _SHORT, _FURTHER = 30.0, 1 / 300, 10.0
 """Features at the start of a way, in multiples of themselves, and by how much each record is made longer."""
+_DIM = 0.1
+"""Images at the start of the first way, in multiples of themselves."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,10 @@ class Way:
 def ways(adjacency: Adjacency, classes: int) -> tuple[Way, ...]:
     """The ways that the adjacency allows; to replace a record is to remove one and to add one."""
     replaced = 1.0 if record_counts_public(adjacency) else 2.0
-    longer = _scaled(_FURTHER)
+    longer = _scaled(_FURTHER, _FURTHER)
     found = [
-        Way("longer records", lambda client: _scaled(_LONG)(client, len(client)), longer, replaced),
-        Way("short records", lambda client: _scaled(_SHORT)(client, len(client)), longer, replaced),
+        Way("longer records", lambda client: _scaled(_LONG, _DIM)(client, len(client)), longer, replaced),
+        Way("short records", lambda client: _scaled(_SHORT, 1.0)(client, len(client)), longer, replaced),
     ]
     if not class_counts_public(adjacency):
         found.append(Way("records of the next class", lambda client: client, _relabelled(classes), replaced))
@@ -128,12 +131,12 @@ def _drawn(
     return draw(changed, way.name)
 
 
-def _scaled(factor: float) -> Callable[[Records, int], Records]:
-    """Features and images times a factor, images within their range."""
+def _scaled(factor: float, brighter: float) -> Callable[[Records, int], Records]:
+    """Features times one factor, and images times another, within their range."""
 
     def changed(client: Records, count: int) -> Records:
         images = client.images.copy()
-        images[:count] = np.clip(factor * images[:count].astype(np.float64), 0, 255).astype(images.dtype)
+        images[:count] = np.clip(brighter * images[:count].astype(np.float64), 0, 255).astype(images.dtype)
 
         def features(_images: object) -> np.ndarray:
             own = client.features.copy()

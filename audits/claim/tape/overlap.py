@@ -105,10 +105,11 @@ def overlap(
     for source in sorted(by_source)[:_SOURCES]:
         attempt = Attempt()
         with attempt:
-            words, uncharged = _charged(replays, cells, claim, mu, source, by_source[source])
-            found.uncharged = found.uncharged or uncharged
-            if words:
-                found.faults.append(Fault("", words))
+            fault = _charged(replays, cells, claim, mu, source, by_source[source])
+            if fault is not None and fault.status == "failed":
+                found.faults.append(fault)
+            elif fault is not None:
+                found.uncharged = found.uncharged or fault.words
     attempt = Attempt()
     with attempt:
         if not found.faults and (words := last_of_a_class(replays, cells, claim, mu)):
@@ -171,29 +172,26 @@ def _charged(
     mu: float | None,
     source: int,
     senders: frozenset[str],
-) -> tuple[str, str]:
-    """Return a sentence on one record's effect on several clients' releases, if above the charge; else empty.
+) -> Fault | None:
+    """Return how one record's effect on several clients' releases contradicts the ledger; None: it is charged.
 
-    And a sentence that it may be: the ledger adds up to more for those senders, though the tried records did not.
+    The fault is open where the tried records stayed within the ledger, which adds up to more for those senders.
     """
     own = replays.context.clients[source].name
-    names = " and ".join(sorted({own, *senders}))
+    sent = f"records of {own} are sent by {' and '.join(sorted({own, *senders}))}"
     if mu is None or not math.isfinite(mu):
         total = _epsilon_of(replays, claim, {own, *senders})
-        return "" if total is None else f"records of {own} are sent by {names}: what these release {total}", ""
+        return None if total is None else Fault("", f"{sent}: what these release {total}")
     moved, about, movers = _together(replays, cells, claim, source, senders)
     if moved > mu * (1 + ROUNDING):
-        words = (
-            f"records of {own} are sent by {names}: {about} moves all of their releases together by {moved:.4g}, "
-            f"above the declared mu of {mu:.4g}"
-        )
-        return words, ""
+        words = f"{about} moves all of their releases together by {moved:.4g}, above the declared mu of {mu:.4g}"
+        return Fault("", f"{sent}: {words}")
     total = _epsilon_of(replays, claim, movers)
-    uncharged = (
+    words = (
         f"records of {own} move the releases of {' and '.join(sorted(movers))}: by at most {moved:.4g} on the "
         f"tried neighbours, within the declared mu of {mu:.4g}, but what these release {total}"
     )
-    return "", "" if total is None else uncharged
+    return None if total is None else Fault("", words, "not_asked")
 
 
 def _epsilon_of(replays: Replays, claim: PrivacyClaim, senders: Collection[str]) -> str | None:

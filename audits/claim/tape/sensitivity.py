@@ -47,7 +47,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.nets.dp_sgd.tape import Training, trainings
 from fedassay.privacy.tape import Draw, Key, Tape, TapeEntry
-from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit
+from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit, record_counts_public
 from fedassay.support.seeds import Seeds
 
 _ROUNDING = 1e-3
@@ -59,6 +59,8 @@ _ROWS = -1
 LEAST_REPLAYS, REPLAYS, OF_TRAININGS = 8, 40, 8
 """Replays that are made at least, by default, and by default of runs with private trainings, which are dear."""
 
+_FEW = 3
+"""Fillings that clients of hardly any record are tried with."""
 _KEPT = 4
 """Replays that are kept for outputs that were never seen and for images out of range."""
 _NUMBERS = 8_000_000
@@ -142,6 +144,7 @@ class Search:
             if not self.refused:
                 self._other_tapes(worlds[1:3], chosen)
             self._out_of_range(chosen)
+            self._of_few_records(chosen)
             self._other_classes(worlds[0], chosen)
         shared = overlap(self.replayed, self.cells, self.claim, self.mu, self.skipped)
         self.faults += shared.faults
@@ -231,6 +234,19 @@ class Search:
             f for f in self.faults[before:] if not any(words in f.words for words in overflown)
         ]
 
+    def _of_few_records(self, chosen: frozenset[str]) -> None:
+        """Clients of one record, in the place of which something else is put: a mean moves furthest there."""
+        if record_counts_public(self.adjacency) or self.unit != "record" or self.replayed.trained:
+            return
+        with Attempt():
+            worlds = [
+                self._world(filling, self.context.tape, chosen, alone=True)
+                for filling in fillings(self.adjacency, self.unit)[:_FEW]
+            ]
+            for number, world in enumerate(worlds):
+                for earlier in worlds[:number]:
+                    self._compare(earlier, world)
+
     def _other_classes(self, first: _World, chosen: frozenset[str]) -> None:
         """One record of each class in turn, of another one in every client."""
         for offset in range(self.context.classes):
@@ -279,13 +295,18 @@ class Search:
         far: bool = False,
         places: Mapping[str, int] | None = None,
         whole: bool = False,
+        alone: bool = False,
     ) -> _World:
-        """One replay with every chosen client changed, or those of `places` at these."""
+        """One replay with every chosen client changed, or those of `places` at these; `alone`: of a record beside
+        one more.
+        """
         changed: dict[str, Changed] = {}
         clients = list(self.context.clients)
         for number, client in enumerate(clients):
             if client.name in chosen and len(client) and (places is None or client.name in places):
                 place = place_of(client, number) if places is None else places[client.name]
+                if alone:
+                    client, place = client.take(np.array([place, (place + 1) % len(client)])), 0
                 # Somebody must hold a record: without any there is nothing to run.
                 if (
                     filling.vector is None
