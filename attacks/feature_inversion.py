@@ -5,7 +5,8 @@ class sum whatever its count (direction only), the strongest directions of a sec
 that `gram_factorization` recovered from it (Guan et al. 2025, figure 4, which inverts with the deep image prior of
 Ulyanov et al. 2018 and concludes from blurred sums that its messages are safe).
 
-Assumes: white-box access, gradients through the backbone included. No record of the adversary's own is used.
+Assumes: white-box access, gradients through the backbone included. Records of the adversary's own are used by
+`principal_components` alone.
 Features of a body that public records train (FedLog under a claim) are inverted through that body.
 
 A null result does not mean that the vectors carry no image: pooled features determine the content of an image
@@ -36,13 +37,14 @@ from fedassay.exchange.gram import measure
 from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
-from fedassay.nets.inversion import Family, LeakyBackward, invert, schedule_named
+from fedassay.nets.image_families import Family
+from fedassay.nets.inversion import LeakyBackward, invert, schedule_named
 from fedassay.plan import rates as rate
 from fedassay.support.cache import Key, cached_arrays
 from fedassay.support.environment import code_digest
 from fedassay.support.errors import NotRunError, is_of_the_machine
 from fedassay.support.hashing import digest_arrays
-from fedassay.support.types import Floats, Parameters
+from fedassay.support.types import Floats, Images, Parameters
 
 DIRECTIONS = "gram_directions"
 SUMS = "class_sums"
@@ -71,13 +73,14 @@ class FeatureInversion(Parameters):
         stronger="preset",
     )
     family: Family = "spectrum"
-    """Parametrization of images: `spectrum`, `pixels` (with total variation) or `deep_image_prior`."""
+    """Parametrization of images: `spectrum`, `principal_components` of the adversary's own images, `pixels` (with
+    total variation) or `deep_image_prior`."""
     preset: Literal["tiny", "small", "paper"] = "tiny"
     """150, 600 or 3,000 steps of Adam, and skip networks of 16, 32 or 128 channels."""
     steps: int | None = Field(default=None, ge=1)
     """Steps of Adam; None: the preset's."""
     weight: float = Field(default=0.3, ge=0)
-    """Weight of the penalty of `spectrum` and `pixels` at the start; it falls to 0."""
+    """Weight of the penalty at the start, which `deep_image_prior` lacks; it falls to 0."""
     leak: float = Field(default=0.3, ge=0, lt=1)
     """Slope of the backward pass through rectifiers that are off; 0 is the true gradient."""
     directions: int = Field(default=3, ge=0)
@@ -93,7 +96,8 @@ class FeatureInversion(Parameters):
             |f(x) - t|^2 / |t|^2, shape (n,).
 
         Raises:
-            NotRunError: A black-box or non-differentiable backbone, or vectors of another width alone.
+            NotRunError: A black-box or non-differentiable backbone, vectors of another width alone, or too few
+                images of the adversary's own for `principal_components`.
             NothingToReadError: Nothing that is sent is, or holds, vectors.
         """
         backbone = _differentiable(knowledge)
@@ -128,6 +132,7 @@ class FeatureInversion(Parameters):
         if self.steps is not None:
             schedule = schedule_named(self.preset, steps=self.steps)
         directions = _only_directions(source, network)
+        own = self._own_images(knowledge)
         seed = knowledge.seeds.integer("start", source.name)
 
         def build() -> dict[str, NDArray[Any]]:
@@ -142,6 +147,7 @@ class FeatureInversion(Parameters):
                     weight=self.weight,
                     leak=self.leak,
                     seed=seed,
+                    own=own,
                     device=knowledge.device,
                     progress=advance,
                 )
@@ -150,6 +156,7 @@ class FeatureInversion(Parameters):
         key: Key = {
             "of": "feature inversion",
             "vectors": digest_arrays({"vectors": source.vectors, "directions": directions}),
+            "own": "" if own is None else digest_arrays({"images": own}),
             "network": network.fingerprint,
             "settings": f"{schedule} {self.family} {self.weight} {self.leak} {network.image_shape}",
             "seed": seed,
@@ -158,6 +165,20 @@ class FeatureInversion(Parameters):
         }
         kept = cached_arrays(key, build)
         return kept["images"], kept["misfit"]
+
+    def _own_images(self, knowledge: Knowledge) -> Images | None:
+        """The adversary's own images, where the family takes them."""
+        if self.family != "principal_components":
+            return None
+        if knowledge.attacker is None or len(knowledge.attacker) < 2:
+            raise NotRunError(
+                "family principal_components needs images of the adversary's own: give data.split.attacker some "
+                "records, or take family spectrum",
+                role="attacker",
+                held=0 if knowledge.attacker is None else len(knowledge.attacker),
+                needed=2,
+            )
+        return knowledge.attacker.images
 
     def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
         size = len(source.vectors)

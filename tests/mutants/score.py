@@ -156,7 +156,9 @@ def _against_baselines(entries: Sequence[Mutant], found: Sequence[Judged]) -> li
             outcome = "no baseline" if nothing else "passed"
             out[entry.name] = replace(judged, outcome=outcome, reasons=tuple(nothing))
         else:
-            outcome, verdict, reasons = outcome_of_attack(entry.concern, judged.findings, intact.get(entry.plan, ()))
+            outcome, verdict, reasons = outcome_of_attack(
+                entry.concern, judged.findings, intact.get(entry.plan, ())
+            )
             out[entry.name] = replace(judged, outcome=outcome, verdict=verdict, reasons=tuple(reasons))
     return [out.get(judged.name, judged) for judged in found]
 

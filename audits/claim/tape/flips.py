@@ -8,8 +8,7 @@ two neighbours are left: about log2 n replays a way, of all clients at once. Bet
 records apart statistics may move by k times the sensitivity, which is held on the way as well.
 
 Records that are made longer are long from the start: what clips them moves nothing on that way, and what follows
-from their lengths stands out. Images have a range, so one image goes over into another on the way, the same two
-for all records: a quantile of their features then jumps where one record decides it.
+from their lengths stands out.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import numpy as np
 from fedassay.data.records import Records
 from fedassay.privacy.tape import Key, TapeEntry
 from fedassay.support.adjacency import Adjacency, class_counts_public, record_counts_public
-from fedassay.support.types import Images
 
 Draws = Mapping[Key, TapeEntry]
 Moved = Callable[[Draws, Draws, Mapping[str, float], str], Mapping[str, float]]
@@ -31,8 +29,6 @@ each sender's have moved."""
 
 _LONG, _SHORT, _FURTHER = 30.0, 1 / 300, 10.0
 """Features at the start of a way, in multiples of themselves, and by how much each record is made longer."""
-_DIMMER = 10
-"""Divides the image at the start of the first way, which is as bright as it was at the end."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +51,10 @@ class Way:
 def ways(adjacency: Adjacency, classes: int) -> tuple[Way, ...]:
     """The ways that the adjacency allows; to replace a record is to remove one and to add one."""
     replaced = 1.0 if record_counts_public(adjacency) else 2.0
+    longer = _scaled(_FURTHER)
     found = [
-        Way("longer records", _all(_scaled(_LONG, _dim)), _scaled(_FURTHER, _bright), replaced),
-        Way("short records", _all(_scaled(_SHORT, _blank)), _scaled(_FURTHER, _saturated), replaced),
+        Way("longer records", lambda client: _scaled(_LONG)(client, len(client)), longer, replaced),
+        Way("short records", lambda client: _scaled(_SHORT)(client, len(client)), longer, replaced),
     ]
     if not class_counts_public(adjacency):
         found.append(Way("records of the next class", lambda client: client, _relabelled(classes), replaced))
@@ -131,32 +128,12 @@ def _drawn(
     return draw(changed, way.name)
 
 
-def _all(change: Callable[[Records, int], Records]) -> Callable[[Records], Records]:
-    return lambda client: change(client, len(client))
-
-
-def _dim(image: Images) -> Images:
-    return np.asarray(image // _DIMMER)
-
-
-def _bright(image: Images) -> Images:
-    return np.asarray(np.minimum(image, 255 // _DIMMER) * _DIMMER)
-
-
-def _blank(image: Images) -> Images:
-    return np.zeros_like(image)
-
-
-def _saturated(image: Images) -> Images:
-    return np.full_like(image, 255)
-
-
-def _scaled(factor: float, image: Callable[[Images], Images]) -> Callable[[Records, int], Records]:
-    """Features times a factor, and in the place of each image what `image` makes of the client's last one."""
+def _scaled(factor: float) -> Callable[[Records, int], Records]:
+    """Features and images times a factor, images within their range."""
 
     def changed(client: Records, count: int) -> Records:
         images = client.images.copy()
-        images[:count] = image(client.images[-1])
+        images[:count] = np.clip(factor * images[:count].astype(np.float64), 0, 255).astype(images.dtype)
 
         def features(_images: object) -> np.ndarray:
             own = client.features.copy()

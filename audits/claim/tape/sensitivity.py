@@ -235,7 +235,7 @@ class Search:
         ]
 
     def _of_few_records(self, chosen: frozenset[str]) -> None:
-        """Clients of one record, in the place of which something else is put: a mean moves furthest there."""
+        """Clients of two records, one of them removed: what follows from a mean moves furthest there."""
         if record_counts_public(self.adjacency) or self.unit != "record" or self.replayed.trained:
             return
         with Attempt():
@@ -297,12 +297,11 @@ class Search:
         whole: bool = False,
         alone: bool = False,
     ) -> _World:
-        """One replay with every chosen client changed, or those of `places` at these; `alone`: of a record beside
-        one more.
-        """
+        """One replay with every chosen client changed, or those of `places`; `alone`: cut to two records."""
         changed: dict[str, Changed] = {}
         clients = list(self.context.clients)
-        for number, client in enumerate(clients):
+        for number, whole_client in enumerate(clients):
+            client = whole_client
             if client.name in chosen and len(client) and (places is None or client.name in places):
                 place = place_of(client, number) if places is None else places[client.name]
                 if alone:

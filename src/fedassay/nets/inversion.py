@@ -2,15 +2,9 @@
 
     minimise over x in an image family:  |f(x) - t|^2 / |t|^2 + weight * penalty(x)
 
-(Mahendran and Vedaldi 2015, "Understanding deep image representations by inverting them"). Three families:
-
-- `spectrum`: white coordinates v, coloured to the spectrum that natural images have (amplitude falling with
-  frequency), with |v|^2 as penalty: a Gaussian prior, and the strongest of the three on pooled features.
-- `pixels`: each pixel by itself, with total variation as penalty.
-- `deep_image_prior`: the output of a skip network (Ulyanov et al. 2018); the network is the prior.
-
-The penalty's weight falls to 0 along a cosine: it chooses among the images with the right feature, and does not
-prevent the descent from reaching it.
+(Mahendran and Vedaldi 2015, "Understanding deep image representations by inverting them"), with x in a family of
+`fedassay.nets.image_families`. The penalty's weight falls to 0 along a cosine: it chooses among the images with
+the right feature, and does not prevent the descent from reaching it.
 
 Inactive rectifiers pass no gradient, and many features of a rectified, pooled network are inactive at the start.
 The backward pass therefore treats rectifiers as leaky ones. The forward pass is the backbone's own.
@@ -22,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,18 +26,12 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from fedassay.backbones.base import initialised
-from fedassay.nets.deep_image_prior import DeepImagePrior
+from fedassay.nets.image_families import Family, ParametrizedImages, Size, family_named
 from fedassay.support.errors import PlanError
 from fedassay.support.optimisation import take_step
 from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
-Family = Literal["spectrum", "pixels", "deep_image_prior"]
-"""The parametrization of an image; see the module."""
-
-_FALL = 1.5  # of amplitude with frequency
-_VARIANCE, _COLOUR = 0.06, 0.1  # of a pixel in [0, 1]; share of it that is colour, not brightness
-_DEPTH = 32
 _SHORTEST = 1e-12
 
 
@@ -53,7 +41,7 @@ class Schedule:
 
     Attributes:
         steps: Steps of Adam; its rate falls to 0 along a cosine.
-        rate: Adam's rate for `spectrum` and `pixels`, where coordinates are of order 1.
+        rate: Adam's rate where coordinates are of order 1, which is all families but the last.
         network_rate: Adam's rate for the weights of `deep_image_prior`.
         channels: Channels of the skip networks.
         levels: Levels of the skip networks.
@@ -102,6 +90,7 @@ def invert(
     weight: float,
     leak: float,
     seed: int,
+    own: Images | None = None,
     device: str = "cpu",
     progress: Advance = no_progress,
 ) -> tuple[Images, NDArray[np.float64]]:
@@ -117,6 +106,7 @@ def invert(
         weight: Weight of the penalty, at the start.
         leak: Slope of the backward pass through inactive rectifiers.
         seed: Seed of the starting points.
+        own: Images of the adversary's own, shape (m, H, W, C), uint8, for `principal_components`.
         device: Device of `module`.
         progress: Called with (steps done, total steps).
 
@@ -124,14 +114,15 @@ def invert(
         Images (n, H, W, C), uint8, and the remaining |f(x) - t|^2 / |t|^2 before they were rounded, shape (n,).
     """
     batch = schedule.together(*image_shape[:2])
+    build = family_named(family, own)
     total = schedule.steps * math.ceil(len(targets) / batch)
     images, left = [np.zeros((0, *image_shape), np.uint8)], [np.zeros(0)]
     for number, start in enumerate(range(0, len(targets), batch)):
         part = slice(start, start + batch)
         wanted = torch.as_tensor(np.asarray(targets[part], np.float32), device=device)
-        own = (seed + number) % 2**63
-        make = partial(_FAMILIES[family], len(wanted), image_shape, schedule, own)
-        shown = initialised(make, own).to(device)
+        first = (seed + number) % 2**63
+        size = Size(len(wanted), image_shape, schedule.channels, schedule.levels)
+        shown = initialised(partial(build, size, first), first).to(device)
         misfit = partial(_misfit, wanted, torch.as_tensor(directions[part], device=device))
         rate = schedule.network_rate if family == "deep_image_prior" else schedule.rate
         advance = partial(_report, progress, number * schedule.steps, total)
@@ -156,7 +147,7 @@ def _misfit(wanted: Tensor, only_direction: Tensor, features: Tensor) -> Tensor:
 
 def _descend(
     module: nn.Module,
-    shown: _Images,
+    shown: ParametrizedImages,
     misfit: Callable[[Tensor], Tensor],
     steps: int,
     rate: float,
@@ -178,89 +169,6 @@ def _descend(
         fall.step()
     with torch.no_grad():
         return np.asarray(misfit(module(shown().clamp(0, 1))).double().cpu().numpy())
-
-
-class _Images(nn.Module):
-    """Parametrised images; `forward` gives them, shape (n, C, H, W)."""
-
-    def penalty(self, images: Tensor) -> Tensor:
-        """Return the family's penalty of each image, shape (n,)."""
-        return images.new_zeros(len(images))
-
-
-class _Spectrum(_Images):
-    """mean + M irfft2(s rfft2(v)): white noise in, the covariance of natural images out."""
-
-    amplitudes: Tensor
-    mixing: Tensor
-
-    def __init__(self, count: int, shape: tuple[int, int, int], _schedule: Schedule, seed: int) -> None:
-        super().__init__()
-        height, width, colours = shape
-        generator = torch.Generator().manual_seed(seed)
-        self.white = nn.Parameter(0.1 * torch.randn(count, colours, height, width, generator=generator))
-        frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
-        falling = np.maximum(frequencies, 1 / max(height, width)) ** -_FALL
-        twice = np.fft.fft2(np.fft.irfft2(falling, s=(height, width))).real  # the whole plane
-        amplitudes = falling / np.sqrt((twice**2).mean())
-        # Equal correlation of all colours: brightness is their common part.
-        covariance = _VARIANCE * ((1 - _COLOUR) * np.ones((colours, colours)) + _COLOUR * np.eye(colours))
-        values, vectors = np.linalg.eigh(covariance)
-        self.register_buffer("amplitudes", torch.as_tensor(amplitudes, dtype=torch.float32))
-        self.register_buffer("mixing", torch.as_tensor(vectors * np.sqrt(values) @ vectors.T, dtype=torch.float32))
-
-    def forward(self) -> Tensor:
-        size = self.white.shape[-2:]
-        coloured = torch.fft.irfft2(torch.fft.rfft2(self.white) * self.amplitudes, s=size)
-        return 0.5 + torch.einsum("ij,njhw->nihw", self.mixing, coloured)
-
-    def penalty(self, _images: Tensor) -> Tensor:
-        return self.white.square().mean(dim=(1, 2, 3))
-
-
-class _Pixels(_Images):
-    """Each pixel by itself, kept in [0, 1] by a sigmoid."""
-
-    def __init__(self, count: int, shape: tuple[int, int, int], _schedule: Schedule, seed: int) -> None:
-        super().__init__()
-        height, width, colours = shape
-        generator = torch.Generator().manual_seed(seed)
-        self.logits = nn.Parameter(0.1 * torch.randn(count, colours, height, width, generator=generator))
-
-    def forward(self) -> Tensor:
-        return torch.sigmoid(self.logits)
-
-    def penalty(self, images: Tensor) -> Tensor:
-        """Total variation, mean absolute difference of neighbours (Rudin, Osher and Fatemi 1992)."""
-        across = (images[..., 1:] - images[..., :-1]).abs().mean(dim=(1, 2, 3))
-        down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean(dim=(1, 2, 3))
-        return across + down
-
-
-class _Network(_Images):
-    """A deep image prior: the network is all the prior there is."""
-
-    def __init__(self, count: int, shape: tuple[int, int, int], schedule: Schedule, seed: int) -> None:
-        super().__init__()
-        self.network = DeepImagePrior(
-            count,
-            shape,
-            channels=schedule.channels,
-            levels=schedule.levels,
-            depth=_DEPTH,
-            generator=torch.Generator().manual_seed(seed),
-        )
-
-    def forward(self) -> Tensor:
-        images: Tensor = self.network()
-        return images
-
-
-_FAMILIES: dict[Family, Callable[[int, tuple[int, int, int], Schedule, int], _Images]] = {
-    "spectrum": _Spectrum,
-    "pixels": _Pixels,
-    "deep_image_prior": _Network,
-}
 
 
 class LeakyBackward(TorchFunctionMode):
