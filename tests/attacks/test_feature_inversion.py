@@ -20,6 +20,7 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.backbones.base import Backbone, BackboneRequest, finish
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput
+from fedassay.data.records import Records
 from fedassay.exchange.blocks import LinearBlock, OfImages
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -38,7 +39,16 @@ EXACT = {"weight": 0.0, "steps": 400}
 
 
 def knowledge(backbone: Backbone | None, **others: Any) -> Knowledge:
-    return Knowledge(None, 10, backbone, others.pop("white_box", True), Seeds(0), "cpu", SILENT, **others)
+    return Knowledge(
+        others.pop("attacker", None),
+        10,
+        backbone,
+        others.pop("white_box", True),
+        Seeds(0),
+        "cpu",
+        SILENT,
+        **others,
+    )
 
 
 def seen(task: MethodInput, method: Any) -> View:
@@ -54,16 +64,54 @@ def wrap(module: nn.Module, image_shape: tuple[int, int, int]) -> Backbone:
     return finish(request, module, "test", "nothing")
 
 
-@pytest.mark.parametrize("family", ["spectrum", "pixels", "deep_image_prior"])
+def own_images(task: MethodInput) -> Records:
+    """The public images of a task, as an attacker's own."""
+    held = task.public
+    return Records("attacker", held.images, held.labels, lambda images: images.reshape(len(images), -1))
+
+
+@pytest.mark.parametrize("family", ["spectrum", "principal_components", "pixels", "deep_image_prior"])
 def test_every_family_inverts_pixels(make_task: Callable[..., MethodInput], family: str) -> None:
     task = make_task(clients=1, records=6)
     attack = FeatureInversion.model_validate({"family": family, **EXACT})
-    result = attack.run(seen(task, RawFeatures()), knowledge(task.backbone))
+    result = attack.run(seen(task, RawFeatures()), knowledge(task.backbone, attacker=own_images(task)))
     found, truth = inverted(result, "raw"), task.clients[0].images
     # The network is a prior that cannot be switched off: it needs more steps than a fast test has.
     assert np.median(psnr(truth, found)) > (15 if family == "deep_image_prior" else 25)
     assert np.median(psnr(truth, np.roll(found, 1, axis=0))) < 12
     assert result.scores["misfit/raw"].max() < (0.2 if family == "deep_image_prior" else 0.02)
+
+
+def test_pooled_features_are_inverted_best_along_components_of_own_images(
+    make_task: Callable[..., MethodInput],
+) -> None:
+    """Pooling hides where things are; images like the private ones say where they usually are."""
+    torch.manual_seed(0)
+    trunk = nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(128, 64)
+    )
+    backbone = wrap(trunk, (8, 8, 1))
+    task = make_task(clients=1, records=20)
+    truth = task.clients[0].images
+    message = Message(0, "client/0", "server", {"f": MessageField(backbone.extract(truth), "features", exact())})
+    known = knowledge(backbone, attacker=own_images(task))
+    found = {}
+    for family in ("spectrum", "principal_components"):
+        attack = FeatureInversion.model_validate({"family": family, "steps": 150})
+        made = inverted(attack.run(View((message,), 10, ThreatModel()), known), "raw")
+        found[family] = np.median(psnr(truth, made)), np.median(psnr(truth, np.roll(made, 1, axis=0)))
+    own, others = found["principal_components"]
+    assert own > found["spectrum"][0] + 2
+    assert own > others + 2
+
+
+@pytest.mark.parametrize("own", [None, 1])
+def test_components_of_own_images_need_some(make_task: Callable[..., MethodInput], own: int | None) -> None:
+    task = make_task(clients=1, records=4)
+    held = None if own is None else own_images(task).take(np.arange(own))
+    attack = FeatureInversion(family="principal_components", steps=1)
+    with pytest.raises(NotRunError, match=r"family principal_components needs images.*data\.split\.attacker"):
+        attack.run(seen(task, RawFeatures()), knowledge(task.backbone, attacker=held))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -137,10 +185,10 @@ def test_vectors_are_drawn_down_to_the_limit(make_task: Callable[..., MethodInpu
 
 def test_the_same_seed_gives_the_same_bits(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=1, records=4)
-    for family in ("spectrum", "deep_image_prior"):
+    for family in ("spectrum", "principal_components", "deep_image_prior"):
         attack = FeatureInversion.model_validate({"family": family, "steps": 5})
-        message = seen(task, RawFeatures())
-        first, second = (inverted(attack.run(message, knowledge(task.backbone)), "raw") for _ in range(2))
+        message, known = seen(task, RawFeatures()), knowledge(task.backbone, attacker=own_images(task))
+        first, second = (inverted(attack.run(message, known), "raw") for _ in range(2))
         np.testing.assert_array_equal(first, second)
 
 

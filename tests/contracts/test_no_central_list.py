@@ -51,7 +51,7 @@ OTHERS = {
     ("src/fedassay/records/facts.py", "message"): "one of the things that harms are counted in",
     ("reports/document/figures/svg.py", "circle"): "an element of SVG",
     ("reports/document/figures/tradeoff.py", "circle"): "an element of SVG",
-    ("src/fedassay/nets/inversion.py", "pixels"): "what inverted images are made of",
+    ("src/fedassay/nets/image_families.py", "pixels"): "what inverted images are made of",
     ("src/fedassay/recorders/files/records.py", "pixels"): "how an array of images may be called",
     ("src/fedassay/nets/checkpoint.py", "average"): "weights averaged over steps",
     ("src/fedassay/plan/fitted.py", "npz"): "what the plan that init writes for a file reads",
