@@ -127,3 +127,11 @@ def test_what_a_record_keeps_adds_up_to_the_same() -> None:
 def test_more_colluders_than_shares_change_nothing() -> None:
     """Such a release cannot have been made by these senders; its scale is then not made up."""
     assert without_shares(_noised(2), 2) == _noised(2)
+
+
+@pytest.mark.parametrize(("senders", "shares"), [(3, 3), (3, 4), (2, 7), (5, 3)])
+def test_shares_of_noise_that_no_client_sends_hide_nothing(senders: int, shares: int) -> None:
+    """The sum carries as many shares as clients send it, whatever the release divides the noise by."""
+    names = [f"client/{number}" for number in range(senders)]
+    mu = account(_of(names, _noised(shares)), "add_remove", 1e-5).mu
+    assert mu == pytest.approx(math.sqrt(max(1.0, shares / senders)) / SCALE)

@@ -148,7 +148,7 @@ def _name(key: Key, field: str) -> str:
 
 
 def _shared_streams(context: AuditContext, cells: list[Covered]) -> Iterator[Fault]:
-    """Draws that begin alike, in this cell or in another one that shares its results with it."""
+    """Draws that begin alike, here or in another cell that shares its results, and streams that are public."""
     tape = context.tape
     seen: dict[bytes, Key] = {}
     for key, draw in tape.draws.items():
@@ -159,9 +159,13 @@ def _shared_streams(context: AuditContext, cells: list[Covered]) -> Iterator[Fau
             field = field_of(key, cells)
             yield Fault(field, f"{_name(key, field)}: the same noise as {seen[own]}")
         seen[own] = key
+    for key, training in trainings(tape).items():
+        if training.coins is not None and _public(training.coins, context):
+            words = "its sampling is drawn from the root of the cell's public streams, so nothing is amplified"
+            yield Fault(key.field, f"{_name(key, key.field)}: {words}")
     if tape.root is None:
         return
-    if tape.root == context.seeds or tape.root == Seeds(tape.root.seed):
+    if _public(tape.root, context):
         yield Fault("", "the noise is drawn from the root of the cell's public streams")
     roots = context.io.cache.setdefault(_ROOTS, {})
     assert isinstance(roots, dict)
@@ -169,6 +173,11 @@ def _shared_streams(context: AuditContext, cells: list[Covered]) -> Iterator[Fau
     other = roots.setdefault(tape.root, cell)
     if other != cell:
         yield Fault("", f"{cell} draws its noise from the same streams as {other}: their messages subtract")
+
+
+def _public(root: Seeds, context: AuditContext) -> bool:
+    """Whether streams of this root are those that a run draws public numbers from."""
+    return root == context.seeds or root == Seeds(root.seed)
 
 
 def _of_trainings(context: AuditContext) -> Iterator[Fault]:

@@ -21,7 +21,7 @@ from fedassay.audits.claim.tape.coverage import Covered
 from fedassay.audits.claim.tape.neighbours import Labels, filled, fillings, labels_at, neighbours, place_of
 from fedassay.audits.claim.tape.others import other_records
 from fedassay.audits.claim.tape.replays import Replays, inputs_of
-from fedassay.audits.claim.tape.together import ROUNDING, distance, last_of_a_class
+from fedassay.audits.claim.tape.together import ROUNDING, distance, moved_together
 from fedassay.contracts.audit import Replayed
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
@@ -112,7 +112,7 @@ def overlap(
                 found.uncharged = found.uncharged or fault.words
     attempt = Attempt()
     with attempt:
-        if not found.faults and (words := last_of_a_class(replays, cells, claim, mu)):
+        if not found.faults and (words := moved_together(replays, cells, claim, mu)):
             found.faults.append(Fault("", words))
     if found.replays and not found.faults:
         found.words = f"in {found.replays} replays in which some clients' records change alone, " + (

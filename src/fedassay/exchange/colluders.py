@@ -26,3 +26,11 @@ def without_shares(release: Release, colluding: int) -> Release:
         return release
     scales = tuple(scale * math.sqrt(left / release.shares) for scale in release.noise_scale)
     return release.model_copy(update={"noise_scale": scales, "shares": left})
+
+
+def with_senders(release: Release, senders: int) -> Release:
+    """A release with noise divided over more clients than send it: a sum carries their shares alone."""
+    if release.noise_scale is None or senders >= release.shares:
+        return release
+    scales = tuple(scale * math.sqrt(senders / release.shares) for scale in release.noise_scale)
+    return release.model_copy(update={"noise_scale": scales, "shares": senders})

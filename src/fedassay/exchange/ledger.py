@@ -12,6 +12,7 @@ no one (`fedassay.exchange.colluders`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -19,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedassay.exchange.colluders import colluders_of, without_shares
+from fedassay.exchange.colluders import colluders_of, with_senders, without_shares
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
 from fedassay.exchange.worst import Composition, foremost, largest
@@ -125,8 +126,9 @@ def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_
     Of clients that release alike the first stands for all of them.
     """
     colluders = colluders_of(transcript.messages)
+    senders = _senders_of_sums(transcript)
     released: dict[str, list[tuple[Release, str]]] = {}
-    alone: dict[tuple[Release, bool], Release] = {}
+    alone: dict[tuple[Release, bool, int], Release] = {}
     for number, message in enumerate(transcript.messages):
         if message.sender in colluders:
             continue
@@ -134,8 +136,10 @@ def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_
         of_sender = released.setdefault(message.sender, [])
         for name, item in message.fields.items():
             secure = item.secure or message.sender == AGGREGATE
-            if (joint := alone.get((item.release, secure))) is None:
-                joint = alone[item.release, secure] = _alone(item.release, secure, len(colluders))
+            summed = senders.get((message.round, name), 0)
+            if (joint := alone.get((item.release, secure, summed))) is None:
+                whole = with_senders(item.release, summed) if summed else item.release
+                joint = alone[item.release, secure, summed] = _alone(whole, secure, len(colluders))
             if joint.group is not None and joint in seen:
                 continue
             seen.add(joint)
@@ -151,6 +155,18 @@ def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_
             for cell, entry in _of_release(release, asked, where):
                 cells.setdefault(cell, []).append(entry)
     return _with_everybodys(found)
+
+
+def _senders_of_sums(transcript: Transcript) -> Counter[tuple[int, str]]:
+    """How many clients send each field that has noise divided over its senders, by round and name."""
+    senders = {
+        (message.round, name, message.sender)
+        for message in transcript.from_clients()
+        if message.sender != AGGREGATE
+        for name, item in message.fields.items()
+        if item.release.shares > 1
+    }
+    return Counter((number, name) for number, name, _ in senders)
 
 
 def _alone(release: Release, secure: bool, colluders: int) -> Release:

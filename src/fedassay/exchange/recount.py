@@ -104,9 +104,12 @@ def transcript_of(what: Released) -> Transcript:
     try:
         for number, by in enumerate(what.sent):
             senders = [next((name for name, role in _ROLES.items() if role == by.role), f"client/{number}")]
-            if by.role == "colluder":
+            if by.role == "colluder" or (by.role == "client" and _divided(by)):
                 # Their number decides how much noise is left.
-                senders = [f"{COLLUDER}{number}-{each}" for each in range(min(by.senders, limits.CLIENTS))]
+                senders = [
+                    f"{COLLUDER if by.role == 'colluder' else 'client/'}{number}-{each}"
+                    for each in range(min(by.senders, limits.CLIENTS))
+                ]
             many = len(senders) * sum(message.count for message in by.messages)
             if many + len(messages) > 10 * limits.MESSAGES:
                 raise DataError("the record says that more messages were sent than are added up again")
@@ -125,6 +128,11 @@ def transcript_of(what: Released) -> Transcript:
     except ValidationError as error:
         raise DataError(explain(error, None, "the record says of a release what none can be")) from None
     return Transcript("", 1, tuple(messages), claim, most_records=what.most_records)
+
+
+def _divided(by: SentBy) -> bool:
+    """Whether noise is divided over these senders and others."""
+    return any(group.release.get("shares", 1) != 1 for message in by.messages for group in message.fields)
 
 
 @dataclass(frozen=True)

@@ -104,4 +104,5 @@ def _entry(line: dict[str, Any], tensor: Callable[[str], Tensor], number: int, r
         {name: tensor(f"{number}.weights.{name}").numpy() for name in names},
         replace(facts, failures=tuple(facts.failures), kept=kept),
         root,
+        None,
     )

@@ -103,6 +103,7 @@ class TrainingEntry:
         weights: The released weights, as they follow from the noised sums alone, by parameter name.
         facts: Findings about its steps.
         noise: Root of its noise streams.
+        coins: Root of its hidden coins; None where an interrupted run did not keep it.
         replay: In a replay: the requested training; None in a first run.
     """
 
@@ -113,6 +114,7 @@ class TrainingEntry:
     weights: Mapping[str, NDArray[np.float32]]
     facts: TrainingFacts
     noise: Seeds
+    coins: Seeds | None
     replay: Replay | None = field(default=None)
 
     def sums_at(
@@ -166,9 +168,8 @@ def write(
     facts, weights = watching.end(released)
     if facts.partial:
         tape.lacks.append(f"{key}: {facts.partial}")
-    tape.trainings[key] = TrainingEntry(
-        key, training.private, training.updates, start, weights, facts, training.mechanism.noise
-    )
+    roots = training.mechanism.noise, training.mechanism.hidden_randomness
+    tape.trainings[key] = TrainingEntry(key, training.private, training.updates, start, weights, facts, *roots)
 
 
 def replayed(training: Training, tape: Tape) -> dict[str, Tensor] | None:
@@ -195,6 +196,7 @@ def replayed(training: Training, tape: Tape) -> dict[str, Tensor] | None:
         first.weights,
         first.facts,
         training.mechanism.noise,
+        training.mechanism.hidden_randomness,
         Replay(training, first.facts.kept),
     )
     tape.stop_after_last()

@@ -132,6 +132,21 @@ def _by_classes_held(clients: Clients) -> Clients:
     return tuple(client.take(np.arange(held, len(client))) for client in clients)
 
 
+def _without_copies(after: bool) -> Callable[[Clients], Clients]:
+    """A client leaves out the records that the client before it, or after it, has a copy of."""
+
+    def edited(clients: Clients) -> Clients:
+        nothing = clients[0].take(np.zeros(0, np.int64))
+        others = (*clients[1:], nothing) if after else (nothing, *clients[:-1])
+        known = [{image.tobytes() for image in other.images} for other in others]
+        return tuple(
+            own.take(np.flatnonzero([image.tobytes() not in seen for image in own.images]))
+            for own, seen in zip(clients, known, strict=True)
+        )
+
+    return edited
+
+
 def test_codes_tell_every_pair_of_clients_apart() -> None:
     for number in range(1, 40):
         found = list(codes(number))
@@ -172,6 +187,16 @@ def test_records_that_others_send_within_what_is_charged_leave_the_claim_open(
 def test_the_last_record_of_a_class_that_moves_all_clients_is_found(asked_of: Callable[..., TapeAnswers]) -> None:
     asked = asked_of(Edited("fedncm", {}, _by_classes_held), "replace_one", 4, 80)
     assert "the only record of class" in _failed(asked)["sensitivity"]
+
+
+@pytest.mark.parametrize(
+    ("name", "adjacency", "after"), [("one_shot_ridge", "add_remove", True), ("fedcof", "replace_one", False)]
+)
+def test_a_client_that_leaves_out_what_another_one_holds_is_found(
+    name: str, adjacency: Adjacency, after: bool, asked_of: Callable[..., TapeAnswers]
+) -> None:
+    asked = asked_of(Edited(name, {}, _without_copies(after)), adjacency, 4, 80)
+    assert "a record that every client has a copy of" in _failed(asked)["sensitivity"]
 
 
 @pytest.mark.long
