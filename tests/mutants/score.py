@@ -132,10 +132,10 @@ def run_all(
 
 
 def _with_baselines(entries: Sequence[Mutant]) -> list[Mutant]:
-    """The entries, and before them the plans of broken attacks without an edit, where they are not among them."""
-    there = {entry.name for entry in entries}
+    """The plans of broken attacks without an edit, by which these are judged, and then the other entries."""
     bare = {entry.plan: unchanged(entry.plan, "attack") for entry in entries if entry.kind == "attack"}
-    return [*(entry for entry in bare.values() if entry.name not in there), *entries]
+    names = {entry.name for entry in bare.values()}
+    return [*bare.values(), *(entry for entry in entries if entry.name not in names)]
 
 
 def _against_baselines(entries: Sequence[Mutant], found: Sequence[Judged]) -> list[Judged]:
