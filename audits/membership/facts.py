@@ -160,7 +160,7 @@ MEMBERSHIP = AuditFacts(
     rule=SarifRule(
         "Members must not be told from others.",
         taxa=("CWE-359", "AML.T0024.000", "ML04"),
-        help="Who took part can be told: lower epsilon, train for fewer steps, or regularise more.",
+        help="Who took part can be told: add noise or lower epsilon, train for fewer steps, or regularise more.",
     ),
     threats=("membership_inference",),
     tests_per_cell=9,
