@@ -44,6 +44,12 @@ def noise_answer(context: AuditContext, cells: Sequence[Covered]) -> Answer:
     for covered in cells:
         if covered.draws and (words := misdeclared(covered)):
             faults.append(Fault(", ".join(covered.fields), words))
+        elif _off_the_grid(covered):
+            words = (
+                f"{covered.where}: shares of a sum's noise are not rounded to a public grid, so the last bits of "
+                "the sum depend on each exact share; fedassay.privacy.secure_sums rounds them"
+            )
+            faults.append(Fault(", ".join(covered.fields), words, "not_asked"))
     faults += _not_the_stream(tape, list(cells))
     faults += _shared_streams(context, list(cells))
     faults += _of_sealed(context, list(cells))
@@ -52,6 +58,12 @@ def noise_answer(context: AuditContext, cells: Sequence[Covered]) -> Answer:
     if blocks is not None and blocks.p <= LEVEL / max(1, context.num_tests):
         faults.append(Fault(blocks.statistic, _rejected(blocks)))
     return answered("noise", faults, _tried(context, blocks), None if blocks is None else blocks.p)
+
+
+def _off_the_grid(covered: Covered) -> bool:
+    """Whether noise that is divided over a sum's senders is added in floating point."""
+    draws = (entry for entry in covered.draws if isinstance(entry, Draw) and entry.scale > 0)
+    return covered.release.shares > 1 and any(entry.grid == 0 for entry in draws)
 
 
 def _speaks(covered: Covered) -> bool:

@@ -18,6 +18,8 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import Message
 from fedassay.heads.linear import FeatureModel, LinearHead
+from fedassay.privacy.secure_sums import SecureSum
+from fedassay.privacy.tape import NoiseSource
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.registry import lookup
 from fedassay.support.types import Floats, Images
@@ -409,6 +411,30 @@ def test_what_stays_at_clients_is_said_to_have_no_claim(asked_of: Callable[..., 
     asked = asked_of(Edited("fedncm", {}, given=given))
     assert [answer.status for answer in asked.answers[:3]] == ["passed"] * 3, asked.answers
     assert "no claim covers what stays at clients (accuracy_on_train)" in asked.passed
+
+
+@pytest.mark.parametrize("grid", ["public", "none"])
+def test_shares_of_a_sums_noise_lie_on_a_public_grid(
+    grid: str, asked_of: Callable[..., TapeAnswers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if grid == "none":
+        monkeypatch.setattr(SecureSum, "shares", lambda self, mechanism: _InFloatingPoint(self, mechanism))
+    asked = asked_of(Edited("fedlog", {"rounds": 1, "noise": "central"}), replays=4)
+    noise = next(answer for answer in asked.answers if answer.question == "noise")
+    assert (noise.status, "not rounded to a public grid" in noise.words) == (
+        ("passed", False) if grid == "public" else ("not_asked", True)
+    ), noise.words
+
+
+@dataclass(frozen=True)
+class _InFloatingPoint:
+    """Shares of a sum's noise as they are."""
+
+    of: SecureSum
+    mechanism: NoiseSource
+
+    def add(self, part: str, exact: Any, scale: Any, **others: Any) -> Any:
+        return self.mechanism.add(part, exact, scale / np.sqrt(self.of.clients), **others)
 
 
 def test_a_method_that_refuses_rare_records_is_no_leak(asked_of: Callable[..., TapeAnswers]) -> None:
