@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.claim.tape.answers import Answer, listed
+from fedassay.audits.claim.tape.answers import Answer, Attempt, listed
 from fedassay.audits.claim.tape.coverage import Covered, named
 from fedassay.audits.claim.tape.neighbours import Filling, filled, fillings
 from fedassay.contracts.audit import AuditContext
@@ -73,9 +73,9 @@ class WorstCase:
     def answer(self) -> Answer:
         """Ask it."""
         own = [each for each in self.cells if each.draws]
-        if own:
-            for pair in self._pairs():
-                self._pair(pair)
+        failures = [self._pair(pair) for pair in self._pairs()] if own else []
+        if failures and all(failures):
+            return Answer("worst_case", "crashed", f"it failed ({failures[0]})")
         left = self.left = tuple(each for each in own if not self._known(each))
         required = max((each.moved / each.deviation for each in left if each.deviation > 0), default=0.0)
         attained = max((reach(each) for each in self.context.outcome.mechanisms.values()), default=0.0)
@@ -116,8 +116,14 @@ class WorstCase:
         # Runs with private trainings are dear: one pair must do.
         return [first] if self.context.tape.trainings else [first, ordinary]
 
-    def _pair(self, pair: tuple[Filling, Filling]) -> None:
-        one, two, both = (self._replayed(pair, chosen) for chosen in ((0,), (1,), (0, 1)))
+    def _pair(self, pair: tuple[Filling, Filling]) -> str:
+        """Note what a pair shows of every part; how the method refuses such records, in words, where it does."""
+        attempt = Attempt()
+        with attempt:
+            self._note(*(self._replayed(pair, chosen) for chosen in ((0,), (1,), (0, 1))))
+        return attempt.failure
+
+    def _note(self, one: Tape, two: Tape, both: Tape) -> None:
         for key, entry in self.context.tape.draws.items():
             if not _noised(entry):
                 continue

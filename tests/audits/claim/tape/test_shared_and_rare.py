@@ -447,3 +447,16 @@ def test_a_method_that_refuses_rare_records_is_no_leak(asked_of: Callable[..., T
     asked = asked_of(Edited("fedncm", {}, refused))
     assert [answer.status for answer in asked.answers[:3]] == ["passed"] * 3, asked.answers
     assert "the method refuses a record that is no number" in asked.passed
+
+
+def test_a_method_that_refuses_long_records_has_a_known_worst_case(
+    asked_of: Callable[..., TapeAnswers],
+) -> None:
+    def refused(clients: Clients) -> Clients:
+        for client in clients:
+            if len(client) and not _norms(client).max() < 1e3:
+                raise ValueError(f"{client.name}: features out of range")
+        return clients
+
+    asked = asked_of(Edited("fedncm", {}, refused))
+    assert [answer.status for answer in asked.answers] == ["passed"] * 4, asked.answers
