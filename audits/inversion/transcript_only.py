@@ -61,7 +61,8 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
         shown=f"{certain} of {len(images)} images are inputs that explain which units of their layer have a "
         "part in the gradient"
         if certain or not computed
-        else f"images computed from gradients: {computed}, each of a record, or of a sum or difference of several",
+        else f"{computed} image{'s'[: computed != 1]} computed from gradients, each of a record, or of a sum or "
+        "difference of several",
         near_copies=certain,
         harm=Harm(kind="pictures", of="record", count=certain, mechanism=name)
         if certain
