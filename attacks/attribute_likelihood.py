@@ -43,9 +43,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
 from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Parameters
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Matrix, Parameters
 
 NAME = "attribute_likelihood"
 _SOURCES: tuple[Source, ...] = ("messages", "model")

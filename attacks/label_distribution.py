@@ -30,13 +30,12 @@ from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
-from fedassay.exchange.gram import Matrix
 from fedassay.exchange.statistics import field_of, known_counts, noise_of, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError
-from fedassay.support.types import Parameters
+from fedassay.support.types import Matrix, Parameters
 
 NAME = "label_distribution"
 

@@ -40,7 +40,6 @@ from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.exchange.gram import Matrix
 from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.statistics import (
@@ -57,7 +56,7 @@ from fedassay.exchange.view import View
 from fedassay.mixtures.packed import diagonal_index
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Floats, Ints, Parameters
+from fedassay.support.types import Floats, Ints, Matrix, Parameters
 
 NAME = "message_algebra"
 

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from fedassay.attacks.membership.signals import as_ratio
-from fedassay.attacks.membership.tracing import Matrix, evidence
+from fedassay.attacks.membership.tracing import evidence
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts
 from fedassay.contracts.registry import register
@@ -32,7 +32,7 @@ from fedassay.exchange.view import View
 from fedassay.mixtures.population import Population, population_of
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
-from fedassay.support.types import Ints, Parameters
+from fedassay.support.types import Ints, Matrix, Parameters
 
 NAME = "partial_reconstruction"
 

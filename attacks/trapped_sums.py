@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.contracts.attack import AttackResult, Knowledge
@@ -39,11 +38,10 @@ from fedassay.exchange.view import View
 from fedassay.nets.cells import Cells, Layout
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
-from fedassay.support.types import Ints, Parameters
+from fedassay.support.types import Ints, Matrix, Parameters
 
 NAME = "trapped_sums"
 
-Matrix = NDArray[np.float64]
 
 _WHOLE = 0.05
 """A count this far from a whole number is not one."""

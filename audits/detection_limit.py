@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.stats.detection import ControlTrials, detection_limit, smallest_shift
 from fedassay.records.facts import Thing
 from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 SHIFT_DRAWS = 100
 
@@ -39,7 +38,7 @@ class Runs(Protocol):
 
 
 def limit_of(
-    runs: Runs, seeds: Seeds, *, shifts: NDArray[np.float64], unit: str, of: Thing, planted: str, reach: int
+    runs: Runs, seeds: Seeds, *, shifts: Matrix, unit: str, of: Thing, planted: str, reach: int
 ) -> Callable[[], Limit | str]:
     """Computes the limit of detection of these runs, or says why there is none.
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.nearest import top_k_l2
-from fedassay.support.types import Floats, Images
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Images, Matrix
 
 _FEW = 5
 

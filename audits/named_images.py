@@ -19,7 +19,7 @@ import numpy as np
 
 from fedassay.audits.evidence import DOUBTED, ControlResult, Result, by_p_value
 from fedassay.audits.message.identified import counting, identification, identification_metrics
-from fedassay.audits.message.truth import Matrix, truth_of
+from fedassay.audits.message.truth import truth_of
 from fedassay.audits.nonprivate_images import NonPrivateImages
 from fedassay.audits.stats.identification import Identification
 from fedassay.contracts.attack import Reconstruction
@@ -29,7 +29,7 @@ from fedassay.data.records import Records
 from fedassay.records.facts import NEAREST, Harm
 from fedassay.records.record import Metric
 from fedassay.similarity.nearest import top_k_l2
-from fedassay.support.types import Images, Ints
+from fedassay.support.types import Images, Ints, Matrix
 
 _Held = Mapping[str, tuple[Ints, Records]]
 """For each sender, which images are its own, and its records."""

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.evidence import Arms, ControlResult, LeakTest, Result, by_p_value
@@ -22,9 +21,7 @@ from fedassay.audits.stats.paired import paired_test, smallest_pairs
 from fedassay.audits.stats.resampling import ALONE
 from fedassay.records.facts import Harm
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 
 class Pairs(NamedTuple):
@@ -38,9 +35,9 @@ class Pairs(NamedTuple):
         alike: Whether the rank is no score and chooses the same targets on both sides.
     """
 
-    ours: Floats
-    baseline: Floats
-    rank: Floats | None = None
+    ours: Matrix
+    baseline: Matrix
+    rank: Matrix | None = None
     top: int | None = None
     alike: bool = False
 
@@ -85,11 +82,11 @@ class PairedRuns:
         return self._rejects(rows + np.array([[shift], [0.0], [0.0]]))
 
     @staticmethod
-    def _rows(pairs: Pairs, trials: Ints) -> Floats:
+    def _rows(pairs: Pairs, trials: Ints) -> Matrix:
         rank = pairs.ours if pairs.rank is None else pairs.rank
         return np.stack([each[trials] for each in (pairs.ours, pairs.baseline, rank)])
 
-    def _rejects(self, rows: Floats) -> bool:
+    def _rejects(self, rows: Matrix) -> bool:
         ours, theirs, rank = rows
         if self.result.alike:
             best = np.argsort(-rank, kind="stable")[: self.result.top]

@@ -24,7 +24,6 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.message.truth import match
 from fedassay.contracts.attack import Knowledge
 from fedassay.data.records import Records
-from fedassay.exchange.gram import Matrix
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, view
@@ -35,6 +34,7 @@ from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivit
 from fedassay.privacy.tape import FreeNoise
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Matrix
 
 POOL = 1200
 """Training images that clients are drawn from; the class means of the baseline are those of the next 1200."""

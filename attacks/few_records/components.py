@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.statistics import field_of, noise_of, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 WHOLE = 0.05
 """Largest distance of a component's weight from a whole number of records: above the rounding of float16."""
@@ -51,7 +49,7 @@ class Component:
     squares: Matrix
 
     @property
-    def open(self) -> NDArray[np.bool_]:
+    def open(self) -> Bools:
         """Features in which the records differ, shape (d,)."""
         spread = self.squares - self.sums**2 / self.records
         return np.asarray(spread > FLAT * np.maximum(self.squares, np.finfo(float).tiny))
@@ -96,7 +94,7 @@ class _Parts:
     means: Matrix
     variances: Matrix
     records: Matrix
-    labels: NDArray[np.int64]
+    labels: Ints
     noised: bool
 
     @staticmethod

@@ -12,11 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _STEADY = 1e-2
 """Share of the mean spread that is added to each feature's: one that never varied is not known to be fixed."""

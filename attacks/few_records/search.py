@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.few_records.components import Component
 from fedassay.attacks.few_records.law import ClassLaw
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Matrix
 
 HOT, COLD, QUENCHED = 3.0, 0.05, 6
 """First and last temperature in units of the law's own, and sweeps at none after them."""
@@ -125,7 +123,7 @@ class _Annealed:
         return result
 
 
-def _states(values: Matrix, nonnegative: bool) -> tuple[Matrix, NDArray[np.bool_]]:
+def _states(values: Matrix, nonnegative: bool) -> tuple[Matrix, Bools]:
     """Values with the same sum and sum of squares, the given ones first, and which of them may be.
 
     Args:

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.few_records.components import Component
 from fedassay.attacks.few_records.law import class_law
 from fedassay.attacks.few_records.search import search
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 NEARER = 0.75
 """Largest distance of a right vector from its record, as a share of the mean's distance."""
@@ -68,7 +65,7 @@ def thresholds(
     return limits
 
 
-def _nearer(found: Matrix, truth: Matrix) -> NDArray[np.bool_]:
+def _nearer(found: Matrix, truth: Matrix) -> Bools:
     """Whether each found record is nearer to the one that it is matched to than the mean of all is."""
     from scipy.optimize import linear_sum_assignment
 
@@ -93,7 +90,7 @@ def _dealt(
     return parts, held
 
 
-def _largest(apart: Matrix, right: NDArray[np.bool_]) -> float:
+def _largest(apart: Matrix, right: Bools) -> float:
     order = np.argsort(apart, kind="stable")
     share = np.cumsum(right[order]) / np.arange(1, len(order) + 1)
     # The whole group of equal distances is below a threshold, or none of it.

@@ -29,7 +29,6 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.attacks.gradients.bins import binned_inputs
@@ -47,7 +46,7 @@ from fedassay.nets.gradient_matching import match_gradient
 from fedassay.nets.inversion import invert, schedule_named
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError, Why, above_limit
-from fedassay.support.types import Images, Ints, Parameters
+from fedassay.support.types import Bools, Images, Ints, Matrix, Parameters
 
 NAME = "gradient_inversion"
 INPUTS, STRONGEST = "layer_inputs", "strongest_direction"
@@ -151,7 +150,7 @@ class GradientInversion(Parameters):
         return inputs
 
     def _inputs(self, layer: Layer, target: Target, knowledge: Knowledge) -> Inputs:
-        def agrees(rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        def agrees(rows: Matrix) -> Bools:
             return unit_agreement(rows, layer) >= _AGREE
 
         return layer_inputs(
@@ -277,7 +276,7 @@ class _Part:
     images: Images
     labels: Ints
     sender: str
-    misfit: NDArray[np.float64]
+    misfit: Matrix
 
 
 @dataclass
@@ -298,7 +297,7 @@ class _Made:
         """Images made by descent."""
         return sum(len(part.images) for name in (BEHIND, MATCHED) for part in self.images.get(name, ()))
 
-    def add(self, source: str, images: Images, labels: Ints, sender: str, misfit: NDArray[np.float64]) -> None:
+    def add(self, source: str, images: Images, labels: Ints, sender: str, misfit: Matrix) -> None:
         """Keep images of one sender."""
         if len(images):
             self.images.setdefault(source, []).append(_Part(images, labels, sender, misfit))
@@ -319,7 +318,7 @@ class _Made:
             for name, parts in self.images.items()
         )
 
-    def misfits(self) -> dict[str, NDArray[np.float64]]:
+    def misfits(self) -> dict[str, Matrix]:
         """By the names of scores."""
         return {
             f"misfit/{name}": np.concatenate([part.misfit for part in parts])

@@ -14,11 +14,9 @@ Source: Fowl et al., "Robbing the Fed" (ICLR 2022), for gradients that are sent 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.gradients.targets import Layer
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _ALIKE = 1e-5
 """Distance of rows of weights, relative to their norm, up to which they are one question."""
@@ -56,7 +54,7 @@ def binned_inputs(layer: Layer) -> Matrix:
     return np.asarray(rows[inside])
 
 
-def _alike(weights: Matrix) -> NDArray[np.int64]:
+def _alike(weights: Matrix) -> Ints:
     """Positions of the largest set of rows that are equal to one of them."""
     norms = np.linalg.norm(weights, axis=1)
     squares = norms**2

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.attacks.gradients.labels import label_counts
@@ -36,11 +35,9 @@ from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError
-from fedassay.support.types import Ints, Parameters
+from fedassay.support.types import Ints, Matrix, Parameters
 
 NAME = "head_inversion"
-
-Matrix = NDArray[np.float64]
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:

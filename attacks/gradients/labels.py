@@ -14,9 +14,7 @@ from torch import Tensor, nn
 
 from fedassay.attacks.gradients.pixels import Before
 from fedassay.attacks.gradients.targets import Layer
-from fedassay.support.types import Images, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Images, Ints, Matrix
 
 
 def labels_of(network: nn.Module, last: Layer, images: Images) -> Ints:

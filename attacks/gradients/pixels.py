@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedassay.support.types import Images
+from fedassay.support.types import Images, Matrix
 
-Matrix = NDArray[np.float64]
 Shape = tuple[int, int, int]
 
 

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.attacks.gradients.targets import Layer
+from fedassay.support.types import Bools, Matrix
 
-Matrix = NDArray[np.float64]
-Agrees = Callable[[Matrix], NDArray[np.bool_]]
+Agrees = Callable[[Matrix], Bools]
 
 _STARTS = 128
 """Starts that are followed together."""
@@ -176,7 +176,7 @@ class _Rows:
         kept = norms > rounding / _LARGEST_TOLERANCE
         return _Rows(basis[kept] / norms[kept, None], rounding / norms[kept])
 
-    def zeros(self, vectors: Matrix, nearly: float = 0.0) -> NDArray[np.bool_]:
+    def zeros(self, vectors: Matrix, nearly: float = 0.0) -> Bools:
         """At which rows vectors (k, n) are 0, or nearly so, shape (k, R)."""
         return np.asarray(np.abs(vectors @ self.values.T) < np.maximum(self.tolerance, nearly))
 

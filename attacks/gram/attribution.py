@@ -24,11 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.exchange.gram import Matrix
 from fedassay.exchange.message import AGGREGATE, Message
 from fedassay.exchange.statistics import known_counts, noise_of, statistics_of
 from fedassay.exchange.view import View
-from fedassay.support.types import Bools, Ints
+from fedassay.support.types import Bools, Ints, Matrix
 
 SURE = 0.05
 """Expected error above which a vector is not compared with others."""

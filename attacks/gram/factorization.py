@@ -30,12 +30,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.gram.polishing import Equations, polish
 from fedassay.attacks.gram.splitting import negative, split
-from fedassay.exchange.gram import Gram, Matrix, Size
-from fedassay.support.types import Ints
+from fedassay.exchange.gram import Gram, Size
+from fedassay.support.types import Bools, Ints, Matrix
 
 AGREED = 1e-6
 """Median relative distance at which two runs have found the same vectors, and no third one is started."""
@@ -134,7 +133,7 @@ class _Problem:
     grouped: Matrix
     scatter: Matrix
     scale: Matrix
-    used: NDArray[np.bool_]
+    used: Bools
     rest: Matrix
     groups: Ints
     labels: Ints

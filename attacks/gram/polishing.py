@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.exchange.gram import Matrix
+from fedassay.support.types import Matrix
 
 _STEPS = 40
 _INNER = 300

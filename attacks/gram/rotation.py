@@ -27,10 +27,10 @@ import numpy as np
 
 from fedassay.attacks.gram.factorization import Factors, agreement_of
 from fedassay.data.records import Records
-from fedassay.exchange.gram import Gram, Matrix, Size
+from fedassay.exchange.gram import Gram, Size
 from fedassay.exchange.public_map import as_summed
 from fedassay.exchange.view import View
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 PER_COMPONENT = 22
 """Vectors of the attacker's for one component; from fewer of them FastICA does not settle (measured at 5,600)."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedassay.exchange.gram import Matrix
+from fedassay.support.types import Matrix
 
 _TOLERANCE = 1e-13
 _PATIENCE = 800

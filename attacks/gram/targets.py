@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedassay.exchange.gram import Gram, Matrix
+from fedassay.exchange.gram import Gram
 from fedassay.exchange.ridge import regularised, square
 from fedassay.exchange.statistics import gram_of, noise_of, roundoff, statistics_of
 from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import View
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 WHOLE = 0.05
 """Largest distance of a component's share of the records from a whole number: above the rounding of float16."""

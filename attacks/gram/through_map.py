@@ -23,10 +23,10 @@ import numpy as np
 
 from fedassay.attacks.gram.factorization import Factors
 from fedassay.data.records import Records
-from fedassay.exchange.gram import Gram, Matrix, Size
+from fedassay.exchange.gram import Gram, Size
 from fedassay.exchange.public_map import PublicMap, public_map
 from fedassay.exchange.view import View
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 _STARTS = 24
 """Own features tried for each record at most."""

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from fedassay.attacks.head_reconstruction.common_mean import common_mean
-from fedassay.attacks.head_reconstruction.fixed_point import Found, Matrix, Stationarity, solved
+from fedassay.attacks.head_reconstruction.fixed_point import Found, Stationarity, solved
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
@@ -38,7 +38,7 @@ from fedassay.heads.estimators import SoftmaxEstimator
 from fedassay.heads.linear import LinearHead
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, above_limit
-from fedassay.support.types import Ints, Parameters
+from fedassay.support.types import Ints, Matrix, Parameters
 
 NAME = "head_reconstruction"
 

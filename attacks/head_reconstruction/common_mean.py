@@ -10,9 +10,8 @@ Source: this project.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _BINS = 40
 _PLACES = 64

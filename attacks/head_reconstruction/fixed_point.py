@@ -19,13 +19,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import softmax
 
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 SOLVED = 1e-2
 """Largest half squared residual of a solution. Heads of records as assumed leave 1e-6 to 2e-3, others and local

@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.attacks.gallery.attack import KEY, Gallery
@@ -56,9 +55,8 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
 from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Parameters
+from fedassay.support.types import Ints, Matrix, Parameters
 
-Matrix = NDArray[np.float64]
 Test = Literal["likelihood_ratio", "joint", "loss", "lira_online", "lira_offline", "rmia"]
 
 NAME = "membership"
@@ -308,7 +306,7 @@ def _log_probability(logits: Matrix) -> Matrix:
     return np.asarray(-np.logaddexp(0.0, -logits).mean(axis=-1))
 
 
-def _places(game: MembershipGame) -> dict[str, NDArray[np.int64]]:
+def _places(game: MembershipGame) -> dict[str, Ints]:
     """Positions of each client's candidates among all of them."""
     ends = np.cumsum([len(asked) for asked in game.questions.values()])
     return {

@@ -12,16 +12,15 @@ the same record under releases with or without it show its difficulty, which one
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 _EACH = 32
 """Shadows on either side from which every candidate gets variances of its own (Carlini et al., section VI-B)."""
 _SHRINKAGE = 1e-3
 
 
-def lira_online(target: Matrix, shadows: Matrix, included: NDArray[np.bool_]) -> Matrix:
+def lira_online(target: Matrix, shadows: Matrix, included: Bools) -> Matrix:
     """Log-likelihood ratio of "in" over "out", each a Gaussian fitted to the candidate's shadow signals.
 
     Args:
@@ -53,7 +52,7 @@ def lira_online(target: Matrix, shadows: Matrix, included: NDArray[np.bool_]) ->
     return np.where(usable[:, 0], log_in - log_out, 0.0)
 
 
-def lira_offline(target: Matrix, shadows: Matrix, included: NDArray[np.bool_] | None = None) -> Matrix:
+def lira_offline(target: Matrix, shadows: Matrix, included: Bools | None = None) -> Matrix:
     """Distance of a candidate's signal above those of releases without it, in standard deviations.
 
     One-sided: the mean over the signals of (x - mean) / s, with s pooled over the candidates. The average effect
@@ -130,14 +129,14 @@ def _log_prior(shadows: Matrix, offline_scale: float | None) -> Matrix:
     return np.asarray(np.log(((1 + offline_scale) * np.exp(mean) + 1 - offline_scale) / 2))
 
 
-def _shift(shadows: Matrix, outside: NDArray[np.bool_]) -> Matrix:
+def _shift(shadows: Matrix, outside: Bools) -> Matrix:
     """Effect of inclusion on signals (S, n, k), the same for all candidates: least squares, shape (k,)."""
     inside = outside.mean(axis=0) - outside
     weight = float((inside**2).sum())
     return np.asarray(np.einsum("sn,snk->k", inside, shadows) / (weight or 1.0))
 
 
-def _pooled(rest: Matrix, counts: NDArray[np.int64]) -> Matrix:
+def _pooled(rest: Matrix, counts: Ints) -> Matrix:
     """Covariance (k, k) of the residuals (S, n, k), pooled over the candidates."""
     flat = rest.reshape(-1, rest.shape[2])
     freedom = float(np.maximum(counts - 1, 0).sum())

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.membership.tracing import evidence
 from fedassay.contracts.membership import HeadScores, Shadow
@@ -20,9 +19,8 @@ from fedassay.mixtures.population import Population
 from fedassay.support.errors import NotRunError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
-Matrix = NDArray[np.float64]
 Source = Literal["messages", "model", "generator"]
 
 _ROUNDS = 8

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.ridge import square
@@ -28,9 +27,7 @@ from fedassay.exchange.transcript import Message, MessageField
 from fedassay.mixtures.packed import Family, Mixtures, pack_lower
 from fedassay.mixtures.population import Population
 from fedassay.mixtures.sampling import log_density
-from fedassay.support.types import Floats, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Ints, Matrix
 
 _NOTHING = 1e-16
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.surrogate_bodies.scores import ratios
 from fedassay.attacks.surrogate_bodies.training import Heads
@@ -13,9 +12,7 @@ from fedassay.exchange.statistics import any_protected, statistics_of
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Floats, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Ints, Matrix
 
 
 @dataclass(frozen=True, eq=False)

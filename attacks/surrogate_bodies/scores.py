@@ -11,9 +11,8 @@ features of their own training records, and mu that of all candidates. The log-l
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _SHRUNK = 0.1
 """Share of the mean variance that is added to each."""

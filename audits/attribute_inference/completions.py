@@ -24,16 +24,14 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.data.feature_archive import stand_ins
 from fedassay.data.loading import LABEL
 from fedassay.data.records import Records, joined
 from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Bools, Ints
+from fedassay.support.types import Bools, Ints, Matrix
 
-Matrix = NDArray[np.float64]
 Carrier = Literal["label", "columns", "record"]
 
 MOST_VALUES = 20

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.attribute_inference.facts import ADVANTAGE
 from fedassay.audits.detection_limit import limit_of
@@ -29,9 +28,7 @@ from fedassay.audits.stats.paired import sign_flip
 from fedassay.records.facts import Harm
 from fedassay.records.record import Metric
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _EACH = 0.975
 """Coverage of each gain's interval: an end of the smaller one is wrong where either of its tails is."""
@@ -49,9 +46,9 @@ class Guessed:
         seeds: Random streams of the tests.
     """
 
-    ours: Floats
-    imputed: Floats
-    non_members: Floats
+    ours: Matrix
+    imputed: Matrix
+    non_members: Matrix
     tests: int
     seeds: Seeds
 
@@ -59,7 +56,7 @@ class Guessed:
         return len(self.ours)
 
     @property
-    def gains(self) -> tuple[Floats, Floats]:
+    def gains(self) -> tuple[Matrix, Matrix]:
         """Over the best guess without the message, and over strangers, shapes (n,), each in [-1, 1]."""
         return self.ours - self.imputed, self.ours - self.non_members
 
@@ -80,7 +77,7 @@ class Guessed:
         """Whether guesses without the message are right more often than those with it."""
         return bool(len(self)) and self._p(-self.gains[0], "worse") <= WORSE
 
-    def _p(self, gains: Floats, name: str) -> float:
+    def _p(self, gains: Matrix, name: str) -> float:
         return sign_flip(gains, self.seeds.numpy("flips", name), tests=self.tests).p
 
     @property
@@ -108,7 +105,7 @@ class Guessed:
             alone=self.test.uncorrected,
         )
 
-    def metrics(self, from_features: Floats) -> dict[str, Metric]:
+    def metrics(self, from_features: Matrix) -> dict[str, Metric]:
         """Figures with intervals; `from_features` says which guesses are right that read all features, (n,)."""
         ends = [betting_interval(gains, -1.0, 1.0, level=_EACH) for gains in self.gains]
         low, high = (min(each[side] for each in ends) for side in (0, 1))
@@ -197,10 +194,10 @@ class Runs:
         ours = np.where(turned, 1.0, self.negative.ours[rows])
         return self._rejects(ours - part[rows] for part in (self.negative.imputed, self.negative.non_members))
 
-    def _rejects(self, gains: Iterable[Floats]) -> bool:
+    def _rejects(self, gains: Iterable[Matrix]) -> bool:
         return all(self._decision.rejects(each, np.zeros_like(each)) for each in gains)
 
 
-def _share(right: Floats) -> Metric:
+def _share(right: Matrix) -> Metric:
     low, high = betting_interval(right, 0.0, 1.0)
     return Metric(value=float(right.mean()), low=low, high=high, n=len(right))

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.attribute_inference.completions import Sensitive
 from fedassay.audits.attribute_inference.judging import Guessed
@@ -23,9 +22,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 FEWEST = 8
 """Trials that a test takes at least."""
@@ -112,7 +109,7 @@ class ReleaseGuesses:
     source: str
     audited: Guessed
     silent: Guessed
-    from_features: Floats
+    from_features: Matrix
 
 
 def asked(
@@ -151,9 +148,9 @@ def asked(
     if len(scores) != 1:
         raise NotRunError("the attack scores no values of attributes")
     ((source, values),) = scores.items()
-    right: list[list[Floats]] = [[], [], []]
-    imputed: list[list[Floats]] = [[], [], []]
-    features: list[Floats] = []
+    right: list[list[Matrix]] = [[], [], []]
+    imputed: list[list[Matrix]] = [[], [], []]
+    features: list[Matrix] = []
     start = 0
     for name, rows in places.items():
         # Where nothing is said of a record, every value is as likely as before.
@@ -177,7 +174,7 @@ def asked(
     )
 
 
-def _right(odds: Floats, records: Records, sensitive: Sensitive) -> Floats:
+def _right(odds: Matrix, records: Records, sensitive: Sensitive) -> Matrix:
     """Whether the likeliest value is the true one, 1 or 0, shape (n,)."""
     return np.asarray(sensitive.values[odds.argmax(axis=1)] == sensitive.truth(records), np.float64)
 

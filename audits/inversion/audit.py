@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.audits.detection_limit import limit_of
@@ -64,7 +63,7 @@ from fedassay.exchange.feature_sources import VectorSource, between
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, Series, unmeasured
 from fedassay.support.errors import NothingToReadError, NotRunError
-from fedassay.support.types import Ints, Parameters
+from fedassay.support.types import Ints, Matrix, Parameters
 
 _HELD, _FRESH = "control/held", "control/fresh"
 _CLIENTS = 4
@@ -72,7 +71,7 @@ _CLIENTS = 4
 
 _MISFIT = "median of what is left of what an image was fitted to: |f(x)-t|^2/|t|^2 of features"
 
-_Values = dict[str, NDArray[np.float64]]
+_Values = dict[str, Matrix]
 """Metric name to one value an image, shape (k,)."""
 
 
@@ -377,7 +376,7 @@ def _record_match(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: 
     return RecordMatch(made.images[used, 0], vectors, sets, pool, between(made.source.name))
 
 
-def _metric(values: NDArray[np.float64], name: str, remark: str = "") -> Metric:
+def _metric(values: Matrix, name: str, remark: str = "") -> Metric:
     """The mean, with the interval of its range."""
     facts = declared(name)
     found = mean_within(values, facts.low, facts.high)

@@ -13,12 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
-from fedassay.audits.inversion.truth import ImageMatch, Matrix, Pool, RecordMatch
+from fedassay.audits.inversion.truth import ImageMatch, Pool, RecordMatch
 from fedassay.audits.stats.detection import ControlTrials, drawn_trials
 from fedassay.audits.stats.permutation import enough
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 SHIFTS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0])
 """Gains in dB of every image alike that are tried."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import NEAR_COPY, ControlResult, LeakTest, by_p_value
 from fedassay.audits.stats.permutation import HIGHER, enough
@@ -29,9 +28,7 @@ from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import View
 from fedassay.similarity.metrics import PSNR_CAP
-from fedassay.support.types import Bools, Images, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Images, Ints, Matrix
 
 _TOGETHER = 2_000_000
 """Places of records in exchanges that are made at once."""
@@ -325,7 +322,7 @@ def _above_others(table: Matrix, sets: Sequence[Ints]) -> Matrix:
     return np.asarray(table - others @ table / np.maximum(others.sum(axis=1, keepdims=True), 1))
 
 
-def psnr_table(first: Images, second: Images) -> NDArray[np.float64]:
+def psnr_table(first: Images, second: Images) -> Matrix:
     """PSNR of all pairs, shape (k, N); data range 255."""
     left, right = (part.reshape(len(part), -1).astype(np.float64) for part in (first, second))
     squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T

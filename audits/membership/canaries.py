@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import WORSE, ControlResult, Figures, LeakTest, Result
 from fedassay.audits.membership.controls import memorize
@@ -46,9 +45,7 @@ from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, epsilon_metric
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 _REFERENCES = 3
 LEAST = 20
@@ -105,7 +102,7 @@ class _Scored:
     """
 
     score: Matrix
-    included: NDArray[np.bool_]
+    included: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +117,7 @@ class _Planted:
     """
 
     canaries: Records
-    included: NDArray[np.bool_]
+    included: Bools
     score: Matrix
     owner: str
 
@@ -174,7 +171,7 @@ def _planted(context: AuditContext, count: int, rng: np.random.Generator) -> _Pl
 def _positives(
     context: AuditContext,
     owner: Records,
-    bounds: Callable[[Matrix, NDArray[np.bool_]], _Bounds],
+    bounds: Callable[[Matrix, Bools], _Bounds],
     alone: ControlResult,
 ) -> tuple[_Scored | None, Positives]:
     """Canaries of the method's own run without privacy, where there can be any, beside the control `alone`."""
@@ -192,7 +189,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
         memorize(planted.canaries.take(np.flatnonzero(included)), context.classes), planted.canaries
     )
 
-    def bounds(values: Matrix, included: NDArray[np.bool_]) -> _Bounds:
+    def bounds(values: Matrix, included: Bools) -> _Bounds:
         shown, alone, corrected = (
             one_run_fdp_bound(values, included, delta=claim.delta, confidence=c).epsilon or 0.0
             for c in (0.95, 1 - ALONE, 1 - level_of(context.num_tests))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from fedassay.audits.stats.intervals import clopper_pearson
@@ -84,7 +83,7 @@ def harm_of(finding: Finding, result: AttackResult, truth: Bools) -> Harm:
     return Harm(kind="members", of="record", metric="auc", value=value, mechanism=finding.source or "")
 
 
-def _area(result: AttackResult, key: str, truth: NDArray[np.bool_]) -> Metric | None:
+def _area(result: AttackResult, key: str, truth: Bools) -> Metric | None:
     scores = result.scores.get(key)
     if scores is None:
         return None

@@ -27,9 +27,7 @@ from fedassay.exchange.models import Generator
 from fedassay.exchange.view import View
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Images
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Images, Matrix
 
 WORDS = {
     "messages": "the same clients' features, sent as they are",
@@ -198,11 +196,11 @@ def pooled_blocks(game: MembershipGame) -> tuple[Records, NDArray[np.str_]]:
 def non_members(
     candidates: Records,
     halves: Sequence[Records],
-    members: NDArray[np.bool_],
+    members: Bools,
     blocks: NDArray[np.str_],
-    free: NDArray[np.bool_],
+    free: Bools,
     rng: np.random.Generator,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Candidates that are in no client's half: as many of a client's own as of others in every block, shape (n,).
 
     Of persons as many, each with all of its records.

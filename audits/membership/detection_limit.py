@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from fedassay.audits.membership.separation import Allowed, in_low_corner
@@ -30,9 +29,8 @@ from fedassay.audits.stats.detection import DRAWS, detection_limit, drawn_trials
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import level_of
 from fedassay.records.record import Limit
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
-Matrix = NDArray[np.float64]
 Told = tuple[Matrix, Matrix]
 """Scores of strangers, shape (n0,), and of members, shape (n1,), of one control."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fedassay.audits.evidence import WORSE, Arms, Confounder, ControlResult, Figures, Result, Subject
@@ -27,8 +25,9 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import Why
+from fedassay.support.types import Matrix
 
-Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
+Scores = tuple[Matrix, Matrix]
 """Scores of releases without the record in question, shape (n,), and with it, shape (m,)."""
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import ControlResult
 from fedassay.audits.stats.roc import Rate, auc
@@ -23,9 +22,7 @@ from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import View
 from fedassay.mixtures.packed import pack_lower, unpack_lower
-from fedassay.support.types import Bools, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 _SENDER = "control"
 _MOST = 300

@@ -36,9 +36,7 @@ from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.conversions import group_pair
 from fedassay.privacy.gaussian import tpr_bound_approx_dp
 from fedassay.records.record import Metric, Series
-from fedassay.support.types import Bools
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Matrix
 
 RATES = {"tpr_at_1pct": 0.01, "tpr_at_0.1pct": 0.001}
 _POINTS = 200

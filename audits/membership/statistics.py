@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.membership.judging import Releases, Scores, informed_finding
 from fedassay.audits.membership.separation import allowed_by
@@ -32,8 +31,7 @@ from fedassay.privacy.units import members
 from fedassay.privacy.variants import distances, in_span, with_mu
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _PAIRS = 20
 """Real records that are in question."""
@@ -116,9 +114,7 @@ def _on(experiment: Experiment, pair: Neighbours) -> Experiment:
     return replace(moved, mu=mu)
 
 
-def _cell(
-    context: AuditContext, claim: PrivacyClaim, experiment: Experiment
-) -> tuple[Records, NDArray[np.int64], list[NDArray[np.int64]]]:
+def _cell(context: AuditContext, claim: PrivacyClaim, experiment: Experiment) -> tuple[Records, Ints, list[Ints]]:
     """Records in one run of the mechanism: a class of the size that it was made for, or a client.
 
     Returns:
@@ -146,7 +142,7 @@ def _cell(
     return smallest, rows, _blocks(len(units), ALIKE)
 
 
-def _blocks(units: int, each: int) -> list[NDArray[np.int64]]:
+def _blocks(units: int, each: int) -> list[Ints]:
     return list(np.arange(units * each).reshape(units, each))
 
 

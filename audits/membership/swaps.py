@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fedassay.audits.evidence import ControlResult, LeakTest
@@ -30,9 +29,8 @@ from fedassay.privacy.units import most_records
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Bools, Ints
+from fedassay.support.types import Bools, Ints, Matrix
 
-Matrix = NDArray[np.float64]
 Run = Callable[[Sequence[Records], Seeds], Outcome]
 
 _SHADOWS = 4

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Arms, ControlResult, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.verdict import assay, not_run
@@ -31,9 +30,7 @@ from fedassay.heads.penalised import PenalisedEstimator
 from fedassay.mixtures.packed import pack_lower
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Metric
-from fedassay.support.types import Bools, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 _EACH = 8
 """Candidates of a label at most in a control that must be solved."""
@@ -159,7 +156,7 @@ def _attacked(
     return context.attack(View(messages, context.classes, context.view.threat), game)
 
 
-def _sums(features: Matrix, labels: NDArray[np.int64], context: AttackedContext) -> dict[str, MessageField]:
+def _sums(features: Matrix, labels: Ints, context: AttackedContext) -> dict[str, MessageField]:
     """Class sums, and a second moment where the captured messages hold one, in their type; or a ridge head."""
     fields = [item for message in context.view.from_clients() for item in message.fields.values()]
     kinds = {item.kind for item in fields}

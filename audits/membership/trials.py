@@ -21,9 +21,7 @@ from fedassay.contracts.membership import MembershipGame
 from fedassay.data.groups import units_of
 from fedassay.data.records import joined
 from fedassay.records.record import Metric
-from fedassay.support.types import Bools, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 _FEWEST_CLIENTS = 4
 """Clients that an area needs at least to be informative."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Arms, Confounder, ControlResult, LeakTest, Result, by_p_value
 from fedassay.audits.memorization.scores import Scores
@@ -15,7 +14,7 @@ from fedassay.audits.stats.permutation import Gap
 from fedassay.audits.stats.stratified import stratified_count, stratified_gap
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, Series
-from fedassay.support.types import Ints
+from fedassay.support.types import Bools, Ints, Matrix
 
 _DRAWN = 20_000
 _MOST_CLASSES = 1 << 20
@@ -45,7 +44,7 @@ class Memory:
         return _strata(self.scores)
 
     @property
-    def given(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def given(self) -> tuple[Bools, Bools]:
         """Whether each of them is given back."""
         return (
             np.concatenate([each.closeness for each in self.scores]) < self.threshold,
@@ -53,12 +52,12 @@ class Memory:
         )
 
     @property
-    def training(self) -> NDArray[np.float64]:
+    def training(self) -> Matrix:
         """Scores of all generated images against the training records."""
         return np.concatenate([each.training for each in self.scores])
 
     @property
-    def heldout(self) -> NDArray[np.float64]:
+    def heldout(self) -> Matrix:
         """Scores of all generated images against the held-out records."""
         return np.concatenate([each.heldout for each in self.scores])
 
@@ -132,7 +131,7 @@ def judge(
     ours = np.concatenate([each.closeness for each in scores])
     theirs = np.concatenate([each.heldout_closeness for each in scores])
 
-    def tested(first: NDArray[np.float64], second: NDArray[np.float64]) -> Gap:
+    def tested(first: Matrix, second: Matrix) -> Gap:
         return stratified_gap(first, second, strata, rng, tests=tests, draws=draws)
 
     given = ours < threshold, theirs < threshold
@@ -231,7 +230,7 @@ def _result(memory: Memory, *, claimed: bool, limit: Callable[[], Limit | str]) 
     )
 
 
-def metrics_of(values: NDArray[np.float64], threshold: float) -> dict[str, Metric]:
+def metrics_of(values: Matrix, threshold: float) -> dict[str, Metric]:
     """Metrics of the scores of generated images, (N,)."""
     copies = int((values < threshold).sum())
     low, high = clopper_pearson(copies, len(values))
@@ -272,7 +271,7 @@ def _tested(gap: Gap, what: str) -> Metric:
     return Metric(value=gap.value, low=gap.low, high=gap.high, n=gap.n[0], reason=reason)
 
 
-def histogram_of(values: NDArray[np.float64], heldout: NDArray[np.float64]) -> Series:
+def histogram_of(values: Matrix, heldout: Matrix) -> Series:
     """Every score, sorted; evenly thinned where there are very many, the smallest always kept."""
     size = min(len(values), _DRAWN)
     rows = np.linspace(0, len(values) - 1, size).round().astype(np.int64)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.memorization.facts import MOST_SAMPLES
 from fedassay.audits.stats.typed_intervals import mean_within
@@ -19,7 +18,7 @@ from fedassay.contracts.metrics import declared
 from fedassay.records.record import Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.ssim_search import most_similar
-from fedassay.support.types import Images
+from fedassay.support.types import Images, Matrix
 
 _SAID = "of the sample most like each training record, by SSIM"
 _BESIDE = "of the same samples, for records that nobody trained on"
@@ -41,7 +40,7 @@ class MostAlike:
     device: str
     seen: int = 0
     _best: Images = field(init=False)
-    _values: NDArray[np.float64] = field(init=False)
+    _values: Matrix = field(init=False)
 
     def __post_init__(self) -> None:
         self._best = np.concatenate([self.training, self.heldout])
@@ -59,7 +58,7 @@ class MostAlike:
         self._best[better] = images[found.indices[better]]
         self._values[better] = found.values[better]
 
-    def measured(self, similarity: Similarity) -> tuple[dict[str, NDArray[np.float64]], ...]:
+    def measured(self, similarity: Similarity) -> tuple[dict[str, Matrix], ...]:
         """Every metric of the training records, (n,) each, and of the held-out ones, (m,) each."""
         size = len(self.training)
         return (
@@ -87,7 +86,7 @@ def sample_metrics(
     return found[0], found[1]
 
 
-def _mean(values: NDArray[np.float64], name: str, said: str) -> Metric:
+def _mean(values: Matrix, name: str, said: str) -> Metric:
     facts = declared(name)
     mean = mean_within(values, facts.low, facts.high)
     reason = "; ".join(part for part in (said, mean.reason) if part)

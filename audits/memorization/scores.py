@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.data.records import Records
 from fedassay.exchange.models import Generator
 from fedassay.similarity.memorization import memorization_scores
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Images, Ints
+from fedassay.support.types import Images, Ints, Matrix
 
 _BLOCK = 4096
 
@@ -60,16 +59,16 @@ class Scores:
         smallest: Their scores.
     """
 
-    training: NDArray[np.float64]
-    heldout: NDArray[np.float64]
-    closeness: NDArray[np.float64]
-    heldout_closeness: NDArray[np.float64]
+    training: Matrix
+    heldout: Matrix
+    closeness: Matrix
+    heldout_closeness: Matrix
     strata: tuple[Ints, Ints]
     trained: int
     neighbours: int
     generated: Images
     nearest: Images
-    smallest: NDArray[np.float64]
+    smallest: Matrix
 
 
 def score(
@@ -181,14 +180,14 @@ def match_classes(first: Records, second: Records, rng: np.random.Generator) -> 
 class Found:
     """Scores and best pairs of the blocks so far."""
 
-    closeness: NDArray[np.float64]
-    training: list[NDArray[np.float64]] = field(default_factory=list)
-    heldout: list[NDArray[np.float64]] = field(default_factory=list)
+    closeness: Matrix
+    training: list[Matrix] = field(default_factory=list)
+    heldout: list[Matrix] = field(default_factory=list)
     generated: Images = field(default_factory=lambda: np.zeros((0, 1, 1, 1), dtype=np.uint8))
     nearest: Images = field(default_factory=lambda: np.zeros((0, 1, 1, 1), dtype=np.uint8))
-    smallest: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    smallest: Matrix = field(default_factory=lambda: np.zeros(0))
 
-    def keep(self, images: Images, nearest: Images, scores: NDArray[np.float64], count: int) -> None:
+    def keep(self, images: Images, nearest: Images, scores: Matrix, count: int) -> None:
         """Keep the pairs with the smallest scores of those known and these."""
         if len(self.smallest):
             images = np.concatenate([self.generated, images])

@@ -23,9 +23,8 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import View
 from fedassay.records.record import Metric, unmeasured
-from fedassay.support.types import Bools, Ints
+from fedassay.support.types import Bools, Ints, Matrix
 
-Matrix = NDArray[np.float64]
 Metrics = dict[str, Metric]
 
 _NO_RECORDS = "the clients' records were not given, so no attribution was checked"

@@ -29,7 +29,6 @@ from fedassay.audits.message.identified import averaged, counting, identificatio
 from fedassay.audits.message.kinds import has_expected_errors, is_approximate, says_counts, says_remarks
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
 from fedassay.audits.message.truth import (
-    Matrix,
     Recovery,
     assumptions,
     class_means,
@@ -59,7 +58,7 @@ from fedassay.exchange.ridge import square
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Parameters
+from fedassay.support.types import Matrix, Parameters
 
 _CONTROL_CLIENTS = 4
 

@@ -20,12 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.stats.persons import interval_of_shares
 from fedassay.records.record import Metric, unmeasured
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Matrix
 
 FALSE_DISCOVERIES = 0.1
 """Share of wrong vectors among the certified ones of a client, in the mean over clients."""
@@ -59,7 +57,7 @@ class Certificate:
     threshold: float
     clients: int
 
-    def certified(self, expected: Matrix) -> NDArray[np.bool_]:
+    def certified(self, expected: Matrix) -> Bools:
         """Whether each vector is certified, shape (k,)."""
         return np.asarray(expected <= self.threshold)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.features import encoder
 from fedassay.audits.message import nonprivate
@@ -18,6 +17,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Metric, unmeasured
 from fedassay.support.errors import NotRunError
+from fedassay.support.types import Matrix
 
 CLIENTS = 12
 """Control clients that a certificate is fitted on; 9 are the fewest that allow one at a rate of .1."""
@@ -25,8 +25,6 @@ CLIENTS = 12
 _UNLIKE = (
     "control clients send no noise, and a certificate takes clients that are exchangeable with the audited ones"
 )
-
-Matrix = NDArray[np.float64]
 
 
 def certified(result: AttackResult, truths: Mapping[str, Records], context: AttackedContext) -> dict[str, Metric]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
@@ -19,8 +18,7 @@ from fedassay.exchange.release import Release, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 SENDER = "control"
 CONTROL_RECORDS = 4
@@ -82,7 +80,7 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
         first = {"class_ids": MessageField(ids, "class_ids", exact("labels"))}
         return Message(number, f"{SENDER}/{sender}", SERVER, first | fields)
 
-    def counts(values: NDArray[np.int64]) -> MessageField:
+    def counts(values: Ints) -> MessageField:
         return MessageField(values, "class_counts", exact("labels"))
 
     def sums(values: Matrix) -> MessageField:

@@ -21,7 +21,6 @@ from fedassay.audits.message.certified import certified
 from fedassay.audits.message.controls import attacked, control_records, sums_view
 from fedassay.audits.message.identified import averaged, counting, identification, identification_metrics
 from fedassay.audits.message.truth import (
-    Matrix,
     Recovery,
     assumptions,
     class_means,
@@ -44,6 +43,7 @@ from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.statistics import noise_of
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
 from fedassay.support.errors import NotRunError, Why
+from fedassay.support.types import Matrix
 
 MOST_SIZES = 4
 """Client sizes that get a control client: the smallest, the largest, and some between."""

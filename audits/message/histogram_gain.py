@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import ControlResult, LeakTest, by_arithmetic, by_p_value
 from fedassay.audits.stats.below_baseline import below_baseline
@@ -21,9 +20,7 @@ from fedassay.audits.stats.paired import sign_flip
 from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.contracts.audit import AuditContext
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _ROUNDING = 1e-9
 _SHIFTS = np.linspace(0.05, 1.0, 20)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import (
     WORSE,
@@ -42,9 +41,7 @@ from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.adjacency import class_counts_public
 from fedassay.support.errors import FedassayError, NotRunError, Why
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 CONTROL_CLIENTS = 12
 """Control clients of two classes each; an exact histogram needs one client, an estimated histogram all of them."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fedassay.audits.message.truth import Matrix
 from fedassay.audits.stats.identification import Group, Identification, identify
 from fedassay.audits.stats.permutation import Draws
 from fedassay.audits.stats.persons import share_interval, share_of_persons
@@ -20,7 +19,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Metric, unmeasured
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 _DRAWS = 2000
 """Least number of random choices of the private records."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import ControlResult
 from fedassay.audits.features import encoder
@@ -37,7 +36,7 @@ from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 FAINT = 1e-6
 """Noise on a field that an attack must see through, in units of its largest entry."""
@@ -69,9 +68,7 @@ class Reading:
         return next((client for client in self.clients if client.name == sender), None)
 
 
-def by_hand(
-    context: AttackedContext, records: Records, encode: Callable[[Records], NDArray[np.float64]], rule: str
-) -> Reading:
+def by_hand(context: AttackedContext, records: Records, encode: Callable[[Records], Matrix], rule: str) -> Reading:
     """Exact sums and second moment of known records, by no method; with counts, but for rules that seek them."""
     counts = rule not in ("derivable_counts", "rank")
     exposure = NonPrivateRelease(
@@ -263,7 +260,7 @@ def _part(reading: Reading, name: str, context: AuditContext) -> VectorSource:
     return next((part for part in parts if part.name == name), nothing(name))
 
 
-def _vectors(reading: Reading, part: VectorSource, name: str) -> NDArray[np.float64]:
+def _vectors(reading: Reading, part: VectorSource, name: str) -> Matrix:
     """In float64 where the attack has them so."""
     precise = reading.result.artifacts.get("vectors")
     if precise is not None and name == reading.result.attack and len(precise) == len(part.vectors):

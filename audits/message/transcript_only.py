@@ -28,7 +28,7 @@ from fedassay.audits.message.controls import (
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.nonprivate import by_hand, changed
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
-from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match, nothing, plain, rule_of_three
+from fedassay.audits.message.truth import EXACT, NEAR, match, nothing, plain, rule_of_three
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -42,7 +42,7 @@ from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
 from fedassay.support.errors import Why
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Matrix
 
 _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 """Evidence on label histograms that is the histogram itself, where no noise is declared on it."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import WORSE, ControlResult, LeakTest, Result, by_arithmetic, by_p_value
 from fedassay.audits.stats.below_baseline import below_baseline
@@ -28,9 +27,7 @@ from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.facts import NEAREST, Harm, Obstacle
 from fedassay.records.record import Limit, Metric, unmeasured
-from fedassay.support.types import Bools, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 EXACT = 1e-3
 """Relative error below which a record counts as recovered."""
@@ -61,8 +58,8 @@ class Matched:
     errors: Matrix
     cosines: Matrix
     baseline: Matrix
-    labelled: NDArray[np.bool_]
-    label_right: NDArray[np.bool_]
+    labelled: Bools
+    label_right: Bools
     records: int
     vectors: int
     hits: Bools

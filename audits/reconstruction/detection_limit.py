@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
@@ -20,9 +19,7 @@ from fedassay.audits.stats.persons import mean_by
 from fedassay.audits.trials import Pairs
 from fedassay.similarity.ssim_search import most_similar, ssim_matrix
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Images, Ints
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Images, Ints, Matrix
 
 SHIFTS = np.array([0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0])
 """Gains of SSIM of every target alike that are tried."""
@@ -85,7 +82,7 @@ class PooledRuns:
         return np.concatenate([self.truth, self.nonprivate, self.fresh])
 
     @cached_property
-    def _left(self) -> Floats:
+    def _left(self) -> Matrix:
         """Best SSIM of every target to the silent set without so many of it, shape (targets, m + 1)."""
         order = self.seeds.numpy("silent").permutation(len(self.silent))[: self._pool]
         table = ssim_matrix(self._targets, self.silent[order], device=self.device).astype(np.float64)
@@ -93,14 +90,14 @@ class PooledRuns:
         return np.concatenate([best, np.full((len(best), 1), -1.0)], axis=1)
 
     @cached_property
-    def _brought(self) -> Floats:
+    def _brought(self) -> Matrix:
         """SSIM of every target to the best reconstruction of each exposed image, shape (targets, c)."""
         own = most_similar(self.nonprivate, self.shown, device=self.device).indices
         table = ssim_matrix(self._targets, self.shown, device=self.device)
         return np.asarray(table[:, own], np.float64)
 
     @cached_property
-    def _baseline(self) -> Floats:
+    def _baseline(self) -> Matrix:
         """Best SSIM of private and exposed images to as many of the attacker's, shape (n + c,)."""
         chosen = self.seeds.numpy("baseline").permutation(len(self.attacker))[: self._pool]
         both = self._targets[: len(self.truth) + len(self.nonprivate)]
@@ -117,7 +114,7 @@ class PooledRuns:
         return (self.truth, self.persons), (self.fresh, self.fresh_persons)
 
     @staticmethod
-    def _by_person(values: Floats, persons: Ints | None) -> Floats:
+    def _by_person(values: Matrix, persons: Ints | None) -> Matrix:
         return values if persons is None else mean_by(values, persons)
 
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
@@ -128,7 +125,7 @@ class PooledRuns:
         brought = leaking[:count]
         rows = np.concatenate([n + brought, silent[count:]])
 
-        def closest(targets: Ints | slice) -> Floats:
+        def closest(targets: Ints | slice) -> Matrix:
             kept = self._left[targets, len(brought)]
             return np.asarray(np.maximum(kept, self._brought[targets][:, brought].max(axis=1, initial=-1.0)))
 
@@ -140,7 +137,7 @@ class PooledRuns:
         fresh = self._left[len(self.truth) + len(self.nonprivate) :, 0]
         return self._rejects(self._left[silent, 0] + shift, self._baseline[silent], fresh)
 
-    def _rejects(self, ours: Floats, baseline: Floats, fresh: Floats) -> bool:
+    def _rejects(self, ours: Matrix, baseline: Matrix, fresh: Matrix) -> bool:
         paired, gap = self._decisions
         ours, baseline = (self._by_person(each, self.persons) for each in (ours, baseline))
         fresh = self._by_person(fresh, self.fresh_persons)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import NEAR_COPY, WORSE, Confounder, ControlResult, LeakTest, Result
 from fedassay.audits.reconstruction.selections import Scored
@@ -21,8 +20,7 @@ from fedassay.contracts.registry import metrics
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _DIFFERENCE = Bounded(-2, 2)
 _HALVED = 0.975
@@ -248,7 +246,7 @@ def _harm(closeness: Closeness, source: str) -> Harm:
     )
 
 
-def _mean(values: Floats, name: str, rank: Floats, top: int, level: float = 0.95) -> Estimate:
+def _mean(values: Matrix, name: str, rank: Matrix, top: int, level: float = 0.95) -> Estimate:
     """Mean of a metric over the selected targets, with the interval of its range."""
     facts = declared(name)
     if facts.low is None or facts.high is None:

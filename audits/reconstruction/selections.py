@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.features import nearest_feature
 from fedassay.audits.simulation import control_seeds
@@ -24,7 +23,7 @@ from fedassay.data.records import Records, joined
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.ssim_search import most_similar
-from fedassay.support.types import Bools, Images, Ints
+from fedassay.support.types import Bools, Images, Ints, Matrix
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,12 @@ class Scored:
     truth: Images
     images: Images
     baseline: Images
-    values: dict[str, NDArray[np.float64]]
-    baseline_values: dict[str, NDArray[np.float64]]
-    rank: NDArray[np.float64]
-    baseline_rank: NDArray[np.float64]
+    values: dict[str, Matrix]
+    baseline_values: dict[str, Matrix]
+    rank: Matrix
+    baseline_rank: Matrix
     top: int
-    fresh: dict[str, NDArray[np.float64]] | None = None
+    fresh: dict[str, Matrix] | None = None
     persons: Ints | None = None
     fresh_persons: Ints | None = None
 
@@ -145,7 +144,7 @@ def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
     )
 
 
-def _too_near(similar: NDArray[np.float64], share: float, groups: Ints | None) -> Bools:
+def _too_near(similar: Matrix, share: float, groups: Ints | None) -> Bools:
     """The records most similar to the attacker's, a share of all; persons whole, by their most similar record."""
     dropped = np.zeros(len(similar), np.bool_)
     most = round(share * len(similar))
@@ -165,7 +164,7 @@ def _too_near(similar: NDArray[np.float64], share: float, groups: Ints | None) -
     return dropped
 
 
-def _far_ones(similar: NDArray[np.float64], limit: float, test: Records, rows: Ints, whole: bool) -> Bools:
+def _far_ones(similar: Matrix, limit: float, test: Records, rows: Ints, whole: bool) -> Bools:
     """Fresh images no more similar to the attacker's than private ones that are kept; persons whole."""
     near = similar > limit
     if whole and test.groups is not None:

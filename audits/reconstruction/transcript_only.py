@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.evidence import (
     Arms,
@@ -39,9 +38,7 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Metric, Picture, PictureColumn, unmeasured
-from fedassay.support.types import Floats, Images
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Images, Ints, Matrix
 
 _DRAWS = 2000
 _PICTURES = 8
@@ -103,7 +100,7 @@ def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: b
     return resampled(len(rows), gain, rng, draws=_DRAWS), p
 
 
-def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _another(labels: Ints) -> Ints:
     """For each record the next one of its class, cyclically; any next one where it is the only one."""
     following = np.roll(np.arange(len(labels)), -1)
     for label in np.unique(labels):
@@ -165,7 +162,7 @@ def _pictures(
     return (context.io.grid(name, f"{subject.attack}: {subject.source}", rows, columns),)
 
 
-def _nearest(vectors: Floats, features: Floats) -> NDArray[np.int64]:
+def _nearest(vectors: Floats, features: Floats) -> Ints:
     """Row of the nearest feature for each vector."""
     ours, theirs = vectors.astype(np.float64), features.astype(np.float64)
     squares = (theirs**2).sum(axis=1)[None] - 2 * ours @ theirs.T

@@ -21,11 +21,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Bools, Matrix
 
 NAME = "anytime-valid (betting)"
 _QUANTILES = np.concatenate([np.geomspace(1e-4, 0.1, 25), np.linspace(0.1, 0.5, 12)[1:]])
@@ -56,7 +54,7 @@ class AnytimeBound:
         """Pairs seen."""
         return len(self._zero)
 
-    def see(self, zero: Floats, one: Floats) -> None:
+    def see(self, zero: Matrix, one: Matrix) -> None:
         """Bet on pairs, by what was seen before them, and keep them.
 
         Args:
@@ -100,7 +98,7 @@ class AnytimeBound:
                     best, chosen = float(growth[place]), (swapped, above, float(cuts[place]))
         return chosen
 
-    def _rates(self, swapped: bool, above: bool, cuts: Floats) -> tuple[Floats, Floats]:
+    def _rates(self, swapped: bool, above: bool, cuts: Matrix) -> tuple[Matrix, Matrix]:
         """Past shares in S, pulled to half: of the data set in which it is likelier, and of the other."""
         rates = []
         for scores in (self._one, self._zero):
@@ -108,18 +106,18 @@ class AnytimeBound:
             rates.append(((over if above else len(scores) - over) + 0.5) / (len(scores) + 1))
         return (rates[1], rates[0]) if swapped else (rates[0], rates[1])
 
-    def _bets(self, swapped: bool, above: bool, cut: float) -> Floats:
+    def _bets(self, swapped: bool, above: bool, cut: float) -> Matrix:
         """The bet against each epsilon of the grid."""
         likely, rare = self._rates(swapped, above, np.array([cut]))
         growth = np.stack([_growth(likely, rare, epsilon, self._delta)[:, 0] for epsilon in self._grid], axis=1)
         shares = np.where(growth.max(axis=0) > 0, _SHARES[np.argmax(growth, axis=0)], 0.0)
         return np.asarray(shares / (np.exp(self._grid) + self._delta))
 
-    def _gains(self, inside: NDArray[np.bool_], outside: NDArray[np.bool_]) -> Floats:
+    def _gains(self, inside: Bools, outside: Bools) -> Matrix:
         return np.asarray(inside - np.exp(self._grid) * outside - self._delta)
 
 
-def _growth(likely: Floats, rare: Floats, epsilon: float, delta: float) -> Floats:
+def _growth(likely: Matrix, rare: Matrix, epsilon: float, delta: float) -> Matrix:
     """Expected logarithm of e for each bet, (shares, events), at these probabilities of S."""
     factor = math.exp(epsilon)
     bets = _SHARES[:, None] / (factor + delta)

@@ -13,12 +13,11 @@ seen. Nothing else; no normality, no number of values from which it holds.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedassay.audits.stats.estimate import check_level
 from fedassay.support.seeds import Seeds
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _TRUNCATION = 0.5
 """No bet risks more than this share of the money (the paper's truncation constant c)."""
@@ -57,7 +56,7 @@ def betting_interval(values: ArrayLike, lower: float, upper: float, *, level: fl
     return lower + (upper - lower) * low, lower + (upper - lower) * high
 
 
-def _bets(units: Floats, alpha: float) -> Floats:
+def _bets(units: Matrix, alpha: float) -> Matrix:
     """Stake of each bet per unit of distance, from the values before it alone, shape (n,).
 
     The paper's plug-in bets, with n in the place of t log(1 + t), as it proposes for a fixed sample size.
@@ -69,7 +68,7 @@ def _bets(units: Floats, alpha: float) -> Floats:
     return np.asarray(np.sqrt(2 * np.log(2 / alpha) / (len(units) * before)))
 
 
-def _first_not_refuted(units: Floats, bets: Floats, threshold: float) -> float:
+def _first_not_refuted(units: Matrix, bets: Matrix, threshold: float) -> float:
     """The smallest mean that bets on larger values do not refute; smaller ones all are."""
     low, high = 0.0, 1.0
     for _ in range(_STEPS):

@@ -10,11 +10,10 @@ Every t and u gives a bound, so Newton's method may stop at any step. Several su
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _STEPS, _HALVINGS = 25, 10
 _CLOSE = 0.1
@@ -23,8 +22,8 @@ _FLAT = 1e-9
 
 
 def log_chances(
-    weights: Floats, bars: Floats, share: float, *, chosen: int | None = None, others: int = 0
-) -> Floats:
+    weights: Matrix, bars: Matrix, share: float, *, chosen: int | None = None, others: int = 0
+) -> Matrix:
     """Upper bounds of the logs of the chances that chosen weights sum to a bar or more, shape (m,); at most 0.
 
     Args:
@@ -43,7 +42,7 @@ def log_chances(
     odds, size = float(np.log(share) - np.log1p(-share)), weights.shape[1] + others
     none, number = size * float(np.log1p(-share)), float(chosen or 0)
 
-    def exponents(t: Floats, u: Floats) -> Floats:
+    def exponents(t: Matrix, u: Matrix) -> Matrix:
         each = np.logaddexp(0, t[:, None] * terms + (u[:, None] + odds)).sum(axis=1)
         return np.asarray(each + others * np.logaddexp(0, u + odds) + none - t * least - u * number)
 
@@ -70,14 +69,14 @@ def log_chances(
     return found
 
 
-def log_chance(weights: Floats, bar: float, share: float, *, chosen: int | None = None) -> float:
+def log_chance(weights: Matrix, bar: float, share: float, *, chosen: int | None = None) -> float:
     """The bound of `log_chances` for one sum of weights, shape (n,)."""
     return float(log_chances(weights[None], np.array([bar]), share, chosen=chosen)[0])
 
 
 def _newton(
-    terms: Floats, least: Floats, number: float | None, others: int, t: Floats, u: Floats, odds: float
-) -> tuple[Floats, Floats]:
+    terms: Matrix, least: Matrix, number: float | None, others: int, t: Matrix, u: Matrix, odds: float
+) -> tuple[Matrix, Matrix]:
     """Newton's steps in t and u of each exponent; in t alone where no number is chosen."""
     each = expit(t[:, None] * terms + (u[:, None] + odds))
     vary = each * (1 - each)

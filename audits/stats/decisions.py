@@ -25,9 +25,7 @@ from fedassay.audits.stats.chernoff import log_chance, log_chances
 from fedassay.audits.stats.permutation import enough
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Bools, Ints
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through, as in `paired`."""
@@ -78,7 +76,7 @@ class PairedDecision:
     def _numbers(self) -> Chosen:
         return _as_numbers(self._flips)
 
-    def rejects(self, first: Floats, second: Floats) -> bool:
+    def rejects(self, first: Matrix, second: Matrix) -> bool:
         """Whether the best of the first side score higher than those of the second, each chosen by its own scores.
 
         Args:
@@ -107,7 +105,7 @@ class PairedDecision:
             lambda: self._log_chance(first, second, bar),
         )
 
-    def _log_chance(self, first: Floats, second: Floats, bar: float) -> float:
+    def _log_chance(self, first: Matrix, second: Matrix, bar: float) -> float:
         """Upper bound of the log of the chance that an exchange of random pairs reaches the bar."""
         events = _events(np.concatenate([first, second]), (self.top, self.top), 0.5, bar)
         # Of each pair one is on the first side: the first one of it, and the second one where it is exchanged.
@@ -117,7 +115,7 @@ class PairedDecision:
         moved = (theirs - ours)[:, (theirs != ours).any(axis=0)]
         return events.any_of(log_chances(moved, events.bars - ours.sum(axis=1), 0.5))
 
-    def _reached(self, first: Floats, second: Floats, flips: Bools, bar: float) -> int:
+    def _reached(self, first: Matrix, second: Matrix, flips: Bools, bar: float) -> int:
         is_second = np.repeat([False, True], self.n)
 
         def inside(entries: Ints, draws: Ints | slice) -> Bools:
@@ -167,7 +165,7 @@ class GapDecision:
     def _numbers(self) -> Chosen:
         return _as_numbers(self._members)
 
-    def rejects(self, first: Floats, second: Floats) -> bool:
+    def rejects(self, first: Matrix, second: Matrix) -> bool:
         """Whether the best share of the first group (n,) scores higher than that of the second (m,)."""
         both = np.concatenate([first, second])
         size = self._members.shape[1]
@@ -193,20 +191,20 @@ class GapDecision:
     def _part(self) -> float:
         return self.n / (self.n + self.m)
 
-    def _log_chance(self, both: Floats, bar: float) -> float:
+    def _log_chance(self, both: Matrix, bar: float) -> float:
         """Upper bound of the log of the chance that random groups of these sizes reach the bar."""
         events = _events(both, self._counts, self._part, bar)
         others = len(both) - len(events.entries)
         return events.any_of(log_chances(events.weights, events.bars, self._part, chosen=self.n, others=others))
 
-    def _reached(self, both: Floats, members: Bools, bar: float) -> int:
+    def _reached(self, both: Matrix, members: Bools, bar: float) -> int:
         def inside(entries: Ints, draws: Ints | slice) -> Bools:
             return np.asarray(members[:, draws][entries])
 
         return _gaps_reach(both, inside, self._counts, share=self._part, bar=bar)
 
 
-def _best(scores: Floats, count: int) -> float:
+def _best(scores: Matrix, count: int) -> float:
     """Mean of the best scores."""
     return float(np.sort(scores)[-count:].mean())
 
@@ -245,16 +243,16 @@ class _Events:
     """
 
     entries: Ints
-    weights: Floats
-    bars: Floats
+    weights: Matrix
+    bars: Matrix
     ways: Ints
 
-    def any_of(self, logs: Floats) -> float:
+    def any_of(self, logs: Matrix) -> float:
         """Log of the sum of the chances of all events, which bounds that of any of them."""
         return float(np.logaddexp.reduce([logs[self.ways == way].min() for way in np.unique(self.ways)]))
 
 
-def _events(scores: Floats, counts: tuple[int, int], share: float, bar: float) -> _Events:
+def _events(scores: Matrix, counts: tuple[int, int], share: float, bar: float) -> _Events:
     """Events that cover every arrangement with a gap of at least `bar` between the best of both sides.
 
     The mean of the best k of a set is the minimum over t of t + (sum of the entries' excesses over t) / k,
@@ -283,7 +281,7 @@ def _as_numbers(chosen: Bools) -> Chosen:
     return chosen.astype(np.float32) if 4 * chosen.size <= _LARGEST else chosen
 
 
-def _sums_reach(weights: Floats, chosen: Chosen, bar: float) -> int:
+def _sums_reach(weights: Matrix, chosen: Chosen, bar: float) -> int:
     """Count sums of chosen weights that reach the bar, over arrangements in the columns of `chosen` (n, draws)."""
     sums = (weights.astype(np.float32) @ chosen.astype(np.float32, copy=False)).astype(np.float64)
     near = np.flatnonzero(np.abs(sums - bar) <= _rounding(weights, float(np.abs(weights).sum())))
@@ -291,13 +289,13 @@ def _sums_reach(weights: Floats, chosen: Chosen, bar: float) -> int:
     return int((sums >= bar).sum())
 
 
-def _rounding(terms: Floats, total: float) -> float:
+def _rounding(terms: Matrix, total: float) -> float:
     """Twice what a product in float32 of so many terms may be off by (Higham 2002, 3.1); total: of their sizes."""
     return 4 * (len(terms) + 1) * float(np.finfo(np.float32).eps) / 2 * total
 
 
 def _gaps_reach(
-    scores: Floats,
+    scores: Matrix,
     inside: Callable[[Ints, Ints | slice], Bools],
     counts: tuple[int, int],
     *,
@@ -333,7 +331,7 @@ def _depth(total: int, counts: tuple[int, int], share: float, *, spreads: int) -
     return min(total, int(sum(counts) + spreads * spread) + 1)
 
 
-def _may_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) -> Bools:
+def _may_reach(best: Matrix, here: Bools, counts: tuple[int, int], bar: float) -> Bools:
     """Whether an upper bound of the gap, linear but for two counts, reaches the bar, shape (draws,).
 
     With t the score down to which as many entries lie as count on both sides together, and F a side's sum of what
@@ -355,7 +353,7 @@ def _may_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) -
     return np.asarray((bound >= bar + total / counts[1] - rounding) | (all_ours > len(best) - counts[1]))
 
 
-def _best_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) -> tuple[Bools, Bools]:
+def _best_reach(best: Matrix, here: Bools, counts: tuple[int, int], bar: float) -> tuple[Bools, Bools]:
     """Whether the best entries hold as many of either side as count, and whether the gap reaches the bar, if so.
 
     Sums are in float32, and once more in float64 where they come so close to the bar that rounding could matter.

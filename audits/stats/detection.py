@@ -24,16 +24,14 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 DRAWS = 200
 POWER = 0.95
 CONFIDENCE = 0.95
 
-Floats64 = NDArray[np.float64]
 
 Finds = Callable[[Ints, Ints, int], bool]
 """Whether the verdict's test finds a leak in a run put together: the negative control's trial for each place, the
@@ -129,7 +127,7 @@ def drawn_trials(control: ControlTrials, places: int, rng: np.random.Generator) 
 
 
 def smallest_shift(
-    shifts: Floats64, finds: Callable[[float, np.random.Generator], bool], rng: np.random.Generator, *, draws: int
+    shifts: Matrix, finds: Callable[[float, np.random.Generator], bool], rng: np.random.Generator, *, draws: int
 ) -> float | None:
     """The smallest of rising `shifts` of all trials alike that is found with probability `POWER`; None if none is.
 

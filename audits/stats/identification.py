@@ -17,13 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Draws, PermutationTest
-from fedassay.support.types import Bools, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 _BLOCK = 2_000_000
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
+
 Side = Literal["two", "lower", "upper"]
 
 
 class Interval(NamedTuple):
     """Ends of a confidence interval, scalars or arrays of one shape."""
 
-    low: Floats
-    high: Floats
+    low: Matrix
+    high: Matrix
 
 
 def clopper_pearson(
@@ -63,7 +64,7 @@ def wilson(successes: ArrayLike, trials: ArrayLike, *, confidence: float = 0.95)
     return Interval(low, high)
 
 
-def _counts(successes: ArrayLike, trials: ArrayLike) -> tuple[Floats, Floats]:
+def _counts(successes: ArrayLike, trials: ArrayLike) -> tuple[Matrix, Matrix]:
     k, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
     if not (np.all(n >= 1) and np.all(k >= 0) and np.all(k <= n)):
         raise ValueError("0 <= successes <= trials and trials >= 1 must hold everywhere")

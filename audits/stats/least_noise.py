@@ -18,16 +18,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betainc, erf, ndtr
 
-Floats = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _EACH_END = 24
 _TINY = 1e-290
 
 
-def two_sided_levels(values: Floats, scales: Floats, half_steps: Floats) -> Floats:
+def two_sided_levels(values: Matrix, scales: Matrix, half_steps: Matrix) -> Matrix:
     """Levels u = 2 Phi((|x| + half a step) / sigma) - 1, the share of noises that are no larger.
 
     Args:
@@ -38,12 +37,12 @@ def two_sided_levels(values: Floats, scales: Floats, half_steps: Floats) -> Floa
     return np.asarray(erf((np.abs(values) + half_steps) / (scales * math.sqrt(2))))
 
 
-def one_sided_levels(values: Floats, scales: Floats, half_steps: Floats) -> Floats:
+def one_sided_levels(values: Matrix, scales: Matrix, half_steps: Matrix) -> Matrix:
     """Levels u = Phi((x + half a step) / sigma), where the value beneath the noise is known to be at least 0."""
     return np.asarray(ndtr((values + half_steps) / scales))
 
 
-def log10_p_of_noise(levels: Floats) -> float:
+def log10_p_of_noise(levels: Matrix) -> float:
     """Logarithm to base 10 of a p-value of "every level is stochastically at least uniform".
 
     Args:
@@ -65,7 +64,7 @@ def log10_p_of_noise(levels: Floats) -> float:
     return min(0.0, float(logs.min()) + math.log10(len(ranks)))
 
 
-def _chernoff(ranks: NDArray[np.int64], n: int, levels: Floats) -> Floats:
+def _chernoff(ranks: Ints, n: int, levels: Matrix) -> Matrix:
     """Upper bound on log10 P(Bin(n, t) >= k) where that is too small for a float: -n KL(k / n || t)."""
     shares = ranks / n
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -74,7 +73,7 @@ def _chernoff(ranks: NDArray[np.int64], n: int, levels: Floats) -> Floats:
     return np.asarray(-n * divergence / math.log(10))
 
 
-def _ranks(n: int) -> NDArray[np.int64]:
+def _ranks(n: int) -> Ints:
     if n <= 32:
         return np.arange(1, n + 1)
     steps = np.geomspace(1, n, _EACH_END).round().astype(np.int64)

@@ -33,18 +33,17 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedassay.audits.stats.epsilon_bound import checked_scores
 from fedassay.audits.stats.one_run_fdp import largest_rejected
+from fedassay.support.types import Ints, Matrix
 
 _ROUNDING = 1e-12
 """Bound on the rounding error of the Fourier transform in a tail probability."""
 _TIMES = 24
 _FINE = 1e-4
 _TRIED = 40
-
-Floats = NDArray[np.float64]
 
 
 def weighted_bound(counts: ArrayLike, right: int, m: int, delta: float, level: float) -> float:
@@ -114,7 +113,7 @@ def weighted_right(scores: ArrayLike, included: ArrayLike, pairs: Sequence[int])
     return int((weights * (truth[::-1][:each].astype(np.int64) + ~truth[:each])).sum())
 
 
-def _law_of_wrong(counts: NDArray[np.int64], wrong: float) -> Floats:
+def _law_of_wrong(counts: Ints, wrong: float) -> Matrix:
     """Probabilities of each weight of wrong guesses, all of them independent, shape (whole + 1,)."""
     whole = int((counts * np.arange(1, len(counts) + 1)).sum())
     size = 1 << whole.bit_length()
@@ -125,7 +124,7 @@ def _law_of_wrong(counts: NDArray[np.int64], wrong: float) -> Floats:
     return np.asarray(np.fft.irfft(product, size)[: whole + 1].clip(0), np.float64)
 
 
-def _influence(counts: NDArray[np.int64], wrong: float) -> float:
+def _influence(counts: Ints, wrong: float) -> float:
     """At most how likely a guess decides, in the mean over the share of the others that is exchanged.
 
     At share t, other guesses are independent and right with probability 1 - t (1 - p) or t p. Both have a variance

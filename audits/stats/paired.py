@@ -21,11 +21,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.stats.permutation import Draws, PermutationTest, best_mean, largest_mean
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Bools, Matrix
 
 _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through: 2^14 of them."""
@@ -39,11 +37,11 @@ def smallest_pairs(level: float) -> int:
 
 
 def paired_test(
-    first: Floats,
-    second: Floats,
+    first: Matrix,
+    second: Matrix,
     rng: np.random.Generator,
     *,
-    ranks: tuple[Floats, Floats] | None = None,
+    ranks: tuple[Matrix, Matrix] | None = None,
     top: int | None = None,
     tests: int = 1,
     draws: int = 2000,
@@ -74,7 +72,7 @@ def paired_test(
 
     own = np.array_equal(orders, scores)
 
-    def gains(flips: NDArray[np.bool_]) -> Floats:
+    def gains(flips: Bools) -> Matrix:
         if count == n:
             return np.asarray((1 - 2.0 * flips) @ (scores[0] - scores[1]) / n)
         sides = (np.where(flips, scores[1 - side], scores[side]) for side in (0, 1))
@@ -97,7 +95,7 @@ def paired_test(
     )
 
 
-def _sides(first: Floats, second: Floats, ranks: tuple[Floats, Floats] | None) -> tuple[Floats, Floats]:
+def _sides(first: Matrix, second: Matrix, ranks: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
     """Scores of both sides, and what each side chooses its best ones by, shapes (2, n)."""
     if first.shape != second.shape or first.ndim != 1 or len(first) < 1:
         raise ValueError(
@@ -110,6 +108,6 @@ def _sides(first: Floats, second: Floats, ranks: tuple[Floats, Floats] | None) -
     return scores, orders
 
 
-def sign_flip(gains: Floats, rng: np.random.Generator, *, tests: int = 1, draws: int = 2000) -> PermutationTest:
+def sign_flip(gains: Matrix, rng: np.random.Generator, *, tests: int = 1, draws: int = 2000) -> PermutationTest:
     """Test whether paired gains (n,) are larger than 0; see `paired_test`."""
     return paired_test(gains, np.zeros_like(gains), rng, tests=tests, draws=draws)

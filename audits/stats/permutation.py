@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _BLOCK = 4_000_000
 _TIE = 1e-12  # relative rounding between two sums of the same scores
@@ -42,14 +41,14 @@ class PermutationTest:
     exact: bool
 
     @staticmethod
-    def of_all(value: float, arrangements: Floats, n: tuple[int, int], scale: float) -> PermutationTest:
+    def of_all(value: float, arrangements: Matrix, n: tuple[int, int], scale: float) -> PermutationTest:
         """From the statistic of every arrangement, the observed one among them; `scale` as in `of_some`."""
         p = float(np.mean(arrangements >= value - _TIE * scale))
         return PermutationTest(value, p, 1 / len(arrangements), n, exact=True)
 
     @staticmethod
     def of_some(
-        value: float, draw: Callable[[int], Floats], size: Draws, smallest: float, n: tuple[int, int], scale: float
+        value: float, draw: Callable[[int], Matrix], size: Draws, smallest: float, n: tuple[int, int], scale: float
     ) -> PermutationTest:
         """From drawn arrangements; the observed one counts as another (Phipson and Smyth, 2010).
 
@@ -118,8 +117,8 @@ class Gap:
 
 
 def gap(
-    first: Floats,
-    second: Floats,
+    first: Matrix,
+    second: Matrix,
     rng: np.random.Generator,
     *,
     share: float = 1.0,
@@ -146,12 +145,12 @@ def gap(
         )
     n, m = len(first), len(second)
 
-    def differences(rows: Floats) -> Floats:
+    def differences(rows: Matrix) -> Matrix:
         return _best_share(rows[:, :n], share) - _best_share(rows[:, n:], share)
 
     value = float(differences(both[None])[0])
 
-    def shuffled(count: int) -> Floats:
+    def shuffled(count: int) -> Matrix:
         return differences(rng.permuted(np.broadcast_to(both, (count, n + m)), axis=1))
 
     size = Draws.of_run(tests, draws)
@@ -179,18 +178,18 @@ def blocks(total: int, width: int) -> list[int]:
     return [min(size, total - start) for start in range(0, total, size)]
 
 
-def best_mean(scores: Floats, ranks: Floats, count: int) -> Floats:
+def best_mean(scores: Matrix, ranks: Matrix, count: int) -> Matrix:
     """Mean of the scores of each row's `count` highest-ranked entries, shape (draws,)."""
     best = np.argpartition(ranks, -count, axis=1)[:, -count:]
     return np.asarray(np.take_along_axis(scores, best, axis=1).mean(axis=1))
 
 
-def _best_share(scores: Floats, share: float) -> Floats:
+def _best_share(scores: Matrix, share: float) -> Matrix:
     """Mean of each row's best `share`, shape (draws,)."""
     return largest_mean(scores, max(1, round(share * scores.shape[1])))
 
 
-def largest_mean(scores: Floats, count: int) -> Floats:
+def largest_mean(scores: Matrix, count: int) -> Matrix:
     """Mean of each row's `count` largest scores, shape (draws,)."""
     if count == scores.shape[1]:
         return np.asarray(scores.mean(axis=1))

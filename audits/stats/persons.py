@@ -10,16 +10,13 @@ tests/calibration simulates both.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.stats.betting import betting_interval
 from fedassay.audits.stats.intervals import clopper_pearson
-
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 
-def mean_by(values: Floats, persons: Numbers) -> Floats:
+def mean_by(values: Matrix, persons: Ints) -> Matrix:
     """The mean of each person's values, NaN ones left out; persons in ascending order.
 
     Args:
@@ -35,7 +32,7 @@ def mean_by(values: Floats, persons: Numbers) -> Floats:
     return np.asarray(np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0))
 
 
-def share_interval(hits: NDArray[np.bool_], persons: Numbers, *, confidence: float = 0.95) -> tuple[float, float]:
+def share_interval(hits: Bools, persons: Ints, *, confidence: float = 0.95) -> tuple[float, float]:
     """Interval of the expected share of hits of one person, whatever the sizes of persons.
 
     The estimand is of persons, not of records: each person counts once, by the share of its own records that are
@@ -55,7 +52,7 @@ def share_interval(hits: NDArray[np.bool_], persons: Numbers, *, confidence: flo
     return interval_of_shares(shares, confidence=confidence)
 
 
-def interval_of_shares(shares: Floats, *, confidence: float = 0.95) -> tuple[float, float]:
+def interval_of_shares(shares: Matrix, *, confidence: float = 0.95) -> tuple[float, float]:
     """The betting interval of independent persons' mean share, widened to their own mean where that lies outside.
 
     Args:
@@ -67,6 +64,6 @@ def interval_of_shares(shares: Floats, *, confidence: float = 0.95) -> tuple[flo
     return min(low, mean), max(high, mean)
 
 
-def share_of_persons(hits: NDArray[np.bool_], persons: Numbers) -> float:
+def share_of_persons(hits: Bools, persons: Ints) -> float:
     """The mean over persons of the share of each one's records that are hits."""
     return float(mean_by(np.asarray(hits, np.float64), persons).mean())

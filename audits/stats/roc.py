@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, ndtri, stdtrit
 from scipy.stats import rankdata
 
 from fedassay.audits.stats.epsilon_bound import checked_scores
 from fedassay.audits.stats.intervals import clopper_pearson
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 
 class Roc(NamedTuple):
     """Points of the curve, from (0, 0) to (1, 1): one for each distinct threshold "score >= t"."""
 
-    fpr: Floats
-    tpr: Floats
-    thresholds: Floats
+    fpr: Matrix
+    tpr: Matrix
+    thresholds: Matrix
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> 
     return Rate(area, low, high, n0 + n1)
 
 
-def _brunner_munzel(below_zero: Floats, below_one: Floats, level: float) -> float:
+def _brunner_munzel(below_zero: Matrix, below_one: Matrix, level: float) -> float:
     """The squared half-width of Brunner and Munzel's interval of an area, from the placements of both sides.
 
     0 where a side has one score, or all placements are alike: then it says nothing.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import bdtr
 from scipy.stats import bootstrap
 
@@ -27,8 +27,7 @@ from fedassay.audits.stats.betting import betting_interval
 from fedassay.audits.stats.estimate import Estimate, check_level
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.support.seeds import Seeds
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 BOOTSTRAP_FROM = 100
 """Fewer values of unknown range say too little of their tails for any interval of their mean."""
@@ -83,7 +82,7 @@ def interval(values: ArrayLike, kind: DataType, *, level: float = 0.95) -> Estim
     return _of_median(array, level) if kind.of == "median" else _of_mean(array, level)
 
 
-def mean_within(values: Floats, low: float | None, high: float | None) -> Estimate:
+def mean_within(values: Matrix, low: float | None, high: float | None) -> Estimate:
     """Interval of the mean of values of a range known beforehand, or of none; rounding beyond it is cut."""
     if low is None or high is None:
         return interval(values, Unbounded("mean"))
@@ -128,14 +127,14 @@ def mean_of_top(values: ArrayLike, ranks: ArrayLike, top: int, kind: DataType, *
     return Estimate(found.value, found.low, found.high, top, method, found.reason)
 
 
-def _of_share(array: Floats, level: float) -> Estimate:
+def _of_share(array: Matrix, level: float) -> Estimate:
     if not np.isin(array, (0.0, 1.0)).all():
         raise ValueError("values declared binary must be 0 or 1")
     ends = clopper_pearson(array.sum(), len(array), confidence=level)
     return Estimate(float(array.mean()), float(ends.low), float(ends.high), len(array), "Clopper-Pearson")
 
 
-def _of_median(array: Floats, level: float) -> Estimate:
+def _of_median(array: Matrix, level: float) -> Estimate:
     """Order statistics k and n + 1 - k, the largest k with P(Bin(n, 1/2) < k) <= (1 - level) / 2.
 
     David and Nagaraja, "Order Statistics" (2003), section 7.1.
@@ -151,7 +150,7 @@ def _of_median(array: Floats, level: float) -> Estimate:
     return Estimate(value, float(ordered[k - 1]), float(ordered[n - k]), n, "median, order statistics")
 
 
-def _of_mean(array: Floats, level: float) -> Estimate:
+def _of_mean(array: Matrix, level: float) -> Estimate:
     n, value = len(array), float(array.mean())
     if n < BOOTSTRAP_FROM:
         reason = (

@@ -19,7 +19,6 @@ from fedassay.methods.closed_forms.ridge_sums import noised_ridge_sums
 from fedassay.methods.closed_forms.statistics import (
     FeatureMap,
     JointNoise,
-    Matrix,
     Sent,
     joint_noise,
     outcome_of,
@@ -31,7 +30,7 @@ from fedassay.methods.closed_forms.statistics import (
 from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
 from fedassay.privacy import reruns
 from fedassay.privacy.sensitivities import ridge_sums as ridge_sums_sensitivity
-from fedassay.support.types import Parameters
+from fedassay.support.types import Matrix, Parameters
 
 _SOURCE = "joint Gaussian mechanism on X^T X and X^T Y, analytic calibration; the paper has no private form"
 

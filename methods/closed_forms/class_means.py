@@ -11,12 +11,13 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
-from fedassay.methods.closed_forms.statistics import GROUP, JointNoise, Matrix, Sent, joint_noise
+from fedassay.methods.closed_forms.statistics import GROUP, JointNoise, Sent, joint_noise
 from fedassay.mixtures.packed import to_transport
 from fedassay.privacy import reruns
 from fedassay.privacy.mechanisms import release_count_sums
 from fedassay.privacy.sensitivities import count_sums as count_sums_sensitivity
 from fedassay.support.errors import DataError
+from fedassay.support.types import Matrix
 
 Transport = Literal["float32", "float64"]
 

@@ -21,7 +21,6 @@ from fedassay.methods.closed_forms.statistics import (
     GROUP,
     FeatureMap,
     JointNoise,
-    Matrix,
     Sent,
     joint_noise,
     outcome_of,
@@ -34,7 +33,7 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import ridge_sums as ridge_sums_sensitivity
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.support.errors import PlanError
-from fedassay.support.types import Parameters
+from fedassay.support.types import Matrix, Parameters
 
 _SOURCE = "joint Gaussian mechanism on what is sent, analytic calibration; the paper has no private form"
 

@@ -13,8 +13,8 @@ from fedassay.contracts.registry import register
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.ridge import ridge_weights, rows_of_norm_one, without_bias
 from fedassay.methods.closed_forms.class_means import ClassMeans, Transport, read_class_means, send_class_means
-from fedassay.methods.closed_forms.statistics import FeatureMap, Matrix, Sent, outcome_of, seconds_of_moments
-from fedassay.support.types import Parameters
+from fedassay.methods.closed_forms.statistics import FeatureMap, Sent, outcome_of, seconds_of_moments
+from fedassay.support.types import Matrix, Parameters
 
 
 @register("method", "fedcof")

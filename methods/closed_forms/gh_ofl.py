@@ -22,7 +22,6 @@ from fedassay.methods.closed_forms.statistics import (
     GROUP,
     FeatureMap,
     JointNoise,
-    Matrix,
     Sent,
     joint_noise,
     outcome_of,
@@ -37,7 +36,7 @@ from fedassay.privacy.mechanisms import Sums, class_sums, noised_sums
 from fedassay.privacy.sensitivities import class_sums as class_sums_sensitivity
 from fedassay.privacy.symmetric import Family, project_psd
 from fedassay.support.errors import DataError
-from fedassay.support.types import Floats, Parameters
+from fedassay.support.types import Floats, Matrix, Parameters
 
 _SOURCE = "joint Gaussian mechanism on (N, A, S), analytic calibration; the paper has no private form"
 _LEAST_VARIANCE = 1e-9

@@ -11,9 +11,10 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.gaussian import statistics
-from fedassay.methods.closed_forms.statistics import GROUP, FeatureMap, JointNoise, Matrix, received, release_of
+from fedassay.methods.closed_forms.statistics import GROUP, FeatureMap, JointNoise, received, release_of
 from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
 from fedassay.privacy.mechanisms import release_ridge_sums
+from fedassay.support.types import Matrix
 
 Transport = Literal["float32", "float64"]
 

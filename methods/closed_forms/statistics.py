@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.contracts.facts import Given
 from fedassay.contracts.method import MethodInput, Outcome
@@ -24,14 +23,12 @@ from fedassay.privacy.mechanisms import clip_beside_constant, clip_features
 from fedassay.privacy.reruns import Experiment
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import DataError
-from fedassay.support.types import Floats
+from fedassay.support.types import Floats, Matrix
 
 GROUP = "statistics"
 """Group of the joint release, and the mechanism that its noise comes from."""
 
 _CLIPPED = "features are clipped to norm 1 before the statistics are taken"
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

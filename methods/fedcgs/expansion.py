@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedassay.support.types import Floats
+from fedassay.support.types import Floats, Matrix
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,9 @@ class Expansion:
         matrix: R.
     """
 
-    matrix: NDArray[np.float64]
+    matrix: Matrix
 
-    def __call__(self, features: Floats) -> NDArray[np.float64]:
+    def __call__(self, features: Floats) -> Matrix:
         """Expand features (n, d) to (n, width)."""
         return np.maximum(np.asarray(features, dtype=np.float64) @ self.matrix, 0.0)
 

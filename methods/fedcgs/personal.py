@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_serializer
 from torch import Tensor, nn
 from torch.nn import functional
@@ -23,7 +22,7 @@ from fedassay.methods.shared.local_networks import Scores, personalized, to_inpu
 from fedassay.methods.shared.personalized import Personalized
 from fedassay.support.errors import DataError
 from fedassay.support.optimisation import Optimizer, OptimizerKey, take_step
-from fedassay.support.types import Floats, Frozen, Images, Ints
+from fedassay.support.types import Floats, Frozen, Images, Ints, Matrix
 
 _PAPERS = Optimizer(name="sgd", momentum=0.5, weight_decay=5e-4)
 _BATCH = 128
@@ -62,7 +61,7 @@ class Personalize(Frozen):
         }
 
 
-def prototype_messages(classes: Ints, means: NDArray[np.float64], task: MethodInput) -> list[Message]:
+def prototype_messages(classes: Ints, means: Matrix, task: MethodInput) -> list[Message]:
     """The second round's messages: the global prototypes (P, d), in float32, to every client."""
     fields = {
         "class_ids": MessageField(classes.astype(np.int32), "class_ids", derived()),
@@ -72,7 +71,7 @@ def prototype_messages(classes: Ints, means: NDArray[np.float64], task: MethodIn
 
 
 def fine_tune(
-    settings: Personalize, head: LinearHead, means: NDArray[np.float64], task: MethodInput, *, clip: bool
+    settings: Personalize, head: LinearHead, means: Matrix, task: MethodInput, *, clip: bool
 ) -> Personalized:
     """Fine-tune at every client with records, and measure the models on the clients' own distributions.
 
@@ -160,7 +159,7 @@ def _features(body: nn.Module, inputs: Tensor, clip: bool) -> Tensor:
 
 
 def _scores(body: nn.Module, top: nn.Linear, device: str, clip: bool) -> Scores:
-    def scores(images: Images) -> NDArray[np.float64]:
+    def scores(images: Images) -> Matrix:
         parts: list[Floats] = [np.empty((0, top.out_features))]
         with torch.inference_mode():
             for start in range(0, len(images), _TOGETHER):

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.release import Claim, NoClaim, PrivacyTarget, Release, exact
 from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
@@ -31,7 +30,7 @@ from fedassay.privacy.sensitivities import WorstCase, fedlog_sums, worst_pair
 from fedassay.privacy.tape import FreeNoise, NoiseMechanism, NoiseSource
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
-from fedassay.support.types import Floats
+from fedassay.support.types import Bools, Floats, Ints, Matrix
 
 Mechanism = Literal["tight", "paper", "released_code"]
 Body = Literal["public", "dp_sgd", "private"]
@@ -246,12 +245,12 @@ def experiments(protected: Protection | None, name: str) -> dict[str, Experiment
     seen = counts and len(pair.labels0) != len(pair.labels1)
 
     def release(
-        x: NDArray[np.float64],
-        y: NDArray[np.int64],
+        x: Matrix,
+        y: Ints,
         sigmas: tuple[float, ...],
         rng: np.random.Generator,
         reruns: int,
-    ) -> tuple[NDArray[np.float64], ...]:
+    ) -> tuple[Matrix, ...]:
         fields = [
             release_fedlog_sums(
                 x,
@@ -277,7 +276,7 @@ def experiments(protected: Protection | None, name: str) -> dict[str, Experiment
     return {name: of_unit(found, protected.target.unit)}
 
 
-def clamped(statistic: Floats, records: float | None) -> tuple[NDArray[np.float64], float]:
+def clamped(statistic: Floats, records: float | None) -> tuple[Matrix, float]:
     """Return a summed statistic for which a head can be computed (post-processing).
 
     A class with a count that noise has left at 0 or below is treated as absent: its row becomes 0. The number of
@@ -296,7 +295,7 @@ def clamped(statistic: Floats, records: float | None) -> tuple[NDArray[np.float6
     return usable, max(found, 1.0)
 
 
-def class_means(statistic: Floats, clip: float | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def class_means(statistic: Floats, clip: float | None) -> tuple[Matrix, Bools]:
     """FedLog-C's global class means from a clamped statistic (post-processing).
 
     Args:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedassay.exchange.blocks import Enters, LinearBlock, OfImages
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.message import Message
 from fedassay.methods.shared.local_networks import outputs
-from fedassay.support.types import Images
+from fedassay.support.types import Images, Matrix
 
 Networks = tuple[nn.Module, ...]
 
@@ -73,5 +72,5 @@ class _Clipped(nn.Module):
         return features.clamp(-self.clip, self.clip)
 
 
-def _outputs(body: nn.Module, clip: float, images: Images) -> NDArray[np.float64]:
+def _outputs(body: nn.Module, clip: float, images: Images) -> Matrix:
     return np.clip(outputs(body, images), -clip, clip).astype(np.float64)

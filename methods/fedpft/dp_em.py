@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.densities import Stack, expand, joint_log_density
@@ -33,7 +32,7 @@ from fedassay.privacy.postprocess import covariance_from_moments
 from fedassay.privacy.sensitivities import class_sums, responsibility_sums
 from fedassay.privacy.tape import NoiseMechanism
 from fedassay.support.adjacency import Adjacency
-from fedassay.support.types import Floats
+from fedassay.support.types import Floats, Matrix
 
 _NARROW = 0.1
 """Variance of the first assignment of `full`, relative to the mean variance within components."""
@@ -51,9 +50,9 @@ class PrivateMixture:
     """
 
     count: float
-    weights: NDArray[np.float64]
-    means: NDArray[np.float64]
-    covariances: NDArray[np.float64]
+    weights: Matrix
+    means: Matrix
+    covariances: Matrix
 
 
 def dp_em_sensitivity(
@@ -99,7 +98,7 @@ def dp_em(
     noise: NoiseMechanism,
     start: np.random.Generator,
     count_noised: bool = True,
-    record_weights: NDArray[np.float64] | None = None,
+    record_weights: Matrix | None = None,
 ) -> PrivateMixture:
     """Fit a mixture to clipped records through `steps` noised releases.
 
@@ -142,8 +141,8 @@ def dp_em(
 
 
 def _release(
-    rows: NDArray[np.float64],
-    responsibilities: NDArray[np.float64],
+    rows: Matrix,
+    responsibilities: Matrix,
     family: Family,
     sigmas: tuple[float, float, float],
     noise: NoiseMechanism,
@@ -158,9 +157,7 @@ def _release(
     return noised_sums(exact, sigmas, noise, full=family == "full")
 
 
-def _parameters(
-    released: Sums, family: Family, floor: float, sigma: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _parameters(released: Sums, family: Family, floor: float, sigma: float) -> tuple[Matrix, Matrix, Matrix]:
     """Weights, means and covariances from noised sums (post-processing).
 
     A component holds at least one noise scale of records (and one record): dividing by less would make its
@@ -175,19 +172,19 @@ def _parameters(
     return counts / counts.sum(), mean, covariances
 
 
-def _spherical(covariances: NDArray[np.float64]) -> NDArray[np.float64]:
+def _spherical(covariances: Matrix) -> Matrix:
     width = covariances.shape[-1]
     variances = _NARROW * np.trace(covariances, axis1=1, axis2=2) / width
     return np.asarray(variances[:, None, None] * np.eye(width), dtype=np.float64)
 
 
 def _draws(
-    mean: NDArray[np.float64],
-    covariance: NDArray[np.float64],
+    mean: Matrix,
+    covariance: Matrix,
     components: int,
     family: Family,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
+) -> Matrix:
     noise = rng.standard_normal((components, mean.size))
     if family == "full":
         values, vectors = np.linalg.eigh(covariance)
@@ -197,12 +194,12 @@ def _draws(
 
 
 def _responsibilities(
-    rows: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    means: NDArray[np.float64],
-    covariances: NDArray[np.float64],
+    rows: Matrix,
+    weights: Matrix,
+    means: Matrix,
+    covariances: Matrix,
     family: Family,
-) -> NDArray[np.float64]:
+) -> Matrix:
     """E-step, shape (K, n)."""
     stack = Stack(*(torch.from_numpy(array)[None] for array in (weights, means, covariances)))
     joint = joint_log_density(expand(torch.from_numpy(rows)[None], family), stack, family)

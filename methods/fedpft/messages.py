@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
@@ -19,7 +18,7 @@ from fedassay.mixtures import Family, Mixtures, pack_lower, sample_mixtures
 from fedassay.mixtures.packed import at_limit, diagonal_index, to_transport
 from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
 MixtureTransport = Literal["float16", "float32"]
 
@@ -48,7 +47,7 @@ FeatureSet = Records | United
 """The records that mixtures are fitted to."""
 
 
-def weights_of(client: FeatureSet, task: MethodInput) -> NDArray[np.float64] | None:
+def weights_of(client: FeatureSet, task: MethodInput) -> Matrix | None:
     """Weight of each feature in the sums of a private run, shape (n,); see `MethodInput.weights`.
 
     Samples weigh 1 each. Given the received messages they are fixed, so that any weight would do, and a sample
@@ -77,7 +76,7 @@ class ClientMixtures:
     """
 
     classes: Ints
-    counts: NDArray[np.int64] | NDArray[np.float64]
+    counts: Ints | Matrix
     mixtures: Mixtures
     releases: Mapping[str, Release]
     experiment: Experiment | None = None

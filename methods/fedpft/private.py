@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import Release, derived, exact, public
@@ -50,7 +49,7 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
 from fedassay.privacy.tape import NoiseMechanism
 from fedassay.support.errors import PlanError
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
 Mechanism = Literal["tight", "paper", "second_moment"]
 
@@ -172,7 +171,7 @@ class PrivateFit:
 
     def _noised(
         self, features: Floats, scale: float, noise: NoiseMechanism, floor: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    ) -> tuple[Matrix, Matrix]:
         if self.mechanism == "paper":
             release = release_mean_covariance(features, sigma=scale, noise=noise, family=self.family)
             return release.mean, covariance_from_release(release, self.family, floor=floor)

@@ -28,10 +28,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.mixtures import Mixtures, log_density, sample_mixtures
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
 DEQUANTIZATION = 0.1
 """Standard deviation of the noise, relative to the class's (the root of its mean variance per feature)."""
@@ -177,7 +176,7 @@ def loss_bound(synthetic_loss: float, divergence: float) -> float:
     return 1 - right**2 + right * math.sqrt(divergence / 2)
 
 
-def _around(drawn: NDArray[np.float64], rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+def _around(drawn: Matrix, rows: Matrix, scale: float) -> Matrix:
     """Log density of the mixture of equal spheres around `rows`, at `drawn`, shape (m,)."""
     from scipy.spatial.distance import cdist
     from scipy.special import logsumexp

@@ -6,19 +6,18 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 _TOGETHER = 256
 """Number of records with gradients computed at a time."""
 
 
-def summed_gradient(network: LocalNetwork, chosen: Ints) -> NDArray[np.float64]:
+def summed_gradient(network: LocalNetwork, chosen: Ints) -> Matrix:
     """Sum of the gradients of cross-entropy over some records, all parameters one after the other.
 
     Args:
@@ -35,7 +34,7 @@ def summed_gradient(network: LocalNetwork, chosen: Ints) -> NDArray[np.float64]:
     return total
 
 
-def clipped_sum(network: LocalNetwork, clip: float) -> NDArray[np.float64]:
+def clipped_sum(network: LocalNetwork, clip: float) -> Matrix:
     """The same over all records, each record's gradient scaled down to L2 norm `clip` where it is longer.
 
     Raises:

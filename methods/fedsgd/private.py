@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedassay.exchange.release import PrivacyTarget, Release
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.sensitivities import vector_sum
 from fedassay.privacy.tape import NoiseSource
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.types import Matrix
 
 GROUP = "gradient"
 """Group of the joint release of all arrays, and the mechanism that its noise comes from."""
@@ -59,7 +57,7 @@ def calibrated(clip: float, privacy: PrivacyTarget) -> GradientNoise | None:
     return GradientNoise(scale, clip, sensitivity, privacy.adjacency)
 
 
-def noised(total: NDArray[np.float64], noise: GradientNoise, noise_mechanism: NoiseSource) -> NDArray[np.float64]:
+def noised(total: Matrix, noise: GradientNoise, noise_mechanism: NoiseSource) -> Matrix:
     """Return the noised release of a sum of clipped gradients (D,)."""
     return noise_mechanism.add("sum", total, noise.scale)
 

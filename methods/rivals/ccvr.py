@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
@@ -36,7 +35,7 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums
 from fedassay.privacy.symmetric import project_psd, psd_root
 from fedassay.support.errors import DataError
-from fedassay.support.types import Floats, Ints, Parameters
+from fedassay.support.types import Floats, Ints, Matrix, Parameters
 
 _GROUP = "statistics"
 
@@ -59,9 +58,9 @@ class ClassStatistics:
     """
 
     classes: Ints
-    counts: NDArray[np.float64]
-    means: NDArray[np.float64]
-    covariances: NDArray[np.float64]
+    counts: Matrix
+    means: Matrix
+    covariances: Matrix
 
 
 @dataclass(frozen=True)
@@ -277,10 +276,10 @@ def _received(message: Message) -> ClassStatistics:
 
 def _scores(
     body: nn.Module, head: LinearHead, transform: Callable[[Floats], Floats], classes: int
-) -> Callable[[Records], NDArray[np.float64]]:
+) -> Callable[[Records], Matrix]:
     """Class scores of the averaged body under the new head; a class that it does not know is never the answer."""
 
-    def scores(records: Records) -> NDArray[np.float64]:
+    def scores(records: Records) -> Matrix:
         found = np.full((len(records), classes), -np.inf)
         found[:, head.classes] = head.scores(transform(outputs(body, records.images)))
         return found

@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn import functional
 
@@ -25,7 +24,7 @@ from fedassay.methods.shared.local_heads import LocalHeads, head_of, mean_of, mo
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.plan.work import head, local_heads
 from fedassay.support.optimisation import OptimizerKey, chosen, take_step
-from fedassay.support.types import Floats
+from fedassay.support.types import Floats, Matrix
 
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
@@ -90,7 +89,7 @@ class FedBE(LocalHeads):
         )
 
     def _sampled(
-        self, heads: Sequence[LinearHead], weights: NDArray[np.float64], task: MethodInput
+        self, heads: Sequence[LinearHead], weights: Matrix, task: MethodInput
     ) -> tuple[LinearHead, list[LinearHead]]:
         """The mean of the heads, and heads drawn from the distribution over them."""
         rng = task.seeds.numpy("fedbe")
@@ -104,9 +103,7 @@ class FedBE(LocalHeads):
             drawn = rng.dirichlet(self.concentration * len(rows) * shares, self.samples) @ rows
         return _head(mean, task.classes), [_head(row, task.classes) for row in drawn]
 
-    def _distilled(
-        self, start: LinearHead, features: Floats, taught: NDArray[np.float64], task: MethodInput
-    ) -> LinearHead:
+    def _distilled(self, start: LinearHead, features: Floats, taught: Matrix, task: MethodInput) -> LinearHead:
         """The head that learns probabilities (n, C) of features (n, d), averaged over its epochs."""
         inputs = torch.tensor(np.asarray(features, dtype=np.float32), device=task.device)
         goals = torch.tensor(taught, dtype=torch.float32, device=task.device)
@@ -121,6 +118,6 @@ class FedBE(LocalHeads):
         return mean_of(passed)
 
 
-def _head(values: NDArray[np.float64], classes: int) -> LinearHead:
+def _head(values: Matrix, classes: int) -> LinearHead:
     """The head that a vector holds, weights before bias."""
     return LinearHead(np.arange(classes), values[:-classes].reshape(classes, -1), values[-classes:])

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.contracts.facts import Given, MethodFacts
@@ -24,7 +23,7 @@ from fedassay.methods.shared.heads import HeadTraining, broadcast
 from fedassay.methods.shared.local_heads import SentHead, mean_of
 from fedassay.plan.work import head
 from fedassay.support.errors import PlanError
-from fedassay.support.types import Floats, Ints, Parameters
+from fedassay.support.types import Floats, Ints, Matrix, Parameters
 
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
@@ -103,12 +102,12 @@ class FedKT(Parameters):
         return found
 
 
-def counted(predicted: Ints, classes: int) -> NDArray[np.float64]:
+def counted(predicted: Ints, classes: int) -> Matrix:
     """One vote a record, (n,) to (n, C)."""
     return np.eye(classes)[predicted]
 
 
-def agreed(predicted: Sequence[Ints], classes: int) -> NDArray[np.float64]:
+def agreed(predicted: Sequence[Ints], classes: int) -> Matrix:
     """Consistent voting of a client: as many votes as it has students where all of them agree, none elsewhere.
 
     Args:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedassay.data.records import Records
 from fedassay.nets.cvae import CVAE, one_hot, pixel_rows, truncated_normal
 from fedassay.nets.latent_search import latent_losses
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Images, Ints
+from fedassay.support.types import Images, Ints, Matrix
 
 _SAMPLED_TOGETHER = 1024
 
@@ -58,7 +57,7 @@ class DecoderGenerator:
                 images[start : start + _SAMPLED_TOGETHER] = pixels.cpu().numpy()
         return images
 
-    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
+    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:
         """Loss of each record, one column: a `fedassay.exchange.models.ScoringGenerator` without levels."""
         del levels
         device = next(self.network.parameters()).device

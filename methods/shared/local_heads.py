@@ -8,7 +8,6 @@ from typing import Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,7 +30,7 @@ from fedassay.methods.shared.local_networks import probabilities
 from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, parameters_of, release_update
 from fedassay.nets.local_training import train, train_privately
 from fedassay.support.optimisation import OptimizerKey
-from fedassay.support.types import Floats, Ints, Parameters
+from fedassay.support.types import Floats, Ints, Matrix, Parameters
 
 Combine = Literal["mean", "max", "logits"]
 """The combination of members: the mean of their probabilities; the class with the highest probability at any of
@@ -158,7 +157,7 @@ class LocalHeads(Parameters):
         )
 
 
-def received_heads(messages: Sequence[Message]) -> tuple[list[LinearHead], NDArray[np.float64]]:
+def received_heads(messages: Sequence[Message]) -> tuple[list[LinearHead], Matrix]:
     """Heads as the receiver has them, of the senders that have records, and the weight of each.
 
     Returns:
@@ -184,13 +183,13 @@ class Ensemble:
         combine: See `Combine`.
     """
 
-    members: Sequence[Callable[[Records], NDArray[np.float64]]]
+    members: Sequence[Callable[[Records], Matrix]]
     combine: Combine = "mean"
 
     def predict(self, records: Records) -> Ints:
         """Predicted classes, shape (n,)."""
         join = np.maximum if self.combine == "max" else np.add
-        total: NDArray[np.float64] | float = 0.0
+        total: Matrix | float = 0.0
         for member in self.members:
             own = member(records)
             total = join(total, own if self.combine == "logits" else probabilities(own))
@@ -218,7 +217,7 @@ class SentHead:
 
     head: LinearHead
 
-    def scores(self, records: Records) -> NDArray[np.float64]:
+    def scores(self, records: Records) -> Matrix:
         """Class scores (logits), shape (n, C)."""
         return self.head.scores(records.features)
 

@@ -13,12 +13,10 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from fedassay.audits.stats.intervals import clopper_pearson
-
-Rows = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _LEVEL = 0.05
 """Probability that the bound on epsilon of an honest mechanism is too large."""
@@ -27,7 +25,7 @@ _RUNS = 40
 """Least number of runs that make a constant bit significant."""
 
 
-def epsilon_bound(one: Rows, other: Rows, delta: float) -> float:
+def epsilon_bound(one: Matrix, other: Matrix, delta: float) -> float:
     """Lower bound on epsilon from runs on both sides: direction and threshold by one half, error by the other.
 
     Args:
@@ -50,7 +48,7 @@ def epsilon_bound(one: Rows, other: Rows, delta: float) -> float:
     return _epsilon(a[half:], b[half:], cut, sign, delta)
 
 
-def _statistics(one: Rows, other: Rows) -> list[Callable[[Rows], NDArray[np.float64]]]:
+def _statistics(one: Matrix, other: Matrix) -> list[Callable[[Matrix], Matrix]]:
     """Return statistics of a run: its position along the difference of both sides, its distance to each mean."""
     direction, scale = _direction(one, other), _scale(one, other)
     centres = (one.mean(axis=0), other.mean(axis=0))
@@ -60,23 +58,23 @@ def _statistics(one: Rows, other: Rows) -> list[Callable[[Rows], NDArray[np.floa
     ]
 
 
-def _distance(rows: Rows, centre: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+def _distance(rows: Matrix, centre: Matrix, scale: Matrix) -> Matrix:
     return np.asarray(np.linalg.norm((rows - centre) / scale, axis=1), dtype=np.float64)
 
 
-def _direction(one: Rows, other: Rows) -> NDArray[np.float64]:
+def _direction(one: Matrix, other: Matrix) -> Matrix:
     # A constant number has no difference of means either.
     change = other.mean(axis=0) - one.mean(axis=0)
     return np.asarray(change / _scale(one, other) ** 2, dtype=np.float64)
 
 
-def _scale(one: Rows, other: Rows) -> NDArray[np.float64]:
+def _scale(one: Matrix, other: Matrix) -> Matrix:
     """Standard deviation of every number, 1 where it never changes, shape (numbers,)."""
     spread = np.concatenate([one, other]).std(axis=0)
     return np.where(spread > 0, spread, 1.0)
 
 
-def _epsilon(a: NDArray[np.float64], b: NDArray[np.float64], cut: float, sign: int, delta: float) -> float:
+def _epsilon(a: Matrix, b: Matrix, cut: float, sign: int, delta: float) -> float:
     """log((P_b - delta) / P_a) of an event, each probability at its worse end of an interval."""
     hits, seen = int((sign * a > sign * cut).sum()), int((sign * b > sign * cut).sum())
     each = 1 - _LEVEL / 2
@@ -85,7 +83,7 @@ def _epsilon(a: NDArray[np.float64], b: NDArray[np.float64], cut: float, sign: i
     return max(0.0, math.log((least - delta) / most)) if least > delta else 0.0
 
 
-def differs(one: Rows, other: Rows) -> float:
+def differs(one: Matrix, other: Matrix) -> float:
     """Return the p-value that two kinds of runs are equal, by their means along a direction and their scatter.
 
     Args:
@@ -103,7 +101,7 @@ def differs(one: Rows, other: Rows) -> float:
     return min(1.0, len(ways) * min(float(stats.ks_2samp(*way).pvalue) for way in ways))
 
 
-def fixed_bits(rows: Rows) -> int:
+def fixed_bits(rows: Matrix) -> int:
     """Low-order bits that are 1 in every run, of numbers that are another one in each.
 
     Noise on a number changes its last bits from run to run; a bit that is 1 in all of n runs has a probability of

@@ -34,9 +34,9 @@ from fedassay.execution.fresh import Fresh, message_of, timed
 from fedassay.recorders.plain import record
 from fedassay.support.errors import NotRunError, PlanError
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Matrix
 
 Array = NDArray[Any]
-Rows = NDArray[np.float64]
 Mechanism = Callable[[Array], Mapping[str, Any]]
 
 _ALIKE = 1e-3
@@ -224,7 +224,7 @@ class _Box:
             self._fresh.close()
         self._fresh, self.why = None, why
 
-    def starts(self, records: Array) -> Rows | None:
+    def starts(self, records: Array) -> Matrix | None:
         """First calls with other coins, compared with calls of this process; None where it cannot be forked."""
         if self._fresh is None:
             return None
@@ -232,18 +232,18 @@ class _Box:
         self.counts = differs(found, self.here(records, _COMPARED)) < _ALIKE
         return found
 
-    def rows(self, data: Array, count: int) -> Rows:
+    def rows(self, data: Array, count: int) -> Matrix:
         """Messages on the same data with other coins, shape (count, numbers)."""
         return self._first_calls(data, count) if self.counts else self.here(data, count)
 
-    def _first_calls(self, data: Array, count: int) -> Rows:
+    def _first_calls(self, data: Array, count: int) -> Matrix:
         return self._checked([self.after([data], self._next()) for _ in range(count)])
 
-    def here(self, data: Array, count: int) -> Rows:
+    def here(self, data: Array, count: int) -> Matrix:
         """Messages of this process, one after the other."""
         return self._checked([_row(self._fn(data.copy())) for _ in range(count)])
 
-    def after(self, calls: Sequence[Array], coins: int) -> Rows:
+    def after(self, calls: Sequence[Array], coins: int) -> Matrix:
         """The last message of some calls in a process of their own, shape (numbers,)."""
         assert self._fresh is not None
         return _row(self._fresh.message(calls, coins))
@@ -252,13 +252,15 @@ class _Box:
         self._coins += 1
         return self._coins
 
-    def _checked(self, rows: list[Rows]) -> Rows:
+    def _checked(self, rows: list[Matrix]) -> Matrix:
         if {len(row) for row in rows} != {self._width}:
             raise PlanError("audit_function: fn: messages of other sizes; allowed: shapes that do not depend on n")
         return np.array(rows)
 
 
-def _tricks(box: _Box, records: Array, others: Sequence[Array], rows: Rows, starts: Rows | None) -> Iterator[str]:
+def _tricks(
+    box: _Box, records: Array, others: Sequence[Array], rows: Matrix, starts: Matrix | None
+) -> Iterator[str]:
     """Yield a sentence for each behaviour that no honest mechanism has.
 
     Args:
@@ -325,7 +327,7 @@ def _check(records: Array, neighbours: int, reruns: int, draws: int, epsilon: fl
         raise PlanError(f"audit_function: delta: given {delta}; allowed: 0 to below 1")
 
 
-def _row(sent: object) -> NDArray[np.float64]:
+def _row(sent: object) -> Matrix:
     """Return all numbers of a function's output, by the order of names."""
     message = message_of(sent)
     return np.concatenate([message[name].astype(np.float64).ravel() for name in sorted(message)])

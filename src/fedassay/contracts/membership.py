@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.contracts.method import Outcome
 from fedassay.data.groups import units_of
@@ -34,7 +33,7 @@ from fedassay.exchange.view import ThreatModel, View, view
 from fedassay.heads.linear import FeatureModel
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Bools, Ints, Matrix
 
 Kind = Literal["online", "offline"]
 
@@ -57,7 +56,7 @@ class HeadScores:
     model: FeatureModel
     classes: int
 
-    def scores(self, records: Records) -> NDArray[np.float64]:
+    def scores(self, records: Records) -> Matrix:
         """Class scores, shape (n, C); -inf for a class without a row in the head."""
         head, transform = self.model.head, self.model.transform
         features = records.features if transform is None else transform(records.features)
@@ -78,10 +77,8 @@ class Shadow:
     """
 
     view: View
-    included: Mapping[str, NDArray[np.bool_]]
-    signals: dict[Hashable, NDArray[np.float64]] = field(
-        init=False, default_factory=dict, repr=False, compare=False
-    )
+    included: Mapping[str, Bools]
+    signals: dict[Hashable, Matrix] = field(init=False, default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +131,7 @@ class MembershipGame:
     def _shadow(self, kind: Kind, number: int) -> Shadow:
         rng = self.seeds.numpy(kind, number, "records")
         stock = _Stock(self.population, rng)
-        included: dict[str, NDArray[np.bool_]] = {}
+        included: dict[str, Bools] = {}
         clients = []
         for name, sizes in self.sizes.items():
             asked, chosen = self.questions.get(name), np.zeros(0, np.int64)
@@ -317,7 +314,7 @@ def no_questions(why: str = "there is nobody to ask about") -> MembershipGame:
     return MembershipGame({}, {}, None, simulate, Seeds(0), why=why)
 
 
-def is_member(candidates: Records, owner: Records) -> NDArray[np.bool_]:
+def is_member(candidates: Records, owner: Records) -> Bools:
     """Return which candidates are among the owner's records, shape (n,), by image and label."""
     held = {(image.tobytes(), int(label)) for image, label in zip(owner.images, owner.labels, strict=True)}
     pairs = zip(candidates.images, candidates.labels, strict=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.contracts.component import Configured
 from fedassay.contracts.facts import MethodFacts
@@ -25,7 +24,7 @@ from fedassay.support.errors import DataError, PlanError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
@@ -131,7 +130,7 @@ class MethodInput:
             return np.zeros(len(client), np.int64)
         return client.groups if self._apart and client.groups is not None else np.arange(len(client))
 
-    def weights(self, client: Records) -> NDArray[np.float64] | None:
+    def weights(self, client: Records) -> Matrix | None:
         """Weight of each record of a client in the sums of a private run, shape (n,).
 
         With them a person, or the client, adds the mean of at most `privacy.max_records` of its records; see

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from fedassay.data.path_pattern import PathPattern
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.text import cut
-
-Numbers = NDArray[np.int64]
+from fedassay.support.types import Ints
 
 PERSON = "{person}"
 """Placeholder for the name of a person in a pattern of paths."""
@@ -45,7 +44,7 @@ def likely_patterns(path: str) -> list[str]:
     return found
 
 
-def numbered(*names: Sequence[Any] | NDArray[Any]) -> list[Numbers]:
+def numbered(*names: Sequence[Any] | NDArray[Any]) -> list[Ints]:
     """Persons by number, from 0 in the order of their names; equal names are one person in all of the lists."""
     sizes = [len(part) for part in names]
     whole = np.concatenate([np.asarray(part) for part in names if len(part)] or [np.zeros(0, np.int64)])
@@ -53,7 +52,7 @@ def numbered(*names: Sequence[Any] | NDArray[Any]) -> list[Numbers]:
     return [part.astype(np.int64) for part in np.split(positions, np.cumsum(sizes)[:-1])]
 
 
-def check_several(groups: Numbers | None, where: str) -> None:
+def check_several(groups: Ints | None, where: str) -> None:
     """Refuse records of one person only.
 
     Raises:
@@ -65,7 +64,7 @@ def check_several(groups: Numbers | None, where: str) -> None:
         )
 
 
-def typical(values: Numbers, groups: Numbers) -> Numbers:
+def typical(values: Ints, groups: Ints) -> Ints:
     """The most frequent value of each person's records, the lowest of several; persons in ascending order."""
     _, person = np.unique(groups, return_inverse=True)
     kinds, value = np.unique(values, return_inverse=True)
@@ -83,10 +82,10 @@ class Units:
         labels: Each unit's most frequent label, shape (u,).
     """
 
-    of: Numbers
-    labels: Numbers
+    of: Ints
+    labels: Ints
 
-    def rows(self, units: Numbers) -> Numbers:
+    def rows(self, units: Ints) -> Ints:
         """Records of these units, unit by unit in the order given."""
         if len(self.of) == len(self.labels):
             return np.asarray(np.argsort(self.of)[units], np.int64)
@@ -97,7 +96,7 @@ class Units:
         return np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int64)
 
 
-def units_of(labels: Numbers, groups: Numbers | None) -> Units:
+def units_of(labels: Ints, groups: Ints | None) -> Units:
     """The units of records with these labels (n,) and persons (n,)."""
     if groups is None:
         return Units(np.arange(len(labels)), np.asarray(labels, np.int64))

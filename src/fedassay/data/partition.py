@@ -12,20 +12,18 @@ import math
 from typing import Literal, NamedTuple, assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.data.groups import typical
 from fedassay.data.images import ImageSet
 from fedassay.data.sampling import by_class
 from fedassay.support.errors import PlanError
+from fedassay.support.types import Ints
 
 Partition = Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"]
 """Ways to spread records over clients."""
 
 SharedPersons = Literal["refuse", "one_client"]
 """Treatment of a person with records that a partition would put at several clients."""
-
-Indices = NDArray[np.int64]
 
 
 def partition(
@@ -39,7 +37,7 @@ def partition(
     dominant: int = 2,
     uniform_share: float = 0.2,
     shared_persons: SharedPersons = "refuse",
-) -> list[Indices]:
+) -> list[Ints]:
     """Spread records over clients: every record goes to exactly one, and so does every person.
 
     Args:
@@ -101,9 +99,9 @@ class _Units(NamedTuple):
         sizes: Records of each, shape (u,).
     """
 
-    of_record: Indices
-    values: Indices
-    sizes: Indices
+    of_record: Ints
+    values: Ints
+    sizes: Ints
 
 
 def _units(private: ImageSet, kind: Partition) -> _Units:
@@ -125,9 +123,7 @@ def _units(private: ImageSet, kind: Partition) -> _Units:
     return _Units(unit.astype(np.int64), typical(values, numbers), sizes.astype(np.int64))
 
 
-def _persons_at_one(
-    parts: list[Indices], groups: NDArray[np.int64], kind: Partition, shared: SharedPersons
-) -> list[Indices]:
+def _persons_at_one(parts: list[Ints], groups: Ints, kind: Partition, shared: SharedPersons) -> list[Ints]:
     """The same parts after moving each person's records to one part."""
     held = np.concatenate(parts)
     client = np.empty(len(groups), np.int64)
@@ -146,19 +142,19 @@ def _persons_at_one(
     return [part[home[part] == number] for number, part in enumerate(parts)]
 
 
-def iid(records: int, count: int, rng: np.random.Generator) -> list[Indices]:
+def iid(records: int, count: int, rng: np.random.Generator) -> list[Ints]:
     """Deal shuffled records out evenly; sizes differ by at most 1."""
     return np.array_split(rng.permutation(records), count)
 
 
 def dirichlet(
-    labels: NDArray[np.int64],
+    labels: Ints,
     count: int,
     alpha: float,
     min_records: int,
     rng: np.random.Generator,
-    sizes: NDArray[np.int64] | None = None,
-) -> list[Indices]:
+    sizes: Ints | None = None,
+) -> list[Ints]:
     """Split each class over the clients by its own draw from a symmetric Dirichlet distribution.
 
     For each class, proportions p ~ Dir(alpha, ..., alpha) over the clients cut its shuffled records at the rounded
@@ -201,7 +197,7 @@ def dirichlet(
     return [np.array(part, dtype=np.int64) for part in parts]
 
 
-def disjoint_labels(labels: NDArray[np.int64], count: int, rng: np.random.Generator) -> list[Indices]:
+def disjoint_labels(labels: Ints, count: int, rng: np.random.Generator) -> list[Ints]:
     """Give each class whole to one client; classes are shuffled and dealt out in turn.
 
     Raises:
@@ -218,8 +214,8 @@ def disjoint_labels(labels: NDArray[np.int64], count: int, rng: np.random.Genera
 
 
 def dominant_classes(
-    labels: NDArray[np.int64], count: int, dominant: int, uniform_share: float, rng: np.random.Generator
-) -> list[Indices]:
+    labels: Ints, count: int, dominant: int, uniform_share: float, rng: np.random.Generator
+) -> list[Ints]:
     """Clients of equal size with most records from a few classes of their own.
 
     Each client draws `uniform_share` of its records from all classes and the rest from its dominant classes (the
@@ -266,7 +262,7 @@ def dominant_classes(
     ]
 
 
-def domains(of_record: NDArray[np.int64], count: int, rng: np.random.Generator) -> list[Indices]:
+def domains(of_record: Ints, count: int, rng: np.random.Generator) -> list[Ints]:
     """Keep domains apart: no client sees two domains, unless there are fewer clients than domains.
 
     With at least as many clients as domains D, client j holds records of domain j mod D, which

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, DataSize, allow_groups, allow_only
 from fedassay.support.registry import register
-from fedassay.support.types import Images
+from fedassay.support.types import Images, Ints
 
 SIDE = 32
 """Height and width of a patch, in pixels."""
@@ -89,7 +88,7 @@ def _read(photograph: _Photograph) -> Images:
     return np.asarray(np.rint(blocks.mean(axis=(1, 3))).astype(np.uint8))
 
 
-def _patches(pixels: Images) -> tuple[Images, NDArray[np.int64]]:
+def _patches(pixels: Images) -> tuple[Images, Ints]:
     """The patches (n, 32, 32, 3) of a photograph that are not flat, row by row, and the region of each."""
     rows, columns = pixels.shape[0] // SIDE, pixels.shape[1] // SIDE
     patches = pixels.reshape(rows, SIDE, columns, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)

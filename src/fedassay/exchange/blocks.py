@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.message import Message
-from fedassay.support.types import Floats, Images, Ints
+from fedassay.support.types import Floats, Images, Ints, Matrix
 
 if TYPE_CHECKING:
     from torch import nn
 
-Matrix = NDArray[np.float64]
 Of = Literal["ones", "features", "squares", "norms", "magnitudes"]
 
 

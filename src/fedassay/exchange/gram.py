@@ -10,12 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.support.errors import Why
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _WHOLE = 0.05
 """Largest distance of a number of records from the whole number that it stands for."""

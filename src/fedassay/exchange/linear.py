@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.blocks import LinearBlock, Of
 from fedassay.exchange.feature_sources import message_mixtures
@@ -34,9 +33,7 @@ from fedassay.exchange.ridge import regularised, square
 from fedassay.exchange.spectra import halved
 from fedassay.exchange.statistics import field_of, noise_of, roundoff
 from fedassay.mixtures.packed import unpack_lower
-from fedassay.support.types import Floats, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Ints, Matrix
 
 
 def linear_blocks(message: Message, classes: int, sizes: Ints | None = None) -> tuple[LinearBlock, ...]:

@@ -19,16 +19,14 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedassay.exchange.blocks import Cells, LinearBlock, Of
 from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.statistics import field_of, noise_of, roundoff
 from fedassay.mixtures.densities import Stack, expand, joint_log_density
 from fedassay.mixtures.packed import Mixtures, unpack_lower
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Bools, Floats, Ints, Matrix
 
-Matrix = NDArray[np.float64]
 Field = tuple[str, MessageField]
 
 _FITTED = 4 * 2.0**-24
@@ -100,7 +98,7 @@ class MixtureSums:
         return _FITTED if found is None else max(_FITTED, roundoff(found[1].values))
 
     @cached_property
-    def _alone(self) -> NDArray[np.bool_]:
+    def _alone(self) -> Bools:
         """Whether each component is a sum of its own, shape (S,)."""
         kinds = ("mixture_means", "mixture_covariances", "mixture_weights", "class_counts")
         found = [field_of(self.message, kind) for kind in kinds]

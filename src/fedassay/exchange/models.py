@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.data.records import Records
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Images
+from fedassay.support.types import Images, Matrix
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +28,7 @@ class Generator(Protocol):
 class ScoringModel(Protocol):
     """A classifier that says how sure it is."""
 
-    def scores(self, records: Records) -> NDArray[np.float64]:
+    def scores(self, records: Records) -> Matrix:
         """Class scores (logits), shape (n, C); -inf for a class that it does not know."""
         ...
 
@@ -47,7 +46,7 @@ SURE = 40.0
 """Largest logit of a probability; float64 knows no difference beyond."""
 
 
-def label_logits(model: ScoringModel, records: Records) -> NDArray[np.float64]:
+def label_logits(model: ScoringModel, records: Records) -> Matrix:
     """Logit of the probability that a classifier gives each record's own label, shape (n,), within +-`SURE`.
 
     Close to normal over models where the probability is not (Carlini et al., "Membership Inference Attacks From
@@ -67,7 +66,7 @@ def label_logits(model: ScoringModel, records: Records) -> NDArray[np.float64]:
 class ScoringGenerator(Protocol):
     """A generative model that says how well it explains a record."""
 
-    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
+    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:
         """Loss of each record at each noise level, lower where it is explained better.
 
         For a diffusion model: mean squared error of the predicted noise, conditioned on the label where the

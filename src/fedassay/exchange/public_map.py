@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.release import public
 from fedassay.exchange.view import View
-from fedassay.support.types import Floats
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Matrix
 
 _COMPARED = 2000
 """Maximum number of records with compared distances."""

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.exchange.gram import Matrix
 from fedassay.exchange.message import Message, MessageField
 from fedassay.mixtures.packed import unpack_lower
-from fedassay.support.types import Floats
+from fedassay.support.types import Floats, Matrix
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,16 @@ the norm of the whole spectrum.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedassay.support.types import Floats, Images, Ints
+from fedassay.support.types import Floats, Images, Ints, Matrix
 
 
-def magnitudes(images: Images) -> NDArray[np.float64]:
+def magnitudes(images: Images) -> Matrix:
     """|FFT2| of images on [0, 1], every channel by itself: (n, H, W, C) to (n, H, W, C)."""
     return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2))))
 
 
-def half_spectrum(height: int, width: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
+def half_spectrum(height: int, width: int) -> tuple[Ints, Ints, Matrix]:
     """Layout of a spectrum as a vector.
 
     Returns:
@@ -32,7 +31,7 @@ def half_spectrum(height: int, width: int) -> tuple[Ints, Ints, NDArray[np.float
     return where.astype(np.int64), first.astype(np.int64), weights
 
 
-def halved(spectra: Floats) -> NDArray[np.float64]:
+def halved(spectra: Floats) -> Matrix:
     """Spectra (n, H, W, C) as vectors (n, D C) of the half spectrum."""
     count, height, width, channels = spectra.shape
     _, first, weights = half_spectrum(height, width)

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedassay.exchange.gram import Gram, Matrix, measure
+from fedassay.exchange.gram import Gram, measure
 from fedassay.exchange.ridge import regularised, square, sums_from_weights
 from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
 from fedassay.mixtures.packed import unpack_lower
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Bools, Floats, Ints, Matrix
 
 _BY_CHANCE = 0.01
 """Columns of class sums that may be expected to hold whole numbers without being counts."""
@@ -157,7 +156,7 @@ def _constant_column(sums: Matrix, rounding: float) -> int | None:
     return int(candidates[0]) if len(candidates) == 1 else None
 
 
-def without_spread(covariances: Floats, means: Matrix) -> NDArray[np.bool_]:
+def without_spread(covariances: Floats, means: Matrix) -> Bools:
     """Whether each covariance is that of a single record: 0, or the regularisation that all share and no more.
 
     Args:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedassay.data.domains import leave_out
 from fedassay.data.evaluation import held_out
 from fedassay.data.images import LoadedData
@@ -19,6 +16,7 @@ from fedassay.plan.own_images import request_of, shares_of
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import PlanError
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +32,8 @@ class Dealt:
 
     data: LoadedData
     roles: Roles
-    parts: list[NDArray[np.int64]]
-    measured: list[NDArray[np.int64]]
+    parts: list[Ints]
+    measured: list[Ints]
 
 
 def deal(plan: Plan, base: Path, seeds: Seeds) -> Dealt:
@@ -69,7 +67,7 @@ def deal(plan: Plan, base: Path, seeds: Seeds) -> Dealt:
         shared_persons=plan.clients.shared_persons,
         rng=seeds.numpy("partition"),
     )
-    measured: list[NDArray[np.int64]] = list(parts)
+    measured: list[Ints] = list(parts)
     if plan.clients.evaluate == "held_out":
         parts, measured = held_out(roles.private, parts, plan.clients.held_out, seeds.numpy("held out"))
     return Dealt(data, roles, parts, measured)

@@ -20,12 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.heads.linear import LinearHead
-from fedassay.support.types import Floats, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Ints, Matrix
 
 
 @dataclass(frozen=True, eq=False)

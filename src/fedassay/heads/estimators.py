@@ -10,15 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.heads.estimating import Equations, class_means, one_hot, whitened
 from fedassay.heads.gaussian import Covariance, gaussian_head, moments, statistics
 from fedassay.heads.linear import DECAY, LinearHead, train_head
 from fedassay.heads.ridge import ridge_weights, without_bias
-from fedassay.support.types import Floats, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Ints, Matrix
 
 _SLACK = 0.1
 """Relative error of variances of the records that are computed from weights."""

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.heads.linear import LinearHead
 from fedassay.support.errors import DataError
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
 Covariance = Literal["total", "within"]
 """Covariance of all features about the global mean, or pooled about the class means."""
@@ -54,14 +53,12 @@ class Statistics:
         second: B, sum of f f^T over all records, shape (d, d), symmetric.
     """
 
-    counts: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    second: NDArray[np.float64]
+    counts: Matrix
+    sums: Matrix
+    second: Matrix
 
 
-def statistics(
-    features: Floats, labels: Ints, classes: int, weights: NDArray[np.float64] | None = None
-) -> Statistics:
+def statistics(features: Floats, labels: Ints, classes: int, weights: Matrix | None = None) -> Statistics:
     """The statistics of one client's records, in float64.
 
     Args:
@@ -134,9 +131,9 @@ class GlobalMoments:
     """
 
     classes: Ints
-    priors: NDArray[np.float64]
-    means: NDArray[np.float64]
-    covariance: NDArray[np.float64]
+    priors: Matrix
+    means: Matrix
+    covariance: Matrix
 
 
 def moments(given: Statistics, covariance: Covariance = "total", *, least: float = 0.5) -> GlobalMoments:
@@ -218,7 +215,7 @@ def gaussian_head(given: GlobalMoments, ridge: float = RIDGE, *, shift: float = 
     return GaussianHead(LinearHead(given.classes, weights, bias), projected)
 
 
-def conditioned_factor(sigma: NDArray[np.float64], shift: float) -> NDArray[np.float64] | None:
+def conditioned_factor(sigma: Matrix, shift: float) -> Matrix | None:
     """Lower Cholesky factor of sigma + shift I, or None where that is singular to working precision."""
     from scipy.linalg.lapack import dpocon
 

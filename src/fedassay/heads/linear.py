@@ -12,12 +12,11 @@ from typing import Literal, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedassay.data.records import Records
 from fedassay.support.optimisation import Optimizer, chosen, take_step
 from fedassay.support.progress import SILENT, Progress
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
 Solver = Literal["lbfgs", "adam"]
 
@@ -37,7 +36,7 @@ class Head(Protocol):
         """Shape (P,), ascending: the classes that it knows."""
         ...
 
-    def scores(self, features: Floats) -> NDArray[np.float64]:
+    def scores(self, features: Floats) -> Matrix:
         """Scores of features (n, d), shape (n, P)."""
         ...
 
@@ -60,7 +59,7 @@ class LinearHead:
     weights: Floats
     bias: Floats
 
-    def scores(self, features: Floats) -> NDArray[np.float64]:
+    def scores(self, features: Floats) -> Matrix:
         """Scores of features (n, d), shape (n, P)."""
         rows = np.asarray(features, dtype=np.float64)
         return np.asarray(rows @ self.weights.T.astype(np.float64) + self.bias, dtype=np.float64)

@@ -23,15 +23,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from fedassay.heads.estimating import Equations, one_hot
 from fedassay.heads.linear import LinearHead
 from fedassay.support.errors import DataError
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
-Matrix = NDArray[np.float64]
 Loss = Literal["softmax", "logistic", "least_squares", "squared_hinge"]
 
 LOSSES: tuple[Loss, ...] = ("softmax", "logistic", "least_squares", "squared_hinge")

@@ -13,15 +13,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.heads.gaussian import conditioned_factor
 from fedassay.heads.linear import LinearHead
 from fedassay.privacy.symmetric import project_psd
 from fedassay.support.errors import DataError
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 
 def ridge_weights(gram: Matrix, sums: Matrix, ridge: float, *, noise: float = 0.0) -> Matrix:

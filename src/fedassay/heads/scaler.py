@@ -13,12 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.heads.estimating import Equations
-from fedassay.support.types import Floats
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Floats, Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,5 +58,5 @@ class Scaler:
         usual = float(np.median(np.linalg.norm(rows, axis=1)))
         return float(np.linalg.norm(rows.sum(axis=0))) / usual if usual > 0 else None
 
-    def _moving(self) -> NDArray[np.bool_]:
+    def _moving(self) -> Bools:
         return np.asarray(self.variance > 10 * np.finfo(np.float64).eps * np.maximum(self.mean**2, 1e-300))

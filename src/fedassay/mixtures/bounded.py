@@ -8,13 +8,12 @@ only brings it closer, and it costs no privacy.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.mixtures.packed import Family
-from fedassay.support.types import Floats
+from fedassay.support.types import Floats, Matrix
 
 
-def project_simplex(values: Floats, cap: float = 1.0) -> NDArray[np.float64]:
+def project_simplex(values: Floats, cap: float = 1.0) -> Matrix:
     """Nearest vectors with entries >= 0 that sum to at most `cap`, along the last axis.
 
     Where clipping at 0 leaves a larger sum, all entries are lowered by one threshold (Duchi et al. 2008,
@@ -29,9 +28,7 @@ def project_simplex(values: Floats, cap: float = 1.0) -> NDArray[np.float64]:
     return np.where(clipped.sum(axis=-1, keepdims=True) > cap, np.maximum(clipped - threshold, 0.0), clipped)
 
 
-def bounded_moments(
-    mean: Floats, second: Floats, family: Family
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def bounded_moments(mean: Floats, second: Floats, family: Family) -> tuple[Matrix, Matrix]:
     """Project noised moments of vectors of norm at most 1.
 
     Args:

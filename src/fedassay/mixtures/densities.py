@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedassay.mixtures.packed import Family
+from fedassay.support.types import Matrix
 
 _NOTHING = -80.0
 _LEAST = 2e-35
@@ -25,9 +24,9 @@ _LOG_TWO_PI = math.log(2 * math.pi)
 class HostStack:
     """A `Stack` as NumPy arrays, covariances packed as messages carry them."""
 
-    weights: NDArray[np.float64]
-    means: NDArray[np.float64]
-    covariances: NDArray[np.float64]
+    weights: Matrix
+    means: Matrix
+    covariances: Matrix
 
 
 @dataclass(frozen=True)

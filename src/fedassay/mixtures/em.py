@@ -29,12 +29,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedassay.mixtures.densities import Stack, expand, joint_log_density, maximise, normalise, working_elements
 from fedassay.mixtures.kmeans import draw, initial_assignments
 from fedassay.mixtures.packed import Family, Mixtures
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Bools, Floats, Ints, Matrix
 
 FLOOR = 1e-3
 """Default covariance floor relative to the group's mean variance per feature."""
@@ -54,10 +53,10 @@ class FitReport:
         floor: The covariance floor in squared feature units.
     """
 
-    log_likelihood: NDArray[np.float64]
-    converged: NDArray[np.bool_]
+    log_likelihood: Matrix
+    converged: Bools
     iterations: Ints
-    floor: NDArray[np.float64]
+    floor: Matrix
 
 
 def fit_mixtures(
@@ -131,9 +130,9 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Fit:
-    weights: NDArray[np.float64]
-    means: NDArray[np.float64]
-    covariances: NDArray[np.float64]
+    weights: Matrix
+    means: Matrix
+    covariances: Matrix
     likelihood: float
     converged: bool
     steps: int

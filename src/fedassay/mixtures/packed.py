@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.support.errors import DataError
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
 Family = Literal["diag", "full", "spherical"]
 """Covariance families: a variance per feature, a whole matrix, one variance."""
@@ -50,9 +49,9 @@ class Mixtures:
     family: Family
     components: Ints
     counts: Ints
-    weights: NDArray[np.float64]
-    means: NDArray[np.float64]
-    covariances: NDArray[np.float64]
+    weights: Matrix
+    means: Matrix
+    covariances: Matrix
 
     def __post_init__(self) -> None:
         total, width = int(self.components.sum()), self.means.shape[-1]
@@ -134,13 +133,13 @@ def parameters_sent(family: Family, width: int, components: int) -> int:
     return each[family] * components
 
 
-def pack_lower(matrices: Floats) -> NDArray[np.float64]:
+def pack_lower(matrices: Floats) -> Matrix:
     """Lower triangles of symmetric matrices, (..., d, d) to (..., d(d+1)/2), row by row."""
     rows, columns = np.tril_indices(matrices.shape[-1])
     return np.asarray(matrices[..., rows, columns], dtype=np.float64)
 
 
-def unpack_lower(packed: Floats) -> NDArray[np.float64]:
+def unpack_lower(packed: Floats) -> Matrix:
     """Symmetric matrices from their lower triangles, (..., d(d+1)/2) to (..., d, d).
 
     Raises:
@@ -243,7 +242,7 @@ def from_transport(
     )
 
 
-def project_psd(matrices: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
+def project_psd(matrices: Matrix, floor: float) -> Matrix:
     """Raise the eigenvalues of symmetric matrices to `floor` times their mean variance, where needed.
 
     The nearest matrix in Frobenius norm among those with no smaller eigenvalue. A matrix that is
@@ -269,7 +268,7 @@ def project_psd(matrices: NDArray[np.float64], floor: float) -> NDArray[np.float
     return flat.reshape(matrices.shape)
 
 
-def _definite(matrix: NDArray[np.float64], least: float) -> bool:
+def _definite(matrix: Matrix, least: float) -> bool:
     # Cholesky of the shifted matrix costs a tenth of an eigendecomposition.
     try:
         np.linalg.cholesky(matrix - least * np.eye(matrix.shape[0]))

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 
 @dataclass(frozen=True)

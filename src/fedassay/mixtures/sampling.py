@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.mixtures.packed import Mixtures, unpack_lower
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Floats, Ints, Matrix
 
 
-def sample_mixtures(
-    mixtures: Mixtures, counts: Ints, generator: np.random.Generator
-) -> tuple[NDArray[np.float64], Ints]:
+def sample_mixtures(mixtures: Mixtures, counts: Ints, generator: np.random.Generator) -> tuple[Matrix, Ints]:
     """Draw records from every mixture (FedPFT's server: as many as there were records).
 
     Args:
@@ -47,7 +44,7 @@ def sample_mixtures(
     return means + noise, mixtures.group_of_component[chosen]
 
 
-def _colour(noise: NDArray[np.float64], chosen: Ints, mixtures: Mixtures) -> None:
+def _colour(noise: Matrix, chosen: Ints, mixtures: Mixtures) -> None:
     """Give white noise each component's covariance, in place (`chosen` ascends)."""
     starts = np.searchsorted(chosen, np.arange(mixtures.weights.size + 1))
     for component in np.unique(chosen):
@@ -61,7 +58,7 @@ def _colour(noise: NDArray[np.float64], chosen: Ints, mixtures: Mixtures) -> Non
         noise[rows] = noise[rows] @ factor.T
 
 
-def log_density(mixtures: Mixtures, group: int, records: Floats) -> NDArray[np.float64]:
+def log_density(mixtures: Mixtures, group: int, records: Floats) -> Matrix:
     """Log density of records under one mixture, in nats.
 
     Args:
@@ -87,9 +84,7 @@ def log_density(mixtures: Mixtures, group: int, records: Floats) -> NDArray[np.f
     return np.asarray(np.logaddexp.reduce(joint, axis=0), dtype=np.float64)
 
 
-def _quadratic(
-    mixtures: Mixtures, component: int, centred: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], float]:
+def _quadratic(mixtures: Mixtures, component: int, centred: Matrix) -> tuple[Matrix, float]:
     covariance = mixtures.covariances[component]
     if mixtures.family == "diag":
         return (centred**2 / covariance).sum(axis=1), float(np.log(covariance).sum())

@@ -25,14 +25,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from fedassay.support.errors import PlanError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Images, Ints, Matrix
 
 _STEEP = 1e4
 """Ratio of the spread of the answers of h to the width of a step."""

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -30,7 +29,7 @@ from fedassay.nets.image_families import Family, ParametrizedImages, Size, famil
 from fedassay.support.errors import PlanError
 from fedassay.support.optimisation import take_step
 from fedassay.support.progress import Advance, no_progress
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Bools, Floats, Images, Matrix
 
 _SHORTEST = 1e-12
 
@@ -82,7 +81,7 @@ def schedule_named(name: str, **changes: Any) -> Schedule:
 def invert(
     module: nn.Module,
     targets: Floats,
-    directions: NDArray[np.bool_],
+    directions: Bools,
     image_shape: tuple[int, int, int],
     *,
     family: Family,
@@ -93,7 +92,7 @@ def invert(
     own: Images | None = None,
     device: str = "cpu",
     progress: Advance = no_progress,
-) -> tuple[Images, NDArray[np.float64]]:
+) -> tuple[Images, Matrix]:
     """Find images with the target features.
 
     Args:
@@ -154,7 +153,7 @@ def _descend(
     weight: float,
     leak: float,
     advance: Callable[[int], None],
-) -> NDArray[np.float64]:
+) -> Matrix:
     optimiser = torch.optim.Adam(shown.parameters(), lr=rate)
     fall = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     for step in range(steps):

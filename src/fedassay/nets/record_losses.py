@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Matrix
 
 
 @torch.no_grad()
@@ -29,7 +28,7 @@ def record_losses(
     *,
     batch: int = 256,
     device: str = "cpu",
-) -> NDArray[np.float64]:
+) -> Matrix:
     """Mean squared error of the predicted noise, for each record and noise level.
 
     The noise of a level is drawn from `seeds` alone: models that are asked with the same seeds are asked the same.

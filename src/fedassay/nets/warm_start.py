@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.nets.whitening import Whitening, fit_whitening
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Matrix
 
 SHRINKAGES = (0.01, 0.1)
 BANDWIDTHS = (0.5, 1.0)
@@ -35,8 +35,6 @@ _LINEAR = 0.1
 _JITTER = 1e-6
 _BLOCK = 2048
 _MOST_LEVERAGE = 1 - 1e-6
-
-_Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +51,7 @@ class WarmStart:
 
     whitening: Whitening
     centres: NDArray[np.float32]
-    bandwidth: NDArray[np.float64]
+    bandwidth: Matrix
     coefficients: NDArray[np.float32]
 
     def guess(self, conditions: Floats, image_shape: tuple[int, int, int]) -> Images:
@@ -113,9 +111,9 @@ class _Basis:
 
     centres: NDArray[np.float32]
     bandwidth: float
-    penalty: _Matrix
+    penalty: Matrix
 
-    def columns(self, whitened: NDArray[np.float32]) -> _Matrix:
+    def columns(self, whitened: NDArray[np.float32]) -> Matrix:
         return _columns(whitened, self.centres, self.bandwidth)
 
 
@@ -131,9 +129,7 @@ def _basis(centres: NDArray[np.float32], relative_bandwidth: float) -> _Basis:
     return _Basis(centres, bandwidth, penalty)
 
 
-def _moments(
-    basis: _Basis, images: Images, whitened: NDArray[np.float32], mean: _Matrix
-) -> tuple[_Matrix, _Matrix]:
+def _moments(basis: _Basis, images: Images, whitened: NDArray[np.float32], mean: Matrix) -> tuple[Matrix, Matrix]:
     """Phi' Phi and Phi' (Y - mean), block by block."""
     size = len(basis.penalty)
     gram, moment = np.zeros((size, size)), np.zeros((size, len(mean)))
@@ -165,8 +161,8 @@ def _search(images: Images, conditions: Floats, rng: np.random.Generator) -> tup
 
 
 def _leave_one_out(
-    columns: _Matrix, own_centre: NDArray[np.intp], inverse: _Matrix, weights: _Matrix, target: _Matrix
-) -> _Matrix:
+    columns: Matrix, own_centre: NDArray[np.intp], inverse: Matrix, weights: Matrix, target: Matrix
+) -> Matrix:
     """Predictions for training rows by the regression fitted without each, both row and centre.
 
     A private record is never a centre. A training record that is a centre must lose it together with its row, or
@@ -189,32 +185,32 @@ def _leave_one_out(
     prediction[rows] -= share[:, None] * weights[centre]
     leverage[rows] -= share * spread[rows, centre]
     leverage = np.clip(leverage, 0.0, _MOST_LEVERAGE)[:, None]
-    guess: _Matrix = (prediction - leverage * target) / (1 - leverage)
+    guess: Matrix = (prediction - leverage * target) / (1 - leverage)
     return guess
 
 
-def _columns(whitened: NDArray[np.float32], centres: NDArray[np.float32], bandwidth: float) -> _Matrix:
+def _columns(whitened: NDArray[np.float32], centres: NDArray[np.float32], bandwidth: float) -> Matrix:
     points = whitened.astype(np.float64)
     return np.concatenate([_matern(points, centres.astype(np.float64), bandwidth), _LINEAR * points], axis=1)
 
 
-def _matern(a: _Matrix, b: _Matrix, bandwidth: float) -> _Matrix:
+def _matern(a: Matrix, b: Matrix, bandwidth: float) -> Matrix:
     scaled = np.sqrt(_squared_distances(a, b)) / bandwidth
-    kernel: _Matrix = (1 + scaled) * np.exp(-scaled)
+    kernel: Matrix = (1 + scaled) * np.exp(-scaled)
     return kernel
 
 
-def _squared_distances(a: _Matrix, b: _Matrix) -> _Matrix:
+def _squared_distances(a: Matrix, b: Matrix) -> Matrix:
     squares = np.square(a).sum(axis=1)[:, None] + np.square(b).sum(axis=1)[None] - 2 * a @ b.T
-    distances: _Matrix = np.maximum(squares, 0.0)
+    distances: Matrix = np.maximum(squares, 0.0)
     return distances
 
 
-def _invert(matrix: _Matrix) -> _Matrix:
+def _invert(matrix: Matrix) -> Matrix:
     return np.linalg.inv(matrix).astype(np.float64, copy=False)
 
 
-def _flat(images: Images) -> _Matrix:
+def _flat(images: Images) -> Matrix:
     """Shape (n, pixels)."""
     return images.reshape(len(images), -1).astype(np.float64)
 
@@ -223,5 +219,5 @@ def _blocks(n: int) -> Iterator[slice]:
     return (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK))
 
 
-def _to_uint8(flat: _Matrix, image_shape: tuple[int, ...]) -> Images:
+def _to_uint8(flat: Matrix, image_shape: tuple[int, ...]) -> Images:
     return np.clip(flat, 0, 255).round().astype(np.uint8).reshape(-1, *image_shape)

@@ -28,13 +28,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 from scipy.stats import binom
 
-Floats = NDArray[np.float64]
-Ratio = Callable[[Floats], tuple[Floats, Floats]]
+from fedassay.support.types import Matrix
+
+Ratio = Callable[[Matrix], tuple[Matrix, Matrix]]
 """The logarithm of a ratio of densities, and its slope."""
 
 _TAIL = 1e-22
@@ -55,32 +55,32 @@ class _Mixture:
         lost: Mass of the numbers that are left out.
     """
 
-    numbers: Floats
-    chances: Floats
+    numbers: Matrix
+    chances: Matrix
     noise: float
     lost: float
 
-    def log_ratio(self, x: Floats) -> tuple[Floats, Floats]:
+    def log_ratio(self, x: Matrix) -> tuple[Matrix, Matrix]:
         """a(x), and its slope."""
         k = self.numbers
         terms = np.log(self.chances) + (k * x[:, None] - k**2 / 2) / self.noise**2
         value = logsumexp(terms, axis=1)
         return value, np.exp(terms - value[:, None]) @ k / self.noise**2
 
-    def above(self, x: Floats) -> Floats:
+    def above(self, x: Matrix) -> Matrix:
         """M's mass above x."""
         return np.asarray(ndtr((self.numbers - x[:, None]) / self.noise) @ self.chances)
 
-    def below(self, x: Floats) -> Floats:
+    def below(self, x: Matrix) -> Matrix:
         """M's mass below x."""
         return np.asarray(ndtr((x[:, None] - self.numbers) / self.noise) @ self.chances)
 
-    def log_mirrored(self, x: Floats) -> tuple[Floats, Floats]:
+    def log_mirrored(self, x: Matrix) -> tuple[Matrix, Matrix]:
         """The logarithm of M's density over that of its mirror image, and its slope."""
         (value, slope), (other, back) = self.log_ratio(x), self.log_ratio(-x)
         return value - other, slope + back
 
-    def where(self, values: Floats, ratio: Ratio, low: float, high: float) -> Floats:
+    def where(self, values: Matrix, ratio: Ratio, low: float, high: float) -> Matrix:
         """Places x at which a rising ratio is each of some values; minus infinity where it is always above."""
         nodes = np.linspace(low, high, _NODES)
         known = ratio(nodes)[0]
@@ -126,11 +126,11 @@ def group_step(noise: float, rate: float, members: int, interval: float, *, repl
         return PrivacyLossDistribution(_of_replaced(mixture, max(-low, high), interval))
     ends = mixture.log_ratio(np.array([low, high]))[0]
 
-    def removed(epsilons: Floats) -> Floats:
+    def removed(epsilons: Matrix) -> Matrix:
         at = mixture.where(epsilons, mixture.log_ratio, low, high)
         return np.asarray(mixture.above(at) - np.exp(epsilons) * ndtr(-at / noise))
 
-    def added(epsilons: Floats) -> Floats:
+    def added(epsilons: Matrix) -> Matrix:
         at = mixture.where(-epsilons, mixture.log_ratio, low, high)
         return np.asarray(ndtr(at / noise) - np.exp(epsilons) * mixture.below(at))
 
@@ -143,7 +143,7 @@ def group_step(noise: float, rate: float, members: int, interval: float, *, repl
 def _of_replaced(mixture: _Mixture, far: float, interval: float) -> Any:
     """The distribution of losses of M against its mirror image: the same in both directions."""
 
-    def divergences(epsilons: Floats) -> Floats:
+    def divergences(epsilons: Matrix) -> Matrix:
         at = mixture.where(epsilons, mixture.log_mirrored, -far, far)
         # The mass of the mirror image above a place is the mass of M below its mirror image.
         return np.asarray(mixture.above(at) - np.exp(epsilons) * mixture.below(-at))

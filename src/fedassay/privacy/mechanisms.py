@@ -24,35 +24,34 @@ from numpy.typing import NDArray
 from fedassay.privacy.symmetric import Family
 from fedassay.privacy.tape import Layout, NoiseSource
 from fedassay.support.errors import DataError
+from fedassay.support.types import Ints, Matrix
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
 Size = tuple[int, ...]
 
 
 class Moments(NamedTuple):
     """Mean (..., d) and a second moment, raw or centred: (..., d, d), (..., d) or (...,) by family."""
 
-    mean: Floats
-    second: Floats
+    mean: Matrix
+    second: Matrix
 
 
 class Sums(NamedTuple):
     """Class counts (..., C), class sums (..., C, d), and second-moment sums, per class or shared."""
 
-    counts: Floats
-    sums: Floats
-    second: Floats
+    counts: Matrix
+    sums: Matrix
+    second: Matrix
 
 
 class RidgeSums(NamedTuple):
     """The sums of a ridge regression on one-hot labels: class sums (..., C, d) and Gram matrix (..., d, d)."""
 
-    sums: Floats
-    second: Floats
+    sums: Matrix
+    second: Matrix
 
 
-def clip_features(features: NDArray[np.floating], *, nonnegative: bool = False) -> Floats:
+def clip_features(features: NDArray[np.floating], *, nonnegative: bool = False) -> Matrix:
     """Features (n, d) scaled down to ||f||_2 <= 1 where longer, after max(f, 0) if `nonnegative`.
 
     Raises:
@@ -65,14 +64,14 @@ def clip_features(features: NDArray[np.floating], *, nonnegative: bool = False) 
     return np.asarray(clipped / np.maximum(norms, 1.0), dtype=np.float64)
 
 
-def moments(features: Floats, family: Family = "full") -> Moments:
+def moments(features: Matrix, family: Family = "full") -> Moments:
     """Exact mean and raw second moment of features (n, d), n >= 1: E[x x^T], E[x^2] or E||x||^2."""
     _check_any(features)
     n = len(features)
     return Moments(features.mean(axis=0), _second_sum(features, family) / n)
 
 
-def centred_moments(features: Floats, family: Family = "full") -> Moments:
+def centred_moments(features: Matrix, family: Family = "full") -> Moments:
     """Exact mean and covariance (divided by n) of features (n, d), n >= 1, in the family asked for."""
     _check_any(features)
     mean = features.mean(axis=0)
@@ -80,7 +79,7 @@ def centred_moments(features: Floats, family: Family = "full") -> Moments:
 
 
 def class_sums(
-    features: Floats, labels: Labels, classes: int, family: Family = "full", weights: Floats | None = None
+    features: Matrix, labels: Ints, classes: int, family: Family = "full", weights: Matrix | None = None
 ) -> Sums:
     """Exact counts (C,), sums (C, d) and second-moment sums (C, ...) of every class."""
     one_hot = _one_hot(labels, classes, len(features), weights)
@@ -94,25 +93,25 @@ def class_sums(
     return Sums(one_hot.sum(axis=0), one_hot.T @ features, second)
 
 
-def shared_sums(features: Floats, labels: Labels, classes: int, weights: Floats | None = None) -> Sums:
+def shared_sums(features: Matrix, labels: Ints, classes: int, weights: Matrix | None = None) -> Sums:
     """Exact FedCGS statistics: N (C,), A (C, d) per class, and one B = sum f f^T (d, d) for all."""
     one_hot, rooted = _one_hot(labels, classes, len(features), weights), _rooted(features, weights)
     return Sums(one_hot.sum(axis=0), one_hot.T @ features, rooted.T @ rooted)
 
 
-def ridge_sums(features: Floats, labels: Labels, classes: int, weights: Floats | None = None) -> RidgeSums:
+def ridge_sums(features: Matrix, labels: Ints, classes: int, weights: Matrix | None = None) -> RidgeSums:
     """Exact class sums (C, d) and Gram matrix (d, d)."""
     one_hot, rooted = _one_hot(labels, classes, len(features), weights), _rooted(features, weights)
     return RidgeSums(one_hot.T @ features, rooted.T @ rooted)
 
 
-def clip_beside_constant(features: NDArray[np.floating], *, nonnegative: bool = False) -> Floats:
+def clip_beside_constant(features: NDArray[np.floating], *, nonnegative: bool = False) -> Matrix:
     """Set the last of the features (n, d) to 1 for every record, and clip the others as `clip_features` does."""
     clipped = clip_features(features[:, :-1], nonnegative=nonnegative)
     return np.concatenate([clipped, np.ones((len(clipped), 1))], axis=1)
 
 
-def fedlog_sums(features: Floats, labels: Labels, classes: int, weights: Floats | None = None) -> Floats:
+def fedlog_sums(features: Matrix, labels: Ints, classes: int, weights: Matrix | None = None) -> Matrix:
     """Exact FedLog statistic T (C, m) of features (n, m - 1); the constant feature 1 is put first here."""
     phi = np.concatenate([np.ones((len(features), 1)), features], axis=1)
     return np.asarray(_one_hot(labels, classes, len(features), weights).T @ phi, dtype=np.float64)
@@ -168,14 +167,14 @@ def release_mean_covariance(
 
 def release_class_sums(
     features: NDArray[np.floating],
-    labels: Labels,
+    labels: Ints,
     classes: int,
     *,
     sigmas: tuple[float, float, float],
     noise: NoiseSource,
     family: Family = "full",
     nonnegative: bool = False,
-    weights: Floats | None = None,
+    weights: Matrix | None = None,
     size: Size = (),
 ) -> Sums:
     """Noised (count, sum x, sum x x^T) of every class: FedPFT where counts are private.
@@ -197,13 +196,13 @@ def release_class_sums(
 
 def release_shared_sums(
     features: NDArray[np.floating],
-    labels: Labels,
+    labels: Ints,
     classes: int,
     *,
     sigmas: tuple[float, float, float],
     noise: NoiseSource,
     nonnegative: bool = False,
-    weights: Floats | None = None,
+    weights: Matrix | None = None,
     size: Size = (),
 ) -> Sums:
     """Noised FedCGS statistics (N, A, B) of one client, jointly; arguments as `release_class_sums`.
@@ -243,14 +242,14 @@ def noised_sums(
 
 def release_ridge_sums(
     features: NDArray[np.floating],
-    labels: Labels,
+    labels: Ints,
     classes: int,
     *,
     sigmas: tuple[float, float],
     noise: NoiseSource,
     constant: bool = False,
     nonnegative: bool = False,
-    weights: Floats | None = None,
+    weights: Matrix | None = None,
     size: Size = (),
 ) -> RidgeSums:
     """Noised (class sums, Gram matrix) of one client, jointly: ridge regression without class counts.
@@ -276,15 +275,15 @@ def release_ridge_sums(
 
 def release_count_sums(
     features: NDArray[np.floating],
-    labels: Labels,
+    labels: Ints,
     classes: int,
     *,
     sigmas: tuple[float, float],
     noise: NoiseSource,
     nonnegative: bool = False,
-    weights: Floats | None = None,
+    weights: Matrix | None = None,
     size: Size = (),
-) -> tuple[Floats, Floats]:
+) -> tuple[Matrix, Matrix]:
     """Noised (class counts (..., C), class sums (..., C, d)) of one client, jointly: FedNCM and FedCOF.
 
     Arguments as `release_ridge_sums`; `sigmas` are on counts, and on class sums.
@@ -297,15 +296,15 @@ def release_count_sums(
 
 def release_fedlog_sums(
     features: NDArray[np.floating],
-    labels: Labels,
+    labels: Ints,
     classes: int,
     *,
     clip: float,
     sigma: float,
     noise: NoiseSource,
-    weights: Floats | None = None,
+    weights: Matrix | None = None,
     size: Size = (),
-) -> Floats:
+) -> Matrix:
     """FedLog's noised T (..., C, m) of one round; features (n, m - 1) are clipped to [-clip, clip]."""
     clipped = np.clip(_finite(features), -clip, clip)
     return noise.add("T", fedlog_sums(clipped, labels, classes, weights), sigma, size=size)
@@ -317,9 +316,9 @@ def release_magnitude_sum(
     clip: float,
     sigma: float,
     noise: NoiseSource,
-    weights: Floats | None = None,
+    weights: Matrix | None = None,
     size: Size = (),
-) -> Floats:
+) -> Matrix:
     """Noised sum (..., D) of non-negative vectors, each clipped to L2 norm `clip`: FedDiff's FMF.
 
     Args:
@@ -340,21 +339,21 @@ def release_magnitude_sum(
 
 def release_vector_sum(
     vectors: NDArray[np.floating], *, clip: float, sigma: float, noise: NoiseSource, size: Size = ()
-) -> Floats:
+) -> Matrix:
     """Noised sum (..., D) of vectors (n, D) of any sign, each clipped to L2 norm `clip`: gradients."""
     clipped = clip * clip_features(np.asarray(vectors, dtype=np.float64) / clip)
     return noise.add("sum", clipped.sum(axis=0), sigma, size=size)
 
 
 def release_class_counts(
-    labels: Labels,
+    labels: Ints,
     classes: int,
     *,
     sigma: float,
     noise: NoiseSource,
-    weights: Floats | None = None,
+    weights: Matrix | None = None,
     size: Size = (),
-) -> Floats:
+) -> Matrix:
     """Noised label histogram (..., C)."""
     counts = _one_hot(labels, classes, len(labels), weights).sum(axis=0)
     return noise.add("counts", counts, sigma, size=size)
@@ -373,7 +372,7 @@ def _noised_moments(
     return Moments(mean, noise.add("second", exact.second, sigmas[1], layout=layout, size=size))
 
 
-def _second_sum(features: Floats, family: Family) -> Floats:
+def _second_sum(features: Matrix, family: Family) -> Matrix:
     if family == "full":
         return np.asarray(features.T @ features, dtype=np.float64)
     if family == "diag":
@@ -381,12 +380,12 @@ def _second_sum(features: Floats, family: Family) -> Floats:
     return np.asarray(np.sum(features**2), dtype=np.float64)
 
 
-def _rooted(features: Floats, weights: Floats | None) -> Floats:
+def _rooted(features: Matrix, weights: Matrix | None) -> Matrix:
     """Return features times the roots of their weights: the factors of second moments."""
     return features if weights is None else np.asarray(np.sqrt(weights)[:, None] * features)
 
 
-def _one_hot(labels: Labels, classes: int, n: int, weights: Floats | None = None) -> Floats:
+def _one_hot(labels: Ints, classes: int, n: int, weights: Matrix | None = None) -> Matrix:
     """The weight of each record (1 without any) in the column of its label, (n, C)."""
     if labels.shape != (n,):
         raise ValueError(f"labels must have shape ({n},), got {labels.shape}")
@@ -398,7 +397,7 @@ def _one_hot(labels: Labels, classes: int, n: int, weights: Floats | None = None
     return found if weights is None else np.asarray(weights[:, None] * found)
 
 
-def _finite(features: NDArray[np.floating]) -> Floats:
+def _finite(features: NDArray[np.floating]) -> Matrix:
     array = np.asarray(features, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(f"features must have shape (n, d), got {array.shape}")
@@ -408,6 +407,6 @@ def _finite(features: NDArray[np.floating]) -> Floats:
     return array
 
 
-def _check_any(features: Floats) -> None:
+def _check_any(features: Matrix) -> None:
     if len(features) == 0:
         raise DataError("features: a mean of 0 records does not exist; allowed: at least 1 record")

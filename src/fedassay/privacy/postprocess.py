@@ -9,24 +9,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.privacy.mechanisms import Moments
 from fedassay.privacy.symmetric import Family, project_psd
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 
 class Repaired(NamedTuple):
     """Usable counts (...,), means (..., d) and raw second moments, and how many counts were raised."""
 
-    counts: Floats
-    means: Floats
-    second: Floats
+    counts: Matrix
+    means: Matrix
+    second: Matrix
     raised: int
 
 
-def covariance_from_moments(release: Moments, family: Family = "full", *, floor: float = 0.0) -> Floats:
+def covariance_from_moments(release: Moments, family: Family = "full", *, floor: float = 0.0) -> Matrix:
     """Covariance M - mu mu^T of a noised mean and RAW second moment, eigenvalues raised to `floor`.
 
     Returns:
@@ -42,7 +40,7 @@ def covariance_from_moments(release: Moments, family: Family = "full", *, floor:
     return np.asarray(np.maximum(trace / mean.shape[-1], floor), dtype=np.float64)
 
 
-def covariance_from_release(release: Moments, family: Family = "full", *, floor: float = 0.0) -> Floats:
+def covariance_from_release(release: Moments, family: Family = "full", *, floor: float = 0.0) -> Matrix:
     """Usable covariance of a noised mean and CENTRED covariance: FedPFT's projection (Theorem 4.1).
 
     Shapes as `covariance_from_moments`; a spherical release holds the trace, divided by d here.
@@ -55,7 +53,7 @@ def covariance_from_release(release: Moments, family: Family = "full", *, floor:
 
 
 def moments_from_sums(
-    counts: Floats, sums: Floats, second: Floats, family: Family = "full", *, least: float = 1.0
+    counts: Matrix, sums: Matrix, second: Matrix, family: Family = "full", *, least: float = 1.0
 ) -> Repaired:
     """Means and raw second moments from noised sums, counts under `least` raised to it first.
 

@@ -21,17 +21,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fedassay.support.types import Matrix
 
 if TYPE_CHECKING:
     from fedassay.privacy.events import SubsampledGaussianEvent
 
-Floats = NDArray[np.float64]
 
 METHOD = "Rényi differential privacy, an upper bound"
 """The name of this accountant in words."""
 
-_ORDERS: Floats = np.concatenate(
+_ORDERS: Matrix = np.concatenate(
     [np.arange(11, 110) / 10, np.arange(11.0, 65.0), [80.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0]]
 )
 _PARTS = 1_000_000_000
@@ -62,7 +62,7 @@ def epsilon_by_renyi(
     return max(0.0, float(rdp.compute_epsilon(_ORDERS, total, delta)[0]))
 
 
-def _of_step(event: SubsampledGaussianEvent) -> Floats:
+def _of_step(event: SubsampledGaussianEvent) -> Matrix:
     """The Rényi divergence of one step at every order; infinite where none is known."""
     noise, rate = event.noise_multiplier, event.sampling_rate
     if event.members > 1:
@@ -77,14 +77,14 @@ def _of_step(event: SubsampledGaussianEvent) -> Floats:
     return np.asarray((_ORDERS - 0.5) / (_ORDERS - 1) * one + two)
 
 
-def _poisson(noise: float, rate: float, orders: Floats) -> Floats:
+def _poisson(noise: float, rate: float, orders: Matrix) -> Matrix:
     import dp_accounting as dp
 
     event = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
     return _of(event, dp.NeighboringRelation.ADD_OR_REMOVE_ONE, orders)
 
 
-def _without_replacement(noise: float, rate: float) -> Floats:
+def _without_replacement(noise: float, rate: float) -> Matrix:
     import dp_accounting as dp
 
     size = max(1, math.ceil(rate * _PARTS))
@@ -92,7 +92,7 @@ def _without_replacement(noise: float, rate: float) -> Floats:
     return _of(event, dp.NeighboringRelation.REPLACE_ONE, _ORDERS)
 
 
-def _of(event: object, relation: object, orders: Floats) -> Floats:
+def _of(event: object, relation: object, orders: Matrix) -> Matrix:
     from dp_accounting import rdp
 
     accountant = rdp.RdpAccountant(orders.tolist(), relation)

@@ -23,7 +23,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.privacy import mechanisms as m
 from fedassay.privacy import sensitivities as s
@@ -33,11 +32,10 @@ from fedassay.privacy.tape import FreeNoise
 from fedassay.privacy.units import contribution_weights
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints, Matrix
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Release = Callable[[Floats, Labels, tuple[float, ...], np.random.Generator, int], tuple[Floats, ...]]
-Flatten = Callable[[Floats], Floats]
+Release = Callable[[Matrix, Ints, tuple[float, ...], np.random.Generator, int], tuple[Matrix, ...]]
+Flatten = Callable[[Matrix], Matrix]
 
 _BLOCK = 8_000_000  # released numbers held at once
 _SAME: Adjacency = "replace_one_same_label"
@@ -67,7 +65,7 @@ class Experiment:
     of_records: bool = True
 
 
-def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
     """Log-likelihood ratios (data set 1 over 0) of `reruns` releases of each of the two data sets.
 
     Args:
@@ -83,12 +81,12 @@ def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator)
     return _scores(experiment, 0, exact, reruns, rng), _scores(experiment, 1, exact, reruns, rng)
 
 
-def null_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator) -> Floats:
+def null_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator) -> Matrix:
     """Those of data set 0 alone, (reruns,); see `llr_scores`."""
     return _scores(experiment, 0, exact_coordinates(experiment, rng), reruns, rng)
 
 
-def exact_coordinates(experiment: Experiment, rng: np.random.Generator) -> tuple[list[Floats], list[Floats]]:
+def exact_coordinates(experiment: Experiment, rng: np.random.Generator) -> tuple[list[Matrix], list[Matrix]]:
     """The coordinates of either data set without noise: of each field (1, k)."""
     pair, off = experiment.neighbours, (0.0,) * len(experiment.sigmas)
     return (
@@ -100,10 +98,10 @@ def exact_coordinates(experiment: Experiment, rng: np.random.Generator) -> tuple
 def _scores(
     experiment: Experiment,
     side: int,
-    exact: tuple[list[Floats], list[Floats]],
+    exact: tuple[list[Matrix], list[Matrix]],
     reruns: int,
     rng: np.random.Generator,
-) -> Floats:
+) -> Matrix:
     pair = experiment.neighbours
     own = ((pair.features0, pair.labels0), (pair.features1, pair.labels1))[side]
     block = max(1, _BLOCK // max(sum(field.shape[1] for field in exact[0]), 1))
@@ -119,17 +117,17 @@ def _scores(
 
 def _coordinates(
     experiment: Experiment,
-    features: Floats,
-    labels: Labels,
+    features: Matrix,
+    labels: Ints,
     sigmas: tuple[float, ...],
     rng: np.random.Generator,
     reruns: int,
-) -> list[Floats]:
+) -> list[Matrix]:
     fields = experiment.release(features, labels, sigmas, rng, reruns)
     return [flat(field) for flat, field in zip(experiment.flatten, fields, strict=True)]
 
 
-def _log_ratio(released: Floats, exact0: Floats, exact1: Floats, sigma: float) -> Floats:
+def _log_ratio(released: Matrix, exact0: Matrix, exact1: Matrix, sigma: float) -> Matrix:
     """Log-likelihood ratio (reruns,) of one field, N(exact1, sigma^2) over N(exact0, sigma^2)."""
     step = (exact1 - exact0)[0]
     along = (released - (exact0 + exact1) / 2) @ step
@@ -159,7 +157,7 @@ def mean_second_moment(
             weights=(weights[0], weights[1]),
         )
 
-    def release(x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
+    def release(x: Matrix, _: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
         return m.release_mean_second_moment(
             x,
             sigmas=(scales[0], scales[1]),
@@ -179,7 +177,7 @@ def mean_covariance(n: int, *, sigma: float, dim: int = 2, family: Family = "ful
     def sensitivity(weights: tuple[float, ...]) -> WorstCase:
         return s.mean_covariance(n, dim, adjacency=_SAME, weights=(weights[0], weights[1]))
 
-    def release(x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
+    def release(x: Matrix, _: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
         return m.release_mean_covariance(x, sigma=scales[0], noise=FreeNoise(rng), family=family, size=(r,))
 
     return _experiment(sensitivity, n, (sigma, sigma), release, (flat_rows, _second(family, False)))
@@ -279,12 +277,12 @@ def beside_constant(experiment: Experiment) -> Experiment:
     """The experiment on records with a last feature that is 1, which the statistic leaves out."""
     pair = experiment.neighbours
 
-    def longer(features: Floats) -> Floats:
+    def longer(features: Matrix) -> Matrix:
         return np.concatenate([features, np.ones((len(features), 1))], axis=1)
 
     def release(
-        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
-    ) -> tuple[Floats, ...]:
+        x: Matrix, y: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Matrix, ...]:
         return experiment.release(x[:, :-1], y, scales, rng, r)
 
     neighbours = Neighbours(longer(pair.features0), pair.labels0, longer(pair.features1), pair.labels1)
@@ -303,9 +301,7 @@ def magnitude_sum(
     """FedDiff's sum of Fourier magnitudes, clipped to L2 norm `clip`."""
     worst = s.magnitude_sum(dim, clip, adjacency=adjacency)
 
-    def release(
-        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
-    ) -> tuple[Floats]:
+    def release(x: Matrix, y: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> tuple[Matrix]:
         noise, weights = FreeNoise(rng), weights_alike(len(y), unit)
         return (
             m.release_magnitude_sum((x,), clip=clip, sigma=scales[0], noise=noise, weights=weights, size=(r,)),
@@ -318,9 +314,7 @@ def vector_sum(clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2,
     """A sum of gradients, clipped to L2 norm `clip`."""
     worst = s.vector_sum(dim, clip, adjacency=adjacency)
 
-    def release(
-        x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
-    ) -> tuple[Floats]:
+    def release(x: Matrix, _: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> tuple[Matrix]:
         return (m.release_vector_sum(x, clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
 
     found = _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
@@ -333,9 +327,7 @@ def class_counts(
     """A label histogram."""
     worst = s.class_counts(adjacency=adjacency, classes=classes)
 
-    def release(
-        _: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
-    ) -> tuple[Floats]:
+    def release(_: Matrix, y: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> tuple[Matrix]:
         noise, weights = FreeNoise(rng), weights_alike(len(y), unit)
         return (m.release_class_counts(y, classes, sigma=scales[0], noise=noise, weights=weights, size=(r,)),)
 
@@ -359,7 +351,7 @@ def _experiment(
 
 def _joint(
     worst: Callable[..., WorstCase],
-    mechanism: Callable[..., tuple[Floats, ...]],
+    mechanism: Callable[..., tuple[Matrix, ...]],
     n: int,
     unit: Unit,
     sigmas: tuple[float, ...],
@@ -368,8 +360,8 @@ def _joint(
     """A joint release: its sensitivity takes `weights`, and the mechanism features, labels and `sigmas`."""
 
     def release(
-        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
-    ) -> tuple[Floats, ...]:
+        x: Matrix, y: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Matrix, ...]:
         return mechanism(x, y, sigmas=scales, noise=FreeNoise(rng), weights=weights_alike(len(y), unit), size=(r,))
 
     found = _experiment(lambda weights: worst(weights=weights), n, sigmas, release, flatten)
@@ -390,7 +382,7 @@ def of_unit(experiment: Experiment, unit: Unit) -> Experiment:
     return replace(experiment, neighbours=several)
 
 
-def weights_alike(records: int, unit: Unit) -> Floats | None:
+def weights_alike(records: int, unit: Unit) -> Matrix | None:
     """Return the weights that a method's clients give to records in consecutive groups of `ALIKE` of one unit."""
     if unit == "record":
         return None
@@ -401,7 +393,7 @@ def _scaled(worst: WorstCase) -> Callable[[tuple[float, ...]], WorstCase]:
     return lambda weights: replace(worst, sensitivity=weights[0] * worst.sensitivity)
 
 
-def flat_rows(field: Floats) -> Floats:
+def flat_rows(field: Matrix) -> Matrix:
     """Flatten a field with independent noise on its entries: (reruns, ...) to (reruns, k)."""
     return field.reshape(len(field), -1)
 
@@ -413,7 +405,7 @@ def _second(family: Family, isometric: bool) -> Flatten:
     if isometric:
         return lambda field: flat_rows(vech(field))
 
-    def upper(field: Floats) -> Floats:
+    def upper(field: Matrix) -> Matrix:
         row, column = np.triu_indices(field.shape[-1])
         return flat_rows(field[..., row, column])
 

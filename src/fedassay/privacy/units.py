@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.support.errors import DataError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Ints, Matrix
 
 
 def members(groups: Ints) -> list[Ints]:
@@ -37,7 +36,7 @@ def members(groups: Ints) -> list[Ints]:
     return [np.asarray(part, np.int64) for part in np.split(order, starts)] if len(order) else []
 
 
-def contribution_weights(groups: Ints, largest: int | None, seeds: Seeds) -> NDArray[np.float64]:
+def contribution_weights(groups: Ints, largest: int | None, seeds: Seeds) -> Matrix:
     """Return the weight of every record in a sum over records, so that each unit adds the mean of its records.
 
     The records of a unit that count are drawn from a stream named by the unit alone: for two data sets that differ

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedassay.privacy.reruns import Experiment, Floats, Labels, exact_coordinates
+from fedassay.privacy.reruns import Experiment, exact_coordinates
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints, Matrix
 
 
 def with_mu(experiment: Experiment, mu: float) -> Experiment:
@@ -40,8 +41,8 @@ def with_reference_noise(experiment: Experiment, mu: float) -> Experiment:
     off = (0.0,) * len(sigmas)
 
     def release(
-        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, reruns: int
-    ) -> tuple[Floats, ...]:
+        x: Matrix, y: Ints, scales: tuple[float, ...], rng: np.random.Generator, reruns: int
+    ) -> tuple[Matrix, ...]:
         exact = experiment.release(x, y, off, rng, 1)
         rows = (flat(field) for flat, field in zip(experiment.flatten, exact, strict=True))
         return tuple(
@@ -52,7 +53,7 @@ def with_reference_noise(experiment: Experiment, mu: float) -> Experiment:
     return replace(experiment, mu=mu, sigmas=sigmas, release=release, flatten=(_same,) * len(sigmas))
 
 
-def in_span(experiment: Experiment, apart: Floats) -> Experiment:
+def in_span(experiment: Experiment, apart: Matrix) -> Experiment:
     """Return the experiment in the coordinates that separate its neighbours, where it has the same law there.
 
     White noise is white in every orthonormal basis, and so is that of a symmetric matrix where it is white in the
@@ -75,7 +76,7 @@ def in_span(experiment: Experiment, apart: Floats) -> Experiment:
     # Nonnegative features stay so, two of them: clipping of negative features does not change the records.
     basis *= np.where(np.diag(upper) < 0, -1.0, 1.0)
 
-    def narrow(features: Floats) -> Floats:
+    def narrow(features: Matrix) -> Matrix:
         return np.concatenate([features[:, :-1] @ basis, features[:, -1:]], axis=1)
 
     pair = experiment.neighbours
@@ -105,5 +106,5 @@ def _sigmas(experiment: Experiment, mu: float) -> tuple[float, ...]:
     return tuple(sigma * own / mu for sigma in experiment.sigmas)
 
 
-def _same(field: Floats) -> Floats:
+def _same(field: Matrix) -> Matrix:
     return field

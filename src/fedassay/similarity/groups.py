@@ -6,13 +6,12 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedassay.similarity.ssim import ssim
-from fedassay.support.types import Images, Ints
+from fedassay.support.types import Images, Ints, Matrix
 
 
-def group_agreement(groups: Images, *, device: str | torch.device = "cpu") -> tuple[NDArray[np.float64], Ints]:
+def group_agreement(groups: Images, *, device: str | torch.device = "cpu") -> tuple[Matrix, Ints]:
     """Mean pairwise SSIM of each group, and its medoid.
 
     Args:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.similarity.reported import reported_psnr, reported_ssim
 from fedassay.similarity.spec import LpipsSpec, chosen
 from fedassay.support.metrics import more_metrics
-from fedassay.support.types import Images
+from fedassay.support.types import Images, Matrix
 
 if TYPE_CHECKING:
     from fedassay.similarity.lpips import Lpips
@@ -40,7 +39,7 @@ class Similarity:
     device: str = "cpu"
     lacks: str = ""
 
-    def measure(self, truth: Images, images: Images) -> dict[str, NDArray[np.float64]]:
+    def measure(self, truth: Images, images: Images) -> dict[str, Matrix]:
         """PSNR (dB) and SSIM by scikit-image, LPIPS where it is available, and every registered metric of pairs.
 
         Args:
@@ -50,7 +49,7 @@ class Similarity:
         Returns:
             Arrays of shape (n,) by metric name.
         """
-        values: dict[str, NDArray[np.float64]] = {
+        values: dict[str, Matrix] = {
             "psnr": np.minimum(reported_psnr(truth, images), PSNR_CAP),
             "ssim": reported_ssim(truth, images),
         }

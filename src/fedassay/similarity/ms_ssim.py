@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.support.metrics import MetricFacts
 from fedassay.support.registry import register
-from fedassay.support.types import Images
+from fedassay.support.types import Images, Matrix
 
 _EXPONENTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 _WINDOW, _DEVIATION = 11, 1.5
@@ -38,14 +37,14 @@ class MsSsim:
     )
 
     @staticmethod
-    def measure(truth: Images, images: Images) -> NDArray[np.float64] | None:
+    def measure(truth: Images, images: Images) -> Matrix | None:
         """MS-SSIM of each pair; see `PairMetric`."""
         if min(truth.shape[1:3]) < _LEAST:
             return None
         return np.array([_of_pair(a / 255, b / 255) for a, b in zip(truth, images, strict=True)], np.float64)
 
 
-def _of_pair(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def _of_pair(x: Matrix, y: Matrix) -> float:
     """MS-SSIM of two images, shape (H, W, C), in [0, 1]."""
     whole = np.ones(x.shape[2])
     for scale, exponent in enumerate(_EXPONENTS, 1):
@@ -59,7 +58,7 @@ def _of_pair(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return float(whole.mean())
 
 
-def _smoothed(image: NDArray[np.float64]) -> NDArray[np.float64]:
+def _smoothed(image: Matrix) -> Matrix:
     """The Gaussian mean around every pixel with a whole window, shape (H - 10, W - 10, C)."""
     from scipy.ndimage import gaussian_filter
 
@@ -68,7 +67,7 @@ def _smoothed(image: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(blurred[margin:-margin, margin:-margin])
 
 
-def _halved(image: NDArray[np.float64]) -> NDArray[np.float64]:
+def _halved(image: Matrix) -> Matrix:
     """Means of squares of four pixels; an odd last row or column is left out."""
     height, width, channels = image.shape
     even = image[: height // 2 * 2, : width // 2 * 2]

@@ -8,7 +8,7 @@ A metric of pairs of images is one file in `fedassay/similarity`, or in another 
         facts: ClassVar[MetricFacts] = MetricFacts("my_metric", "My metric", "What it says.", worse="higher")
 
         @staticmethod
-        def measure(truth: Images, images: Images) -> NDArray[np.float64] | None: ...
+        def measure(truth: Images, images: Images) -> Matrix | None: ...
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedassay.support.registry import entries, lookup
-from fedassay.support.types import Images
+from fedassay.support.types import Images, Matrix
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class PairMetric(Protocol):
     facts: ClassVar[MetricFacts]
 
     @staticmethod
-    def measure(truth: Images, images: Images) -> NDArray[np.float64] | None:
+    def measure(truth: Images, images: Images) -> Matrix | None:
         """The metric of each pair.
 
         Args:

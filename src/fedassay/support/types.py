@@ -20,6 +20,8 @@ from fedassay.support import limits
 
 Floats = NDArray[np.floating[Any]]
 """An array of floats of any width; shapes are given where it is used."""
+Matrix = NDArray[np.float64]
+"""An array of doubles, of any shape."""
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Images = NDArray[np.uint8]

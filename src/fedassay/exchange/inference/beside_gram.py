@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedassay.exchange.inference.grams import HALF, nonnegative, rounding
-from fedassay.exchange.inference.sheets import Matrix
 from fedassay.exchange.kinds import FieldKind
+from fedassay.support.types import Matrix
 
 _WHOLE = 2e-2
 _GROWS = 0.5

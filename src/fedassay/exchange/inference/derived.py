@@ -19,8 +19,7 @@ from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import Transcript
 from fedassay.support.registry import entries
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _BESIDE: tuple[FieldKind, ...] = ("class_counts", "class_means", "class_sums", "labels")
 _UNTOLD = ("other", "parameters", "head")

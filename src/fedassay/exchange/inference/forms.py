@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.kinds import FieldKind
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 FORMED: tuple[FieldKind, ...] = (
     *("correlation", "axes", "histogram", "quantiles", "deviations", "variances"),

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.inference.reading import Readings, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix, Sheet
+from fedassay.exchange.inference.sheets import Sheet
+from fedassay.support.types import Matrix
 
 Sheets = Mapping[str, Sheet]
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.exchange.inference.reading import Reading, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix, Sheet
+from fedassay.exchange.inference.sheets import Sheet
 from fedassay.exchange.kinds import FieldKind
 from fedassay.mixtures.packed import side_of_triangle, unpack_lower
+from fedassay.support.types import Matrix
 
 WIDEST = 768
 """Width above which a matrix is not decomposed here."""

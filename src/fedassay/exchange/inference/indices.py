@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedassay.exchange.inference.reading import Readings, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix, Sheet
+from fedassay.exchange.inference.sheets import Sheet
+from fedassay.support.types import Matrix
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ import numpy as np
 
 from fedassay.exchange.inference.indices import read_groups
 from fedassay.exchange.inference.reading import Readings, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix, Sheet
+from fedassay.exchange.inference.sheets import Sheet
 from fedassay.exchange.inference.tables import which_is_first
+from fedassay.support.types import Matrix
 
 _SUM = 1e-2
 """Largest distance from one of the sum of weights that travel in half precision."""

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Matrix
+
 Row = Literal["sum", "mean"]
 Spread = Literal["second moment", "mean second moment", "scatter", "covariance"]
 
@@ -117,7 +117,7 @@ def _uncentred(count: int, square: float, near: float) -> tuple[Meaning, ...]:
     )
 
 
-def _centred(block: Block, live: NDArray[np.bool_], near: float) -> tuple[Meaning, ...]:
+def _centred(block: Block, live: Bools, near: float) -> tuple[Meaning, ...]:
     """Readings of a matrix of rank n - 1, the likelier first."""
     count = block.count
     words = f"the matrix has the rank of {count} records less one, and the vector is outside of its range"

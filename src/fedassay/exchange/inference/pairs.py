@@ -16,8 +16,9 @@ from fedassay.exchange.inference.beside_gram import (
 )
 from fedassay.exchange.inference.grams import WIDEST, read_gram, rounding, spectrum
 from fedassay.exchange.inference.reading import Reading, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix, Sheet
+from fedassay.exchange.inference.sheets import Sheet
 from fedassay.exchange.kinds import FieldKind
+from fedassay.support.types import Matrix
 
 _TABLES: dict[FieldKind, tuple[FieldKind, ...]] = {
     "second_moment": ("class_sums", "class_means"),

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from fedassay.exchange.message import MessageField
 from fedassay.exchange.transcript import SERVER, Transcript
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 MESSAGES = 12
 """Largest number of messages of one form that are examined."""

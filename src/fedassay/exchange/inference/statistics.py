@@ -12,7 +12,7 @@ from fedassay.exchange.inference.layouts import is_matrix
 from fedassay.exchange.inference.mixtures import read_mixture
 from fedassay.exchange.inference.pairs import read_pair
 from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix, Sheet
+from fedassay.exchange.inference.sheets import Sheet
 from fedassay.exchange.inference.tables import (
     MEANS,
     SUMS,
@@ -23,6 +23,7 @@ from fedassay.exchange.inference.tables import (
     which_is_first,
 )
 from fedassay.mixtures.packed import side_of_triangle, unpack_lower
+from fedassay.support.types import Matrix
 
 Sheets = dict[str, Sheet]
 

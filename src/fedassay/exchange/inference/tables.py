@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedassay.exchange.inference.reading import Reading, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix
 from fedassay.exchange.kinds import FieldKind
+from fedassay.support.types import Matrix
 
 _MIDDLE = 0.25
 """Middle between the slopes of log |row| over log n of means (-1/2 to 0) and of sums (1/2 to 1)."""

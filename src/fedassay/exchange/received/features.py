@@ -13,11 +13,9 @@ what an honest backbone gives is not found by this test.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.received.tested import Tested
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _SHARE = 0.1
 _ANGLE = 0.1
@@ -25,7 +23,7 @@ _FEWEST = 10
 """Own records at least that have others of their class."""
 
 
-def check_features(features: Matrix, labels: NDArray[np.int64]) -> Tested:
+def check_features(features: Matrix, labels: Ints) -> Tested:
     """The test.
 
     Args:

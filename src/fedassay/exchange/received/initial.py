@@ -21,10 +21,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _LIKE = 0.05
 """A scale is called by a name that it differs from by less; that of 1,000 entries varies by .02."""

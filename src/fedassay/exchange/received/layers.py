@@ -16,12 +16,10 @@ A layer that passes may still be a trap for other records, or of a kind that is 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.received.initial import drawn_as
 from fedassay.exchange.received.tested import DRAWS, LEVEL, Tested, p_of
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 PARALLEL = 1e-4
 """Rows are parallel if the absolute cosine is within this of 1."""
@@ -66,7 +64,7 @@ def _law(name: str, weights: Matrix, bias: Matrix, rng: np.random.Generator) -> 
     return Tested("law", name, p < LEVEL, p, text)
 
 
-def parallel_rows(weights: Matrix) -> NDArray[np.int64]:
+def parallel_rows(weights: Matrix) -> Ints:
     """Positions of the largest set of rows that are parallel to one of them, which is among them."""
     norms = np.linalg.norm(weights, axis=1)
     live = np.flatnonzero(norms > 1e-6 * norms.max(initial=0.0))
@@ -87,7 +85,7 @@ def _one_question(name: str, weights: Matrix) -> Tested:
     return Tested("one question", name, found, None, text)
 
 
-def alone(weights: Matrix, bias: Matrix, own: Matrix) -> NDArray[np.bool_]:
+def alone(weights: Matrix, bias: Matrix, own: Matrix) -> Bools:
     """Whether each record alone activates a unit or lies between thresholds of parallel units, shape (n,)."""
     found = _alone_in_a_unit(own @ weights.T + bias > 0)
     rows = parallel_rows(weights)
@@ -101,7 +99,7 @@ def alone(weights: Matrix, bias: Matrix, own: Matrix) -> NDArray[np.bool_]:
     return found
 
 
-def _alone_in_a_unit(on: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _alone_in_a_unit(on: Bools) -> Bools:
     return np.asarray(on[:, on.sum(axis=0) == 1].any(axis=1))
 
 

@@ -19,8 +19,7 @@ from scipy import stats
 
 from fedassay.exchange.public_map import PublicMap
 from fedassay.exchange.received.tested import DRAWS, LEVEL, Tested
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _ENTRIES = 50_000
 _RECORDS = 300

@@ -17,8 +17,7 @@ from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_regular
 from fedassay.support.text import shown
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 _HOLDS = "an array x: images (n, H, W) or (n, H, W, C) of bytes, or rows (n, d) as the layer or the map takes them"
 
@@ -114,7 +113,7 @@ class Features:
     """Features of own records under a backbone that was received, shape (n, d), and their labels, shape (n,)."""
 
     rows: Matrix
-    labels: NDArray[np.int64]
+    labels: Ints
 
 
 def read_features(path: Path) -> Features | None:

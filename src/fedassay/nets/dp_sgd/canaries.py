@@ -15,7 +15,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
@@ -24,9 +23,9 @@ from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
 from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.support.types import Ints, Matrix
 
-Floats = NDArray[np.float64]
-See = Callable[[Floats], None]
+See = Callable[[Matrix], None]
 """Is shown, once a step, the noised sum along every canary's gradient over the norm, (m,)."""
 
 _OUTPUTS = 10
@@ -49,7 +48,7 @@ class _WatchedMechanism(TrainingMechanism):
 
 
 def train_on_canaries(
-    signs: NDArray[np.int64], private: PrivateSteps, updates: Updates, mechanism: TrainingMechanism, see: See
+    signs: Ints, private: PrivateSteps, updates: Updates, mechanism: TrainingMechanism, see: See
 ) -> None:
     """Train a linear head privately on canaries alone.
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedassay.nets.dp_sgd.clipped_sums import trained
-from fedassay.privacy.reruns import Experiment, Floats, Labels, flat_rows
+from fedassay.privacy.reruns import Experiment, flat_rows
 from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.tape import FreeNoise, NoiseSource
+from fedassay.support.types import Ints, Matrix
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ def clipped_updates(private: ClippedUpdate, rounds: int) -> Experiment:
     label = np.zeros(1, np.int64)
 
     def release(
-        x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, reruns: int
-    ) -> tuple[Floats, ...]:
+        x: Matrix, _: Ints, scales: tuple[float, ...], rng: np.random.Generator, reruns: int
+    ) -> tuple[Matrix, ...]:
         noise = FreeNoise(rng)
         return tuple(_noised(x[0], replace(private, scale=scale), noise, (reruns,)) for scale in scales)
 
