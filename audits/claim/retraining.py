@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedassay.audits.claim.bounds import Observation
-from fedassay.audits.claim.reruns import Outlier, outliers_of
+from fedassay.audits.claim.outliers import Outlier, outliers_of
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Retrained
 from fedassay.data.records import Records

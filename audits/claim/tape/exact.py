@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.claim.tape.answers import Answer
-from fedassay.audits.claim.tape.neighbours import Filling, filled, fillings, labels_at, neighbours, place_of
+from fedassay.audits.claim.tape.fillings import Filling, fillings
+from fedassay.audits.claim.tape.neighbours import filled, labels_at, neighbours, place_of
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.transcript import SERVER, Transcript
 from fedassay.support.adjacency import UNIT_WORDS, Adjacency, Unit

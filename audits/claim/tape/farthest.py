@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.claim.tape.answers import Attempt
-from fedassay.audits.claim.tape.neighbours import Filling, filled, fillings, labels_at, neighbours
+from fedassay.audits.claim.tape.fillings import Filling, fillings
+from fedassay.audits.claim.tape.neighbours import filled, labels_at, neighbours
 from fedassay.audits.claim.tape.streams import squared_distance
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records

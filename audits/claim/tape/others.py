@@ -11,6 +11,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats, Images, Ints
 
 _MORE = 5
 """Records that a client has more, where the number is private."""
@@ -31,6 +32,19 @@ def other_records(
     return tuple(
         _another(client, number, context, adjacency, rng, kind) for number, client in enumerate(context.clients)
     )
+
+
+def with_others(client: Records, places: Ints, others: Records) -> Records:
+    """A client with other records at some places, as many as there are places; groups stay."""
+    images, labels = client.images.copy(), client.labels.copy()
+    images[places], labels[places] = others.images, others.labels
+
+    def features(_images: Images) -> Floats:
+        own = client.features.copy()
+        own[places] = others.features
+        return own
+
+    return Records(client.name, images, labels, features, client.groups)
 
 
 def _size(own: int, number: int, replay: int) -> int:

@@ -18,17 +18,17 @@ import numpy as np
 from fedassay.audits.claim.tape.answers import Attempt, Fault
 from fedassay.audits.claim.tape.compared import unlike_outcomes
 from fedassay.audits.claim.tape.coverage import Covered
-from fedassay.audits.claim.tape.neighbours import Labels, filled, fillings, labels_at, neighbours, place_of
-from fedassay.audits.claim.tape.others import other_records
+from fedassay.audits.claim.tape.fillings import fillings
+from fedassay.audits.claim.tape.neighbours import Labels, filled, labels_at, neighbours, place_of
+from fedassay.audits.claim.tape.others import other_records, with_others
 from fedassay.audits.claim.tape.replays import Replays, inputs_of
 from fedassay.audits.claim.tape.together import ROUNDING, distance, moved_together
 from fedassay.contracts.audit import Replayed
-from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.tape import Draw, Key, TapeEntry
 from fedassay.support.adjacency import UNIT_WORDS
-from fedassay.support.types import Floats, Images, Ints
+from fedassay.support.types import Ints
 
 _SOURCES = 3
 """Maximum number of clients with records that are followed one by one."""
@@ -105,11 +105,7 @@ def overlap(
     for source in sorted(by_source)[:_SOURCES]:
         attempt = Attempt()
         with attempt:
-            fault = _charged(replays, cells, claim, mu, source, by_source[source])
-            if fault is not None and fault.status == "failed":
-                found.faults.append(fault)
-            elif fault is not None:
-                found.uncharged = found.uncharged or fault.words
+            _hold(found, replays, cells, claim, mu, source, by_source[source])
     attempt = Attempt()
     with attempt:
         if not found.faults and (words := moved_together(replays, cells, claim, mu)):
@@ -165,43 +161,41 @@ def _unlike(first: TapeEntry | None, second: TapeEntry) -> bool:
     return first.exact.shape != second.exact.shape or first.exact.tobytes() != second.exact.tobytes()
 
 
-def _charged(
+def _hold(
+    found: Overlap,
     replays: Replays,
     cells: Sequence[Covered],
     claim: PrivacyClaim,
     mu: float | None,
     source: int,
     senders: frozenset[str],
-) -> Fault | None:
-    """Return how one record's effect on several clients' releases contradicts the ledger; None: it is charged.
-
-    The fault is open where the tried records stayed within the ledger, which adds up to more for those senders.
-    """
+) -> None:
+    """Hold one record's effect on several clients' releases against the ledger's total."""
     own = replays.context.clients[source].name
     sent = f"records of {own} are sent by {' and '.join(sorted({own, *senders}))}"
     if mu is None or not math.isfinite(mu):
-        total = _epsilon_of(replays, claim, {own, *senders})
-        return None if total is None else Fault("", f"{sent}: what these release {total}")
+        if total := _above(replays, claim, {own, *senders}):
+            found.faults.append(Fault("", f"{sent}: what these release {total}"))
+        return
     moved, about, movers = _together(replays, cells, claim, source, senders)
     if moved > mu * (1 + ROUNDING):
         words = f"{about} moves all of their releases together by {moved:.4g}, above the declared mu of {mu:.4g}"
-        return Fault("", f"{sent}: {words}")
-    total = _epsilon_of(replays, claim, movers)
-    words = (
-        f"records of {own} move the releases of {' and '.join(sorted(movers))}: by at most {moved:.4g} on the "
-        f"tried neighbours, within the declared mu of {mu:.4g}, but what these release {total}"
-    )
-    return None if total is None else Fault("", words, "not_asked")
+        found.faults.append(Fault("", f"{sent}: {words}"))
+    elif total := _above(replays, claim, movers):
+        found.uncharged = found.uncharged or (
+            f"records of {own} move the releases of {' and '.join(sorted(movers))}: by at most {moved:.4g} on the "
+            f"tried neighbours, within the declared mu of {mu:.4g}, but what these release {total}"
+        )
 
 
-def _epsilon_of(replays: Replays, claim: PrivacyClaim, senders: Collection[str]) -> str | None:
-    """Words on what the ledger adds up to where these senders release one's records; None: within the claim."""
+def _above(replays: Replays, claim: PrivacyClaim, senders: Collection[str]) -> str:
+    """Words on the ledger's total where these senders release one's records; empty: it is within the claim."""
     own = replays.context.outcome.transcript
     one = min(senders, default="")
     joined = [replace(each, sender=one if each.sender in senders else each.sender) for each in own.messages]
     total = account(replace(own, messages=tuple(joined)), claim.adjacency, claim.delta, claim.unit)
     if total.epsilon <= claim.epsilon * (1 + 1e-6):
-        return None
+        return ""
     return (
         f"adds up to epsilon {total.epsilon:.4g} for {UNIT_WORDS[claim.unit]}, above the claimed {claim.epsilon:g}"
     )
@@ -241,7 +235,7 @@ def _sent_place(replays: Replays, source: int, senders: frozenset[str]) -> int:
     other = other_records(context, "replace_one_same_label", odd=False)[source]
 
     def moves(places: Ints) -> bool:
-        changed = _with_others(client, other, places)
+        changed = with_others(client, places, other.take(places))
         clients = tuple(changed if n == source else each for n, each in enumerate(context.clients))
         return not senders.isdisjoint(_moved(replays.same, replays(clients, look=inputs_of)))
 
@@ -253,19 +247,6 @@ def _sent_place(replays: Replays, source: int, senders: frozenset[str]) -> int:
         first, second = np.array_split(places, 2)
         places = first if moves(first) else second
     return int(places[0])
-
-
-def _with_others(client: Records, other: Records, places: Ints) -> Records:
-    """Replace a client's images and features at some places by another's; labels stay."""
-    images = client.images.copy()
-    images[places] = other.images[places]
-
-    def features(_images: Images) -> Floats:
-        own = client.features.copy()
-        own[places] = other.features[places]
-        return own
-
-    return Records(client.name, images, client.labels, features, client.groups)
 
 
 def _within(names: Sequence[str], by_source: Mapping[int, frozenset[str]]) -> str:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from fedassay.audits.claim.tape.added import noise_answer
 from fedassay.audits.claim.tape.answers import QUESTIONS, Answer, Attempt, Question, answered
 from fedassay.audits.claim.tape.coverage import Covered, coverage
+from fedassay.audits.claim.tape.declared import Declared
 from fedassay.audits.claim.tape.exact import exact_answer
 from fedassay.audits.claim.tape.farthest import PAIRS, Farthest, farthest
 from fedassay.audits.claim.tape.follows import Followed, follows
@@ -161,14 +162,13 @@ def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, mos
     rest = followed.answer
     # Where a field leaves exactly, or something was found already, no more differences are looked for.
     compared = followed.skipped if rest.status == "passed" else None
-    search = Search(replays, cells, claim, accounted.mu, replays=most, skipped=compared)
+    declared = Declared(context, cells, claim, accounted.mu)
+    search = Search(replays, declared, replays=most, skipped=compared)
     sensitivity = _safely("sensitivity", search.answer)
     if search.rest:
         rest = answered("rest", search.rest, "")
-    case = WorstCase(context, cells, claim)
+    case = WorstCase(context, cells, claim, search.shared.uncharged)
     worst = _safely("worst_case", case.answer)
-    if search.uncharged and worst.status == "passed":
-        worst = Answer("worst_case", "not_asked", search.uncharged)
     if case.left and pairs and sensitivity.status == rest.status == "passed":
         sensitivity = _safely("sensitivity", lambda: _farther(context, claim, sensitivity, pairs))
     shared[key] = (sensitivity, rest, worst)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.claim.tape.neighbours import place_of
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.support.adjacency import Adjacency, class_counts_public, record_counts_public
@@ -95,6 +96,15 @@ def boundary_worlds(context: AuditContext, adjacency: Adjacency, *, few: bool) -
         own = kind(clients[place], given)
         if own is not None:
             yield World((*clients[:place], own, *clients[place + 1 :]), {place: name})
+
+
+def of_two_records(clients: Sequence[Records]) -> tuple[Records, ...]:
+    """Clients cut to the record at their `place_of` and the one after it; the first is itself again if alone."""
+    cut = []
+    for number, client in enumerate(clients):
+        place = place_of(client, number) if len(client) else 0
+        cut.append(client.take(np.array([place, (place + 1) % len(client)])) if len(client) else client)
+    return tuple(cut)
 
 
 def alone(world: World, clients: Sequence[Records]) -> Iterator[World]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedassay.audits.claim.tape.coverage import Covered
+from fedassay.audits.claim.tape.others import with_others
 from fedassay.audits.claim.tape.replays import Replays
 from fedassay.audits.claim.tape.streams import squared_distance
 from fedassay.contracts.audit import AuditContext
@@ -25,7 +26,6 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.tape import Draw, Key, TapeEntry
 from fedassay.support.adjacency import class_counts_public, record_counts_public
-from fedassay.support.types import Floats, Images
 
 ROUNDING = 1e-3
 """Share of mu that a distance may be above it by rounding."""
@@ -45,70 +45,61 @@ def moved_together(replays: Replays, cells: Sequence[Covered], claim: PrivacyCla
     if claim.unit != "record" or mu is None or not math.isfinite(mu) or not held:
         return ""
     largest = max(held, key=lambda number: len(clients[number]))
-    pairs = [_last_of_a_class(replays.context, claim, largest)]
     # The first or the last client that holds a copy may be the one to send it.
-    pairs += [_copies(replays.context, claim, source) for source in dict.fromkeys((held[0], held[-1]))]
-    for pair in filter(None, pairs):
-        first, second = (replays(world).tape.draws for world in pair.worlds)
-        moved = distance(cells, first, second)
-        if moved > mu * (1 + ROUNDING):
-            return (
-                f"{pair.record}, which {clients[pair.source].name} holds, moves the releases of all clients "
-                f"together by {moved:.4g}, above the declared mu of {mu:.4g}"
-            )
+    tried = (_last_of_a_class(replays.context, claim, largest), _copies(clients, claim, (held[0], held[-1])))
+    for each in filter(None, tried):
+        first = replays(each.clients).tape.draws
+        for holder, without in each.without.items():
+            moved = distance(cells, first, replays(without).tape.draws)
+            if moved > mu * (1 + ROUNDING):
+                return (
+                    f"{each.record}, which {clients[holder].name} holds, moves the releases of all clients "
+                    f"together by {moved:.4g}, above the declared mu of {mu:.4g}"
+                )
     return ""
 
 
-class _Pair(NamedTuple):
-    """The records of all clients with a record of one client, and without it or with another one."""
+class _Held(NamedTuple):
+    """The records of all clients with a certain record, and by its holder those without it or with another one."""
 
-    source: int
     record: str
-    worlds: tuple[tuple[Records, ...], tuple[Records, ...]]
+    clients: tuple[Records, ...]
+    without: dict[int, tuple[Records, ...]]
 
 
-def _last_of_a_class(context: AuditContext, claim: PrivacyClaim, source: int) -> _Pair | None:
+def _last_of_a_class(context: AuditContext, claim: PrivacyClaim, holder: int) -> _Held | None:
     """The only record of a class at any client; None where the classes that clients hold are public."""
     if class_counts_public(claim.adjacency) or context.classes < 2:
         return None
-    label = int(context.clients[source].labels[0])
+    label = int(context.clients[holder].labels[0])
     after = (label + 1) % context.classes
     bare = [each.relabelled(np.where(each.labels == label, after, each.labels)) for each in context.clients]
-    labels = bare[source].labels.copy()
+    labels = bare[holder].labels.copy()
     labels[0] = label
-    held = bare[source].relabelled(labels)
-    without = bare[source] if record_counts_public(claim.adjacency) else held.take(np.arange(1, len(held)))
-    first, second = (_at(bare, source, own) for own in (held, without))
-    return _Pair(source, f"the only record of class {label} at any client", (first, second))
+    own = bare[holder].relabelled(labels)
+    without = bare[holder] if record_counts_public(claim.adjacency) else own.take(np.arange(1, len(own)))
+    name = f"the only record of class {label} at any client"
+    return _Held(name, _at(bare, holder, own), {holder: _at(bare, holder, without)})
 
 
-def _copies(context: AuditContext, claim: PrivacyClaim, source: int) -> _Pair:
+def _copies(clients: Sequence[Records], claim: PrivacyClaim, holders: Sequence[int]) -> _Held:
     """A record that every client has a copy of; one client's is removed, or another one takes its place."""
-    own = context.clients[source]
-    image, feature, label = own.images[0], own.features[0], int(own.labels[0])
-    given = [_with_first(each, image, feature, label) for each in context.clients]
-    other = _with_first(own, 255 - image, -feature, label)
-    without = other if record_counts_public(claim.adjacency) else own.take(np.arange(1, len(own)))
-    return _Pair(source, "a record that every client has a copy of", (tuple(given), _at(given, source, without)))
+    place = np.zeros(1, np.int64)
+    record = clients[holders[0]].take(place)
+    other = Records("", 255 - record.images, record.labels, lambda _images: -record.features)
+    given = [with_others(each, place, record) if len(each) else each for each in clients]
+    without = {
+        holder: with_others(given[holder], place, other)
+        if record_counts_public(claim.adjacency)
+        else given[holder].take(np.arange(1, len(given[holder])))
+        for holder in holders
+    }
+    worlds = {holder: _at(given, holder, own) for holder, own in without.items()}
+    return _Held("a record that every client has a copy of", tuple(given), worlds)
 
 
 def _at(clients: Sequence[Records], place: int, own: Records) -> tuple[Records, ...]:
     return tuple(own if number == place else each for number, each in enumerate(clients))
-
-
-def _with_first(client: Records, image: Images, feature: Floats, label: int) -> Records:
-    """A client with something else in the place of its first record."""
-    if not len(client):
-        return client
-    images, labels = client.images.copy(), client.labels.copy()
-    images[0], labels[0] = image, label
-
-    def features(_images: Images) -> Floats:
-        found = client.features.copy()
-        found[0] = feature
-        return found
-
-    return Records(client.name, images, labels, features, client.groups)
 
 
 def distance(cells: Sequence[Covered], first: Mapping[Key, TapeEntry], second: Mapping[Key, TapeEntry]) -> float:

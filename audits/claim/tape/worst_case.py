@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from fedassay.audits.claim.tape.answers import Answer, Attempt, listed
 from fedassay.audits.claim.tape.coverage import Covered, named
-from fedassay.audits.claim.tape.neighbours import Filling, filled, fillings
+from fedassay.audits.claim.tape.fillings import Filling, fillings
+from fedassay.audits.claim.tape.neighbours import filled
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
@@ -58,6 +59,7 @@ class WorstCase:
         context: Of the run.
         cells: Draws that protect each noised field.
         claim: The claim.
+        uncharged: Records that several clients send, uncharged for all of these, in words; empty: none.
         made: Replays that were made.
         states: Known state of every part.
         left: Cells with an input of the noise other than sums over records, as far as is known.
@@ -66,6 +68,7 @@ class WorstCase:
     context: AuditContext
     cells: Sequence[Covered]
     claim: PrivacyClaim
+    uncharged: str = ""
     made: int = 0
     states: dict[Part, State] = field(default_factory=dict)
     left: tuple[Covered, ...] = ()
@@ -81,6 +84,8 @@ class WorstCase:
         attained = max((reach(each) for each in self.context.outcome.mechanisms.values()), default=0.0)
         if left and attained < _ATTAINED * required:
             return Answer("worst_case", "not_asked", self._open(left), ", ".join(left[0].fields))
+        if self.uncharged:
+            return Answer("worst_case", "not_asked", self.uncharged)
         words = [f"what goes into the noise is a sum over records, in {self.made} replays"] if self.made else []
         if left:
             words = [f"worst neighbours of the method's own attain what {_names(left)} declares"]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
-from fedassay.audits.claim.reruns import fit_direction, outliers_of, what_leaves
+from fedassay.audits.claim.outliers import outliers_of
+from fedassay.audits.claim.reruns import fit_direction, what_leaves
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.exchange.release import PrivacyClaim, Release, exact

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
-from fedassay.audits.claim.reruns import outliers_of, what_leaves
+from fedassay.audits.claim.outliers import outliers_of
+from fedassay.audits.claim.reruns import what_leaves
 from fedassay.audits.claim.retraining import worst_retraining
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput

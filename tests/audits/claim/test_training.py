@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.audits.claim.audit import DpClaimAudit
+from fedassay.audits.claim.tape.added import noise_answer
+from fedassay.audits.claim.tape.coverage import coverage
 from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput
@@ -157,6 +159,28 @@ def test_a_release_that_declares_other_noise_than_the_training_is_unsound(
     (finding,) = DpClaimAudit().assess(None, context)
     assert finding.verdict == "unsound"
     assert "and no such step was taken" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("coins", "found"),
+    [
+        (lambda cell: cell, True),
+        (lambda cell: Seeds(cell.seed), True),
+        (lambda cell: cell.child("coins"), False),
+        (lambda _cell: None, False),
+    ],
+    ids=["of the cell", "of the plan", "hidden", "not kept"],
+)
+def test_sampling_by_public_coins_is_found(
+    coins: Callable[[Seeds], Seeds | None], found: bool, make_task: MakeTask, make_context: MakeContext
+) -> None:
+    context = make_context(make_task(epsilon=4.0, clients=2, records=80), lookup("method", "average")())
+    for key, entry in trainings(context.tape).items():
+        context.tape.trainings[key] = replace(entry, coins=coins(context.seeds))
+    cells = coverage(context.outcome.transcript, context.tape)
+    answer = noise_answer(context, cells)
+    assert (answer.status == "failed") == found, answer.words
+    assert ("its sampling is drawn from the root of the cell's public streams" in answer.words) == found
 
 
 def test_noise_of_another_generator_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
-from fedassay.audits.claim.reruns import LEAST, observe_reruns, outliers_of
-from fedassay.audits.claim.tape.neighbours import fillings, labels_at, neighbours, unit_at
+from fedassay.audits.claim.outliers import outliers_of
+from fedassay.audits.claim.reruns import LEAST, observe_reruns
+from fedassay.audits.claim.tape.fillings import fillings
+from fedassay.audits.claim.tape.neighbours import labels_at, neighbours, unit_at
 from fedassay.audits.claim.tape.questions import TapeAnswers, ask
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Method, MethodInput, Outcome

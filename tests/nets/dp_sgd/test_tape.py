@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch.nn import functional
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd import tape as training_tape
+from fedassay.nets.dp_sgd.checkpoint import keep_trainings, restore_trainings
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record_gradients
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
@@ -72,6 +74,19 @@ def test_an_honest_training_has_no_failures() -> None:
         np.testing.assert_array_equal(entry.weights[name], parameter.detach().numpy())
     assert min(entry.facts.p_values.values()) > 1e-4
     assert len(entry.facts.p_values) == 7
+
+
+def test_the_root_of_the_hidden_coins_is_known_unless_the_training_was_interrupted(tmp_path: Path) -> None:
+    entry, tape, _ = _train()
+    again, _, _ = _train(_records(seed=1), answers=tape)
+    assert entry.coins == again.coins == MECHANISM.hidden_randomness
+    with taped() as first:
+        first.trainings[entry.key] = entry
+        keep_trainings(tmp_path / "kept", "run", lambda _key: True)
+    with taped() as resumed:
+        restore_trainings(tmp_path / "kept", "run", MECHANISM.noise)
+    (restored,) = trainings(resumed).values()
+    assert (restored.coins, restored.noise) == (None, MECHANISM.noise)
 
 
 def test_nobody_watching_changes_no_bit() -> None:
