@@ -26,8 +26,7 @@ from malicious_server import CLASSES, Pool, Rows
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedassay.attacks.surrogate_bodies.attack import SurrogateBodies
-from fedassay.attacks.surrogate_bodies.clients import Sent, Surrogates, score, seen
+from fedassay.attacks.surrogate_bodies.attack import Sent, SurrogateBodies, Surrogates, score, seen
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.roc import auc
 from fedassay.contracts.attack import Knowledge

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from fedassay.attacks.gram.attack import GramFactorization
-from fedassay.audits.message.certificates import WRONG, Recovered, fit
-from fedassay.audits.message.certified import CLIENTS, recovered
+from fedassay.audits.message.certified import CLIENTS, WRONG, Recovered, fit, recovered
 from fedassay.audits.stats.persons import share_interval
 from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.contracts.attack import AttackResult, Knowledge

@@ -68,18 +68,40 @@ def canary_guesses(
         held = np.full(count, side == 1)
         sides.append([_messages(context, run, swaps, held, seeds.child("pair", i)) for i in range(pairs)])
         advance(pairs * (side + 1), runs)
-    zero, one = ([[released[k] for released in each] for k in range(count)] for each in sides)
-    directions = [fit_direction(zero[k], one[k]) for k in range(count)]
-    known = np.array([[directions[k].score(released) for released in (*zero[k], *one[k])] for k in range(count)])
-    if not any(released for k in range(count) for released in (*zero[k], *one[k])):
-        raise NotRunError("the adversary sees no message of a client, and canary clients are read off these")
-    cuts, spread = known.mean(axis=1), known[:, :pairs].std(axis=1)
     included = seeds.numpy("coins").random((tested, count)) < 0.5
-    scores = np.empty((tested, count))
-    for number in range(tested):
+
+    def released(number: int) -> list[Released]:
         advance(2 * pairs + number, runs)
-        released = _messages(context, run, swaps, included[number], seeds.child("run", number))
-        scores[number] = [directions[k].score(released[k]) for k in range(count)]
+        return _messages(context, run, swaps, included[number], seeds.child("run", number))
+
+    return by_directions(sides, included, released, "canary clients")
+
+
+def by_directions(
+    sides: Sequence[Sequence[Sequence[Released]]],
+    included: Bools,
+    released: Callable[[int], Sequence[Released]],
+    what: str,
+) -> Guesses:
+    """Guess coins (n, K) by directions that are fitted to releases with known coins.
+
+    Args:
+        sides: Releases of each unit in runs with known coins, by run: all units out, and all in.
+        included: The coins of the runs to guess on.
+        released: Makes the releases of each unit in such a run.
+        what: Read off the messages, for the error.
+
+    Raises:
+        NotRunError: No message of a client is seen.
+    """
+    if not any(released for side in sides for each in side for released in each):
+        raise NotRunError(f"the adversary sees no message of a client, and {what} are read off these")
+    zero, one = (list(zip(*side, strict=True)) for side in sides)
+    directions = [fit_direction(out, held) for out, held in zip(zero, one, strict=True)]
+    known = np.array([[way.score(each) for each in (*zero[k], *one[k])] for k, way in enumerate(directions)])
+    cuts, spread = known.mean(axis=1), known[:, : len(sides[0])].std(axis=1)
+    runs = (zip(directions, released(number), strict=True) for number in range(len(included)))
+    scores = np.array([[way.score(each) for way, each in run] for run in runs])
     margins = (scores - cuts) / np.where(spread > 0, spread, 1.0)
     return Guesses(margins > 0, included, "projection", margins)
 

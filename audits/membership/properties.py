@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedassay.audits.claim.reruns import Released, fit_direction
-from fedassay.audits.membership.client_canaries import emptied, smallest
+from fedassay.audits.claim.reruns import Released
+from fedassay.audits.membership.client_canaries import by_directions, emptied, smallest
 from fedassay.audits.membership.swaps import Guesses, Run, Swaps
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.audit import AttackedContext
@@ -109,21 +109,14 @@ class Property:
                 advance(2 * number + side, runs)
                 own = self._clients(self.known, np.full(count, side == 1), seeds.child("known", number))
                 sides[side].append(_messages(context, run, swaps, own, seeds.child("pair", number)))
-        zero, one = ([[released[k] for released in each] for k in range(count)] for each in sides)
-        if not any(released for each in (*zero, *one) for released in each):
-            raise NotRunError("the adversary sees no message of a client, and properties are read off these")
-        directions = [fit_direction(zero[k], one[k]) for k in range(count)]
-        known = np.array([[directions[k].score(each) for each in (*zero[k], *one[k])] for k in range(count)])
-        cuts, spread = known.mean(axis=1), known[:, :pairs].std(axis=1)
         included = seeds.numpy("coins").random((tested, count)) < 0.5
-        scores = np.empty((tested, count))
-        for number in range(tested):
+
+        def released(number: int) -> list[Released]:
             advance(2 * pairs + number, runs)
             held = self._clients(self.tested, included[number], seeds.child("tested", number))
-            released = _messages(context, run, swaps, held, seeds.child("run", number))
-            scores[number] = [directions[k].score(released[k]) for k in range(count)]
-        margins = (scores - cuts) / np.where(spread > 0, spread, 1.0)
-        return Guesses(margins > 0, included, "projection", margins)
+            return _messages(context, run, swaps, held, seeds.child("run", number))
+
+        return by_directions(sides, included, released, "properties")
 
     def _clients(self, pool: Pool, included: Bools, seeds: Seeds) -> list[Records]:
         """Clients with the property where their coin says so."""

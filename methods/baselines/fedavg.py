@@ -8,7 +8,6 @@ fine-tuning after any of them.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,7 +32,7 @@ from fedassay.methods.shared.dp_sgd import (
     training_words,
     update_experiments,
 )
-from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
+from fedassay.methods.shared.heads import overfitted
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import (
     LocalTraining,
@@ -135,9 +134,7 @@ class FedAvg(Parameters):
 
     def leakiest_form(self) -> FedAvg:
         """The same method, with networks that memorize a few records."""
-        epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
-        rate = max(self.learning_rate, OVERFITTING_RATE)
-        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
+        return overfitted(self, self.local_epochs, self.learning_rate, self.rounds)
 
     def run(self, task: MethodInput, *, other: float = 0.0) -> Outcome:
         """All rounds: parameters down, training, parameters up.
@@ -168,8 +165,7 @@ class FedAvg(Parameters):
             sent = rounds.sent(number, partial(self._train, number, sites, current, steps, task))
             messages += task.spool.keep_all(_upload(number, client, sent, release) for client in task.clients)
             current = server.move(_average(task.clients, sent, equally=steps is not None))
-            answer = (_broadcast(number, client, current, derived()) for client in task.clients)
-            messages += task.spool.keep_all(answer)
+            messages += task.spool.keep_all(_broadcast(number, each, current, derived()) for each in task.clients)
             rounds.end(number, sent, messages, partial(self._measure, sites, current, task))
         for site in sites:
             site.write(current)
@@ -255,10 +251,8 @@ class FedAvg(Parameters):
         """Personalized accuracy with the averaged parameters in place."""
         for site in sites:
             site.write(current)
-        if self.share == "all":
-            owner, models = [0] * len(sites), [scores_of(sites[0].network.module)]
-        else:
-            owner, models = list(range(len(sites))), [scores_of(site.network.module) for site in sites]
+        models = [scores_of(site.network.module) for site in (sites[:1] if self.share == "all" else sites)]
+        owner = [index % len(models) for index in range(len(sites))]
         return personalized(models, owner, task.clients, task.test).mean
 
     def _fine_tuned(

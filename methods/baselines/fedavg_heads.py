@@ -32,7 +32,7 @@ from fedassay.methods.shared.dp_sgd import (
     training_words,
     update_experiments,
 )
-from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE, broadcast
+from fedassay.methods.shared.heads import broadcast, overfitted
 from fedassay.methods.shared.local_heads import head_loss, sent_heads
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite
 from fedassay.methods.shared.personalized import personalized_accuracy
@@ -89,9 +89,7 @@ class FedAvgHeads(Parameters):
 
     def leakiest_form(self) -> FedAvgHeads:
         """The same method, with heads that memorize a few records."""
-        epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
-        rate = max(self.learning_rate, OVERFITTING_RATE)
-        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
+        return overfitted(self, self.local_epochs, self.learning_rate, self.rounds)
 
     def run(self, task: MethodInput) -> Outcome:
         """All rounds: training, heads up, the head down.

@@ -70,7 +70,7 @@ class CoBoosting(DataFree):
         game = Game(self, "co_boosting", ensemble, self.statistics, task)
         images, labels, scores = [], [], []
         for number in task.progress.each("distillation", range(self.rounds)):
-            made, asked = game.generate(self._hard, lambda taught, own: self._away(taught, own).mean())
+            made, asked = game.generate(self._hard, lambda taught, own: away(taught, own, self.temperature).mean())
             images.append(made)
             labels.append(asked)
             with torch.no_grad():
@@ -95,10 +95,7 @@ class CoBoosting(DataFree):
         harder = self.harder(images, game.ensemble, game.source)
         with torch.no_grad():
             taught = game.ensemble(harder)
-        return self._away(taught, game.student(harder)).mean()
-
-    def _away(self, taught: Tensor, own: Tensor) -> Tensor:
-        return away(taught, own, self.temperature)
+        return away(taught, game.student(harder), self.temperature).mean()
 
     def harder(self, images: Tensor, ensemble: Members, source: torch.Generator) -> Tensor:
         """Images moved along the sign of the gradient of a random direction's softened probabilities."""

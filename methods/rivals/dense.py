@@ -61,14 +61,11 @@ class Dense(DataFree):
                 scores.append(game.ensemble(made))
             kept, goals = torch.cat(images), torch.cat(scores)
             for rows in game.lessons(kept):
-                game.learn(self._away(goals[rows], game.student(kept[rows])).mean())
+                game.learn(away(goals[rows], game.student(kept[rows]), self.temperature).mean())
         together = Ensemble([of_network(member.module) for member in members], "logits")
         accuracy = float(np.mean(together.predict(task.test) == task.test.labels))
         return self.outcome("dense", task, (messages, members), game.end(), {"accuracy_ensemble": accuracy})
 
     def _where_apart(self, taught: Tensor, own: Tensor) -> Tensor:
         apart = (own.argmax(dim=1) != taught.argmax(dim=1)).float()
-        return (self._away(taught, own) * apart).mean()
-
-    def _away(self, taught: Tensor, own: Tensor) -> Tensor:
-        return away(taught, own, self.temperature)
+        return (away(taught, own, self.temperature) * apart).mean()

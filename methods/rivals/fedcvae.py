@@ -25,7 +25,7 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcri
 from fedassay.methods.shared.classifiers import Classifiers, MadeWhenAsked, of_network, read, write
 from fedassay.methods.shared.decoders import TRUNCATION, DecoderGenerator
 from fedassay.methods.shared.dp_sgd import DpSgd, training_mechanism, training_release
-from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
+from fedassay.methods.shared.heads import overfitted
 from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.methods.shared.local_networks import finite
 from fedassay.nets.cvae import CVAE, CVAEKind, build_cvae, one_hot, pixel_rows, truncated_normal
@@ -124,8 +124,7 @@ class FedCVAE(Parameters):
 
     def leakiest_form(self) -> FedCVAE:
         """The same method, with decoders that memorize a few records."""
-        epochs, rate = max(self.local_epochs, OVERFITTED), max(self.learning_rate, OVERFITTING_RATE)
-        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
+        return overfitted(self, self.local_epochs, self.learning_rate)
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: decoders and histograms up; the server samples and trains.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +33,7 @@ from fedassay.methods.fedlog.private import (
 )
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.shared.dp_sgd import DpSgd
-from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
+from fedassay.methods.shared.heads import overfitted
 from fedassay.methods.shared.local_networks import (
     LocalNetwork,
     LocalTraining,
@@ -117,9 +116,7 @@ class FedProto(Parameters):
 
     def leakiest_form(self) -> FedProto:
         """The same method, with networks that memorize a few records."""
-        epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
-        rate = max(self.learning_rate, OVERFITTING_RATE)
-        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
+        return overfitted(self, self.local_epochs, self.learning_rate, self.rounds)
 
     def run(self, task: MethodInput) -> Outcome:
         """All rounds: training, prototypes up, global prototypes down.

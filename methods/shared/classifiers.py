@@ -19,7 +19,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
-from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
+from fedassay.methods.shared.heads import overfitted
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network, outputs
 from fedassay.methods.shared.sent_networks import SentNetwork
@@ -59,13 +59,7 @@ class Classifiers(Frozen):
 
     def leakiest_form(self) -> Classifiers:
         """Return settings that train until the classifiers memorize a few records."""
-        return self.model_copy(
-            update={
-                "local_epochs": max(self.local_epochs, OVERFITTED),
-                "learning_rate": max(self.learning_rate, OVERFITTING_RATE),
-                "optimizer": None,
-            }
-        )
+        return overfitted(self, self.local_epochs, self.learning_rate)
 
     def steps(self, task: MethodInput) -> NoisedTraining | None:
         """The training of a private run; None otherwise."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
@@ -22,6 +23,14 @@ OVERFITTED = 300
 """Passes after which a network, or a head, memorizes a few dozen records."""
 OVERFITTING_RATE = 3e-3
 """Learning rate of Adam at which it does so."""
+
+_Trained = TypeVar("_Trained", bound=BaseModel)
+
+
+def overfitted(trained: _Trained, local_epochs: int, learning_rate: float, rounds: int = 1) -> _Trained:
+    """The same settings, with networks that memorize a few records in so many rounds."""
+    epochs, rate = max(local_epochs, math.ceil(OVERFITTED / rounds)), max(learning_rate, OVERFITTING_RATE)
+    return trained.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
 
 
 class HeadTraining(Frozen):

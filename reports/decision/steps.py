@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedassay.plan import rates
-from fedassay.records.coverage import together
 from fedassay.records.facts import HARMS, Change
 from fedassay.records.record import CellRecord, Coverage, RunRecord
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
@@ -102,3 +101,14 @@ def _changes(rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[Change, ...]:
 def again(cells: Iterable[CellRecord]) -> float:
     """Seconds of one run of these cells, by what they took in this one."""
     return rates.START + sum(sum(cell.seconds.values()) for cell in cells)
+
+
+def together(rows: Sequence[Coverage]) -> float | None:
+    """Return the seconds of one run that decides all of these rows; None where a part cannot be estimated.
+
+    Work that several cells share, such as the training of an attack, is counted once.
+    """
+    if not rows or any(row.seconds is None or row.further_seconds is None for row in rows):
+        return None
+    once = [(row.seconds or 0.0) - (row.further_seconds or 0.0) for row in rows]
+    return max(once) + sum(row.further_seconds or 0.0 for row in rows)

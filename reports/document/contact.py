@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedassay.data.account import Account
-from fedassay.data.sheet import TILE, Group, Pair, Sheet
+from fedassay.data.sheet import TILE, Group, Pair, Sheet, in_line
 from fedassay.records.pictures import FACTS, GRID, sheet_facts
 from fedassay.records.record import Picture, RunRecord
 from fedassay.reports.document.pictures import open_grid
@@ -153,11 +153,7 @@ def _headline(sheet: Sheet) -> str:
         parts.append(f"{sheet.persons:,} persons")
     left = sheet.files_left_out
     rest = "no file was left out" if not left else f"{left:,} file{' was' if left == 1 else 's were'} left out"
-    return f"{sheet.records:,} pictures of {_and(parts)}; {rest}."
-
-
-def _and(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"{sheet.records:,} pictures of {in_line(parts)}; {rest}."
 
 
 def _bar(group: Group) -> dict[str, Any] | None:

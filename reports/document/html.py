@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedassay.records.record import RunRecord
+from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.answer.rows import MARKS
 from fedassay.reports.decision.checklist import checklist
@@ -20,10 +21,9 @@ from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.contact import sheet_of
 from fedassay.reports.document.content import contents, section_five
-from fedassay.reports.document.digest import digest
 from fedassay.reports.document.figures.epsilons import epsilons
 from fedassay.reports.document.finding_figures import folded_of
-from fedassay.reports.document.finding_tables import controls_sentence
+from fedassay.reports.document.finding_tables import controls_sentence, found
 from fedassay.reports.document.mission.shown import shown
 from fedassay.reports.document.mission.strips import strips
 from fedassay.reports.document.pictures import galleries, headline_picture
@@ -42,10 +42,11 @@ from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_tabl
 from fedassay.reports.document.private import notice
 from fedassay.reports.document.tables import Printed, Table, printed
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.groups import asked_words, missing_name, several_deltas
+from fedassay.reports.words.groups import asked_words, cell_name, missing_name, several_deltas, several_seeds
+from fedassay.reports.words.harms import leaks
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.sentences import capital
+from fedassay.reports.words.sentences import capital, harm_clause
 from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
@@ -189,3 +190,39 @@ def _source(name: str) -> str:
 def _digest(source: str) -> str:
     """A source's hash as a content security policy names it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode("ascii")
+
+
+_FEW = 6
+"""Leaks that are said in words; the table has all."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """The findings of an audit at a glance.
+
+    Attributes:
+        counts: How many findings have each verdict, the heaviest first.
+        leaks: Leaks in words, the worst first, each with the releases that it was found in.
+        further: How many more there are.
+    """
+
+    counts: tuple[tuple[Verdict, int], ...]
+    leaks: tuple[tuple[str, str], ...]
+    further: int
+
+
+def digest(record: RunRecord, audit: str) -> Digest:
+    """Digest of an audit's findings in all cells of a run."""
+    findings = found(record, [audit])
+    verdicts = [finding.verdict for _, finding in findings]
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    named: dict[str, list[str]] = {}
+    for leak in leaks(record.cells):
+        if leak.finding.audit == audit:
+            named.setdefault(harm_clause(leak), []).append(cell_name(leak.cell, deltas, seeds))
+    said = tuple((words, "; ".join(dict.fromkeys(cells))) for words, cells in named.items())
+    return Digest(
+        counts=tuple((verdict, verdicts.count(verdict)) for verdict in LOOKS if verdict in verdicts),
+        leaks=said[:_FEW],
+        further=max(0, len(said) - _FEW),
+    )

@@ -31,7 +31,7 @@ _MESSAGE = "A client's message is assessed here as a disclosure to the server, n
 _ATTACKS = 6
 """Names of attacks that one line lists."""
 _OPEN = {"not run": "Attacks that apply and were not run", "inconclusive": "Attacks that gave no result"}
-"""Outcomes of attacks that were not conclusive, in the words of `fedassay.records.coverage`."""
+"""Outcomes of attacks that were not conclusive, in words."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ ROOMS = ("src/fedassay", "reports", "audits", "attacks", "methods")
 BARE = {
     "src/fedassay/support/epsilon.py": "the type",
     "src/fedassay/privacy/conversions.py": "an accountant",
-    "src/fedassay/privacy/command.py": "its own line, with relation and unit, and JSON",
+    "src/fedassay/execution/account.py": "its own line, with relation and unit, and JSON",
     "src/fedassay/plan/record_claims.py": "an accountant: what a claim is for a person",
     "src/fedassay/exchange/ledger.py": "an accountant",
     "src/fedassay/exchange/recount.py": "numbers of a record held against those that are accounted again",

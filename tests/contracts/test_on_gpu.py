@@ -38,6 +38,7 @@ from fedassay.exchange.view import ThreatModel, view
 from fedassay.execution.apart import forget_runs
 from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.heads.linear import train_head
+from fedassay.methods.feddiff.server import record_losses
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets import presets, sampling
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
@@ -45,7 +46,6 @@ from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.presets import TINY, Preset
-from fedassay.nets.record_losses import record_losses
 from fedassay.nets.sampling import sample
 from fedassay.nets.training import train
 from fedassay.plan.resolve import load_scenario

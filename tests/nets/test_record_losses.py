@@ -10,10 +10,9 @@ import torch
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.models import ScoringGenerator
-from fedassay.methods.feddiff.server import DiffusionGenerator, Sampling
+from fedassay.methods.feddiff.server import DiffusionGenerator, Sampling, record_losses
 from fedassay.nets.denoising import build_scheduler
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
-from fedassay.nets.record_losses import record_losses
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.seeds import Seeds
 

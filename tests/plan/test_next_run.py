@@ -19,8 +19,8 @@ from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan
 from fedassay.plan.sizes import sizes_of
-from fedassay.records.coverage import together
 from fedassay.records.record import Controls, Coverage, Finding, NegativeControl, PositiveControl
+from fedassay.reports.decision.steps import together
 from fedassay.support.registry import entries
 
 SPLIT = {"private": 0.3, "attacker": 0.3, "public": 0.1, "test": 0.2}

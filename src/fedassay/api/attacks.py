@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fedassay.api.frames import Row, frame
+from fedassay.api.frames import Row, frame, or_nan
 from fedassay.contracts.registry import metrics
 from fedassay.records.record import CellRecord, Finding, Metric, RunRecord
 from fedassay.reports.document.escaping import latex_escaped
@@ -97,8 +97,8 @@ def _figure(finding: Finding) -> Row:
             **{
                 "metric": name,
                 "value": metric.value,
-                "low": _number(metric.low),
-                "high": _number(metric.high),
+                "low": or_nan(metric.low),
+                "high": or_nan(metric.high),
             },
             **{"n": metric.n, "without": ends[0] if not scale.over else 0.0},
             **{"taken": _on(ends, metric.value), "taken_low": low, "taken_high": high},
@@ -111,10 +111,6 @@ def _figure(finding: Finding) -> Row:
 def _on(ends: tuple[float, float], value: float) -> float:
     """A value on the axis from nothing (0) to everything (1); worse than nothing is 0."""
     return min(1.0, max(0.0, (value - ends[0]) / (ends[1] - ends[0])))
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 def draw(rows: pandas.DataFrame, title: str, ax: Axes) -> Axes:

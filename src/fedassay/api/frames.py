@@ -92,13 +92,13 @@ def cell_rows(record: RunRecord) -> Iterator[Row]:
             "worst": worst(verdicts_of(cell)),
             "verdict": privacy.verdict,
             **{name: _bare(found) for name, found in _epsilons(cell).items()},
-            "mu": _number(privacy.mu),
+            "mu": or_nan(privacy.mu),
             "exact_fields": privacy.exact_fields,
             "reason": privacy.reason,
             "accuracy": math.nan,
             "bytes_up": math.nan,
             "bytes_down": math.nan,
-            **{name: _number(value) for name, value in {**cell.utility, **cell.communication}.items()},
+            **{name: or_nan(value) for name, value in {**cell.utility, **cell.communication}.items()},
             "seconds": sum(cell.seconds.values()),
             "params": cell.params,
         }
@@ -131,15 +131,15 @@ def metric_rows(record: RunRecord) -> Iterator[Row]:
                 **keys,
                 "verdict": finding.verdict,
                 "metric": name,
-                "value": _number(metric.value),
-                "low": _number(metric.low),
-                "high": _number(metric.high),
+                "value": or_nan(metric.value),
+                "low": or_nan(metric.low),
+                "high": or_nan(metric.high),
                 "n": metric.n,
                 "measured_in": metric.unit,
                 "reason": metric.reason,
-                "baseline": _number(base.value),
-                "baseline_low": _number(base.low),
-                "baseline_high": _number(base.high),
+                "baseline": or_nan(base.value),
+                "baseline_low": or_nan(base.low),
+                "baseline_high": or_nan(base.high),
             }
 
 
@@ -241,5 +241,6 @@ def _findings(record: RunRecord) -> Iterator[tuple[Row, Finding]]:
             yield keys, finding
 
 
-def _number(value: float | None) -> float:
+def or_nan(value: float | None) -> float:
+    """A number for a table; NaN where there is none."""
     return math.nan if value is None else float(value)

@@ -179,7 +179,7 @@ def contact(listed: Listed, seed: int = 0) -> Contact:
         pictures = [listed.picture(row) for row in both]
         rows.append(_row(pictures))
         same = twin.same and np.array_equal(pictures[0], pictures[1])
-        words = ("the same picture" if same else "nearly the same") + (f" in two {_and(ways)}" if ways else "")
+        words = ("the same picture" if same else "nearly the same") + (f" in two {in_line(ways)}" if ways else "")
         pairs.append(Pair(words=words, first=listed.name(both[0]), second=listed.name(both[1]), same=same))
     alike = {"all": len(found), **Counter(way for _, ways in found for way in ways)}
     left_out = []
@@ -298,7 +298,8 @@ def _parted(twin: Twin, listed: Listed, looked: Seen) -> list[str]:
     return [*found, *(["clients"] if clients and min(clients) >= 0 and clients[0] != clients[1] else [])]
 
 
-def _and(words: Sequence[str]) -> str:
+def in_line(words: Sequence[str]) -> str:
+    """Words joined by commas, and by `and` before the last."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedassay.nets.layer_inputs import inputs_of
 from fedassay.support.errors import PlanError
 from fedassay.support.seeds import Seeds
 
@@ -65,3 +64,23 @@ def _pair(network: nn.Module) -> tuple[nn.Linear, nn.Linear]:
 def _thresholds(values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """Rising thresholds with equally many of some values between any two."""
     return np.asarray(np.quantile(values, np.arange(count) / count))
+
+
+def inputs_of(network: nn.Module, layer: nn.Module, images: Tensor) -> NDArray[np.float64]:
+    """The inputs of a layer of a network, flattened, shape (n, d).
+
+    Args:
+        network: From images.
+        layer: A module in it.
+        images: In the layout that the network takes, shape (n, C, H, W).
+    """
+    caught: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _module, given: caught.append(given[0]))
+    training = network.training
+    try:
+        with torch.no_grad():
+            network.eval()(images)
+    finally:
+        hook.remove()
+        network.train(training)
+    return np.asarray(caught[0].flatten(1).double().cpu().numpy())

@@ -12,12 +12,12 @@ trained without DP-SGD; `compile` applies `torch.compile` to the same. Both are 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fedassay.support.errors import PlanError
+from fedassay.support.processor import named_in
 
 if TYPE_CHECKING:
     import torch
@@ -67,11 +67,7 @@ def gpu_options() -> tuple[str, ...]:
     Raises:
         PlanError: It names something else.
     """
-    given = [part.strip() for part in os.environ.get(VARIABLE, "").split(",") if part.strip()]
-    wrong = sorted(set(given) - set(OPTIONS))
-    if wrong:
-        raise PlanError(f"{VARIABLE}: {', '.join(wrong)!r} given; allowed: {', '.join(OPTIONS)}, or both")
-    return tuple(option for option in OPTIONS if option in given)
+    return named_in(VARIABLE, OPTIONS)
 
 
 def gpu_facts() -> dict[str, Any]:

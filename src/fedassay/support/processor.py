@@ -43,8 +43,17 @@ def switched_off() -> tuple[str, ...]:
     Raises:
         PlanError: It names something that is no option.
     """
-    given = [part.strip() for part in os.environ.get(VARIABLE, "").split(",") if part.strip()]
-    wrong = sorted(set(given) - set(OPTIONS))
+    return named_in(VARIABLE, OPTIONS)
+
+
+def named_in(variable: str, options: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options that a variable of the environment names, in their own order.
+
+    Raises:
+        PlanError: It names something that is no option.
+    """
+    given = [part.strip() for part in os.environ.get(variable, "").split(",") if part.strip()]
+    wrong = sorted(set(given) - set(options))
     if wrong:
-        raise PlanError(f"{VARIABLE}: {', '.join(wrong)!r} given; allowed: {', '.join(OPTIONS)}, or both")
-    return tuple(option for option in OPTIONS if option in given)
+        raise PlanError(f"{variable}: {', '.join(wrong)!r} given; allowed: {', '.join(options)}, or both")
+    return tuple(option for option in options if option in given)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedassay.audits.message import certified as of_audit
-from fedassay.audits.message.certificates import FALSE_DISCOVERIES, Recovered, certificate_metrics, fit
+from fedassay.audits.message.certified import FALSE_DISCOVERIES, Recovered, certificate_metrics, fit
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View

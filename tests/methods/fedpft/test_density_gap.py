@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.methods.fedpft.density_gap import density_gap
+from fedassay.methods.fedpft.method import density_gap
 
 
 def test_a_shift_is_found_in_standard_deviations() -> None:
