@@ -34,7 +34,9 @@ from pydantic import Field
 
 from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys_of, matched
 from fedassay.attacks.gallery.changes import times_of
+from fedassay.attacks.gallery.heads import ROUNDS
 from fedassay.attacks.gallery.iterating import operations
+from fedassay.attacks.gallery.precision import operations as inverted
 from fedassay.attacks.gallery.published import answer_of_head, answer_of_scaler
 from fedassay.attacks.gallery.solving import DENSE
 from fedassay.attacks.membership.signals import Group, encoded
@@ -60,6 +62,9 @@ Matrix = NDArray[np.float64]
 NAME = "gallery"
 KEY = "messages/gallery"
 """Key of the scores that are judged."""
+_THRICE = "; three times as long if they do not explain the message"
+_MANY = 5_000
+"""Number of candidates of a head above which the expected time is announced."""
 _LARGE = 2.0
 """Ratio of the speeds of products of thousands of candidates and of networks in training, in operations."""
 _NOTHING = "no message is a sum over records, and no head solves equations of them"
@@ -191,8 +196,10 @@ class Gallery(Parameters):
 
     def _of_head(
         self, view: View, sender: str, kept: Kept, sizes: Ints | None, knowledge: Knowledge
-    ) -> Answer | None:
+    ) -> Answer | str | None:
         """Solve a sender's last head, or a scaler in captured messages; None where there is neither.
+
+        A string says why there are too many candidates.
 
         A method declares the estimator of its head. For captured messages it is unknown and has to be inferred.
         """
@@ -213,10 +220,16 @@ class Gallery(Parameters):
         candidates = len(kept.records) - int(kept.decoys.sum())
         members = candidates / 2 if sizes is None else self.coverage * float(sizes.sum())
         rng = knowledge.seeds.numpy("head", sender)
-        if head is None:
-            return None if scaler is None else answer_of_scaler(scaler, features, kept, members, rng)
         estimator = view.estimators.get((sender, last))
-        return answer_of_head(estimator, head, features, kept, members, rng, scaler)
+        numbers = features.shape[1] if head is None else head.weights.size
+        if len(features) > _MANY:
+            _tell(knowledge, len(features), ROUNDS * inverted(len(features), numbers))
+        try:
+            if head is not None:
+                return answer_of_head(estimator, head, features, kept, members, rng, scaler)
+            return None if scaler is None else answer_of_scaler(scaler, features, kept, members, rng)
+        except NotRunError as error:
+            return str(error)
 
     def _announce(self, kept: Kept, blocks: Sequence[LinearBlock], knowledge: Knowledge) -> None:
         """Announce the expected time if there are too many candidates for a kernel."""
@@ -225,9 +238,12 @@ class Gallery(Parameters):
             return
         noised = any(bool((block.noise > 0).any()) for block in blocks)
         # With noise there are two solves, with decoys and without; else an exact one, which is usually enough.
-        seconds = (2 if noised else 1) * operations(size, blocks) / (_LARGE * rate.DENSE_FLOPS)
-        more = "" if noised else "; three times as long if they do not explain the message"
-        knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}{more}")
+        _tell(knowledge, size, (2 if noised else 1) * operations(size, blocks), "" if noised else _THRICE)
+
+
+def _tell(knowledge: Knowledge, size: int, operations: float, more: str = "") -> None:
+    seconds = operations / (_LARGE * rate.DENSE_FLOPS)
+    knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}{more}")
 
 
 def _captured(knowledge: Knowledge) -> bool:

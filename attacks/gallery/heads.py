@@ -6,20 +6,22 @@ learned from the residuals (MacKay 1992). Sources of error are the rounding of t
 at which a solver stopped, and members outside the gallery. Their sizes differ between directions and are unknown.
 The uncertainty of a target (`free`) is integrated out.
 
-No matrix of equations is formed: the kernel of candidates is (E E') o (A A'), less the free directions. N
-candidates take N^2 (C + D + K) + N^3 operations for each of a few rounds, and 24 N^2 bytes.
+The kernel of candidates is (E E') o (A A'), less the free directions. A round is solved by candidates or by
+equations, whichever are fewer (`precision`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 from scipy.special import expit
 
+from fedassay.attacks.gallery.precision import posterior
 from fedassay.heads.estimating import Equations, Estimator
 from fedassay.heads.linear import LinearHead
 from fedassay.support.types import Floats, Ints
@@ -116,7 +118,7 @@ def inside(
         found = _solve(parts, share, members)
         weights = expit(found.odds)
         if number < rounds - 1:
-            probes = found.probes(rng)
+            probes = found.probes(rng, _PROBES)
             least = _LEAST if sum(each.count for each in told) > size else _LEAST_OF_FEW
             variances = [part.learned(found.weights, probes, least) for part in parts]
         members = _counted(found.weights) or members
@@ -126,15 +128,12 @@ def inside(
 
 
 @dataclass(frozen=True, eq=False)
-class _Posterior:
+class _Found:
+    """Logarithms of odds (N,), posterior means (N,) and draws of their errors (N, number)."""
+
     odds: Matrix
     weights: Matrix
-    factor: Matrix
-
-    def probes(self, rng: np.random.Generator) -> Matrix:
-        """Draw errors of the weights, shape (N, probes)."""
-        drawn = rng.standard_normal((len(self.weights), _PROBES))
-        return np.asarray(solve_triangular(self.factor, drawn, lower=True, trans=1))
+    probes: Callable[[np.random.Generator, int], Matrix]
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,10 +189,33 @@ class _Weighted:
             along = np.zeros(0)
         return _Weighted(equations.residuals, rows, target, products, along, variances, energy, (flat, lower))
 
-    def add_to(self, kernel: Matrix) -> None:
-        """Add the inner products of candidates' parts to a kernel (N, N)."""
-        kernel += (self.residuals @ self.residuals.T) * (self.rows @ self.rows.T)
-        kernel -= self.free @ self.free.T
+    @property
+    def columns(self) -> int:
+        """Number of equations, those of free directions among them."""
+        return int(self.target.size)
+
+    def products(self, rows: slice) -> Matrix:
+        """Inner products (n, N) of the parts of some candidates with those of all."""
+        found = (self.residuals[rows] @ self.residuals.T) * (self.rows[rows] @ self.rows.T)
+        return np.asarray(found - self.free[rows] @ self.free.T)
+
+    def block(self, rows: slice) -> Matrix:
+        """The parts of some candidates, shape (n, columns), without what is along free directions."""
+        found = np.einsum("nc,nd->ncd", self.residuals[rows], self.rows[rows]).reshape(-1, self.columns)
+        basis, taken = self.taken
+        return np.asarray(found - (found @ basis * taken) @ basis.T)
+
+    @cached_property
+    def taken(self) -> tuple[Matrix, Matrix]:
+        """A basis of the free directions, shape (C D, K), and the share of each that is taken off, shape (K,).
+
+        `block` is B0 (I - Q Q')^(1/2), where `free` is B0 Q.
+        """
+        flat, lower = self.directions
+        if not len(flat):
+            return np.zeros((self.columns, 0)), np.zeros(0)
+        basis, sizes, _ = np.linalg.svd(solve_triangular(lower, flat, lower=True).T, full_matrices=False)
+        return basis, 1 - np.sqrt(np.maximum(0.0, 1 - sizes**2))
 
     def side(self) -> Matrix:
         """Return inner products of every candidate's part with the target, shape (N,)."""
@@ -219,29 +241,22 @@ class _Weighted:
         return np.asarray((rest**2).sum(axis=0))
 
 
-def _solve(parts: Sequence[_Weighted], share: float, members: float) -> _Posterior:
+def _solve(parts: Sequence[_Weighted], share: float, members: float) -> _Found:
     """Solve for the posterior of candidates with a common prior share and an expected number of members."""
     size = len(parts[0].rows)
     known = 1 / (_TOTAL * size) ** 2
     precision = 1 / (share * (1 - share))
-    kernel = np.full((size, size), known)
-    for part in parts:
-        part.add_to(kernel)
-    side = np.sum([part.side() for part in parts], axis=0)
-    kernel[np.diag_indices(size)] += precision
-    factor = cho_factor(kernel, lower=True, overwrite_a=True)
-    weights = cho_solve(factor, side + members * known + precision * share)
+    side = np.sum([part.side() for part in parts], axis=0) + members * known + precision * share
+    found = posterior(parts, precision, known, np.stack([side, np.ones(size)], axis=1))
+    weights, even = found.solutions.T
     if not any(part.target.any() for part in parts):
         # Every multiple of a solution, 0 included, is a solution: the number of members sets the size.
-        even = cho_solve(factor, np.ones(size))
         weights = weights + even * (members - weights.sum()) / even.sum()
-    inverse, _ = lapack.dpotri(factor[0], lower=1)
-    spread = inverse.diagonal()
     # The odds use the equations alone: the posterior of a candidate without its own prior.
-    alone = 1 / np.maximum(1 / spread - precision, 1e-9)
-    centre = alone * (weights / spread - precision * share)
+    alone = 1 / np.maximum(1 / found.variances - precision, 1e-9)
+    centre = alone * (weights / found.variances - precision * share)
     odds = np.log(share / (1 - share)) + (2 * centre - 1) / (2 * alone)
-    return _Posterior(odds, weights, factor[0])
+    return _Found(odds, weights, found.draws)
 
 
 def _counted(weights: Matrix) -> float | None:
