@@ -69,7 +69,7 @@ def answer_of_head(
     if estimator is None:
         estimator = estimator_of(head, inputs[here], labels[here], members, rng, beside(here))
         if estimator is None:
-            estimator = PenalisedEstimator("softmax", None)
+            estimator = PenalisedEstimator("softmax", None, intercept=bool(head.bias.any()))
     solves = estimator
 
     def solved(rows: Ints) -> Inside:

@@ -56,9 +56,14 @@ def estimator_of(
         found = inside_of(estimator, head, features, labels, members, rng, beside, rounds=_BRIEF)
         return _off(estimator, head, features, labels, found.odds), estimator
 
-    solved = []
+    # A bias of exactly 0 was not fitted.
+    biased, solved = bool(head.bias.any()), []
+
+    def of(loss: Loss, penalty: float | None) -> PenalisedEstimator:
+        return PenalisedEstimator(loss, penalty, loss in _LIBLINEAR, biased)
+
     for loss in LOSSES:
-        free = PenalisedEstimator(loss, None, loss in _LIBLINEAR)
+        free = of(loss, None)
         found = inside_of(free, head, features, labels, members, rng, beside, rounds=_BRIEF)
         guess = free.penalty_of(head, features, labels, np.clip(found.weights, 0.0, 1.0))
         # No solver has a penalty below 0: the equations are of another loss.
@@ -68,13 +73,13 @@ def estimator_of(
     for _, loss, guess, odds in sorted(solved, key=lambda each: each[0])[:_FITTED]:
         nearest = sorted(_penalties(loss), key=lambda each: abs(np.log(each / guess)))[:2]
         for penalty in (*nearest, guess):
-            estimator = PenalisedEstimator(loss, penalty, loss in _LIBLINEAR)
+            estimator = of(loss, penalty)
             off = _off(estimator, head, features, labels, odds)
             if best is None or off < best[0]:
                 best = off, estimator
     if best is not None and best[0] > NEAR:
         loss = best[1].loss
-        every = [PenalisedEstimator(loss, each, loss in _LIBLINEAR) for each in _penalties(loss)]
+        every = [of(loss, each) for each in _penalties(loss)]
         best = min([best, *map(tried, every)], key=lambda pair: pair[0])
     return None if best is None or not np.isfinite(best[0]) else best[1]
 

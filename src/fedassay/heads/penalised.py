@@ -3,7 +3,9 @@
 Such a head minimises sum_i loss(W x_i + b, y_i) + penalty / 2 |W|^2; in scikit-learn's notation the penalty is
 1 / C, `alpha` of ridge, and 1 / (2 C) of `LinearSVC`, since its loss is not halved. Its gradient is zero:
 
-    sum_i e_i (x_i, 1)^T = penalty (W, 0),     or penalty (W, b) where the solver penalises the bias as well.
+    sum_i e_i (x_i, 1)^T = penalty (W, 0),     or penalty (W, b) where the solver penalises the bias as well,
+
+and sum_i e_i x_i^T = penalty W where there is no bias.
 
 | loss | e | fitted by |
 |---|---|---|
@@ -46,11 +48,13 @@ class PenalisedEstimator:
         loss: See the module.
         penalty: Above 0; None: not known, and found from the weights of the candidates.
         bias_penalised: Whether the bias is penalised like the weights, as liblinear does.
+        intercept: Whether the bias is fitted; else it is 0 (`fit_intercept`).
     """
 
     loss: Loss
     penalty: float | None
     bias_penalised: bool = False
+    intercept: bool = True
 
     def fit(self, features: Floats, labels: Ints) -> LinearHead:
         """The head of records; see `fedassay.heads.estimating.Estimator`.
@@ -62,31 +66,39 @@ class PenalisedEstimator:
         if self.penalty is None or len(classes) < 2:
             raise DataError(f"a {self.loss} head of {len(classes)} classes and penalty {self.penalty} has no fit")
         if self.loss == "softmax":
-            weights, bias = _softmax_fit(rows, labels, self.penalty)
+            weights, bias = _softmax_fit(rows, labels, self.penalty, self.intercept)
         else:
             inside = one_hot(labels, classes)[:, -1:] if len(classes) == 2 else one_hot(labels, classes)
-            fitted = [self._row(rows, 2 * column - 1, self.penalty) for column in inside.T]
-            weights, bias = np.array([row[:-1] for row in fitted]), np.array([row[-1] for row in fitted])
+            fitted = np.array([self._row(rows, 2 * column - 1, self.penalty) for column in inside.T])
+            weights = fitted[:, : rows.shape[1]]
+            bias = fitted[:, -1] if self.intercept else np.zeros(len(fitted))
         return head_of(weights, bias, classes)
 
     def equations(self, head: LinearHead, features: Floats, labels: Ints, weights: Matrix | None) -> Equations:
         """The head's equations; see `fedassay.heads.estimating.Estimator`."""
-        rows = np.concatenate([np.asarray(features, np.float64), np.ones((len(features), 1))], axis=1)
+        rows, known = self._rows(features), self._penalised(head)
         matrix, bias = coefficients(head)
         inside = one_hot(labels, head.classes)
-        residuals = self._residuals(rows[:, :-1] @ matrix.T + bias, inside[:, -len(matrix) :])
-        known = np.concatenate([matrix, bias[:, None] * self.bias_penalised], axis=1)
+        residuals = self._residuals(rows[:, : matrix.shape[1]] @ matrix.T + bias, inside[:, -len(matrix) :])
         if self.penalty is not None:
             return Equations(residuals, rows, self.penalty * known, np.zeros((0, *known.shape)), np.zeros(0))
         return Equations(residuals, rows, np.zeros_like(known), known[None], np.array([np.inf]))
 
     def penalty_of(self, head: LinearHead, features: Floats, labels: Ints, weights: Matrix) -> float:
         """The penalty that explains a head best if its records are candidates with these weights (N,)."""
-        equations = self.equations(head, features, labels, weights)
-        matrix, bias = coefficients(head)
-        known = np.concatenate([matrix, bias[:, None] * self.bias_penalised], axis=1)
+        equations, known = self.equations(head, features, labels, weights), self._penalised(head)
         total = (equations.residuals * weights[:, None]).T @ equations.rows
         return float((total * known).sum() / max(float((known**2).sum()), 1e-300))
+
+    def _rows(self, features: Floats) -> Matrix:
+        """Return features, and 1 for the bias where it is fitted: (n, d + 1), or (n, d)."""
+        rows = np.asarray(features, np.float64)
+        return np.concatenate([rows, np.ones((len(rows), 1))], axis=1) if self.intercept else rows
+
+    def _penalised(self, head: LinearHead) -> Matrix:
+        """Return the coefficients that the penalty is on, shape (rows, d + 1) or (rows, d)."""
+        matrix, bias = coefficients(head)
+        return np.concatenate([matrix, bias[:, None] * self.bias_penalised], axis=1) if self.intercept else matrix
 
     def _residuals(self, scores: Matrix, inside: Matrix) -> Matrix:
         """Return the residual of each record for the head's rows, shape (n, rows)."""
@@ -100,10 +112,10 @@ class PenalisedEstimator:
         return np.asarray(target * np.maximum(0.0, 1 - target * scores))
 
     def _row(self, features: Matrix, target: Matrix, penalty: float) -> Matrix:
-        """Weights and bias (d + 1,) of one class against the rest, by Newton's method with step halving."""
-        rows = np.concatenate([features, np.ones((len(features), 1))], axis=1)
+        """Weights, and the bias last, of one class against the rest, by Newton's method with step halving."""
+        rows = self._rows(features)
         ridge = np.full(rows.shape[1], penalty)
-        ridge[-1] = penalty if self.bias_penalised else 0.0
+        ridge[features.shape[1] :] = penalty if self.bias_penalised else 0.0
         found = np.zeros(rows.shape[1])
         value = self._value(rows @ found, target) + float(ridge @ found**2) / 2
         for _ in range(_STEPS):
@@ -162,12 +174,12 @@ def coefficients(head: LinearHead) -> tuple[Matrix, Matrix]:
     return rows, bias
 
 
-def _softmax_fit(features: Matrix, labels: Ints, penalty: float) -> tuple[Matrix, Matrix]:
+def _softmax_fit(features: Matrix, labels: Ints, penalty: float, intercept: bool) -> tuple[Matrix, Matrix]:
     """Fit by scikit-learn with its defaults: a fit without convergence there must be repeated as well."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = LogisticRegression(C=1 / penalty).fit(features, labels)
-    return np.asarray(fitted.coef_), np.asarray(fitted.intercept_)
+        fitted = LogisticRegression(C=1 / penalty, fit_intercept=intercept).fit(features, labels)
+    return np.asarray(fitted.coef_), np.broadcast_to(fitted.intercept_, len(fitted.coef_))

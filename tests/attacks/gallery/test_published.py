@@ -47,7 +47,8 @@ def published(model: Any, scaler: StandardScaler | None) -> Message:
     """What stands in a file of a model, or of a scaler alone."""
     fields: dict[str, tuple[str, Any]] = {}
     if model is not None:
-        fields = {"weights": ("head", np.atleast_2d(model.coef_)), "bias": ("head", np.ravel(model.intercept_))}
+        rows = np.atleast_2d(model.coef_)
+        fields = {"weights": ("head", rows), "bias": ("head", np.broadcast_to(model.intercept_, len(rows)))}
         fields["head_classes"] = ("other", model.classes_)
     if scaler is not None:
         fields["mean"], fields["variance"] = ("scaler_mean", scaler.mean_), ("scaler_variance", scaler.var_)
@@ -73,6 +74,14 @@ def how_well(result: AttackResult) -> float:
     found = auc(scores[~INSIDE], scores[INSIDE]).value
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("model", [RidgeClassifier(fit_intercept=False), LogisticRegression(fit_intercept=False)])
+def test_a_head_without_a_bias_is_read(model: Any) -> None:
+    gallery = candidates(10)
+    result = attacked(published(model.fit(gallery.features[INSIDE], gallery.labels[INSIDE]), None), gallery)
+    assert how_well(result) > 0.99
+    assert np.asarray(result.artifacts["whole"]).all()
 
 
 @pytest.mark.parametrize("scaled", [True, False])

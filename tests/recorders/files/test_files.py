@@ -228,6 +228,63 @@ def test_a_head_is_read_with_its_scaler_and_asks_for_candidates(tmp_path: Path) 
     assert "--gallery FILE" in read.text
 
 
+SCALER = {"mean": np.zeros(8), "std": np.full(8, 2.0)}
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"coef": (3, 8), "intercept": (3,), "classes": np.arange(3)},
+        {"W": (3, 8), "b": (3,), "class_ids": np.arange(3), "accuracy": np.asarray(0.9)},
+        {"model/coef_": (3, 8), "model/intercept_": (3,), "model/classes_": np.arange(3)},
+        {"kernel": (8, 3), "bias": (3,), "n": np.asarray(90)},
+        {"coef_": (3, 8), "intercept_": np.asarray(0.0)},
+        {"coef_": (3, 8)},
+        {"fc.weight": (3, 8)},
+        {"coef": (3, 8), "intercept": (3,), **SCALER},
+        {"coef": (3, 8), "intercept": (3,), **{f"scaler_{name}": values for name, values in SCALER.items()}},
+    ],
+    ids=lambda arrays: " ".join(arrays),
+)
+def test_heads_are_read_under_the_names_that_people_give_them(arrays: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made = {name: rng.normal(size=each) if isinstance(each, tuple) else each for name, each in arrays.items()}
+    np.savez(tmp_path / "head.npz", **made)
+    read = read_files(tmp_path / "head.npz", Corrections())
+    (message,) = read.transcript.messages
+    first = next(iter(made.values()))
+    assert np.array_equal(message.fields["weight"].values, (first if len(first) == 3 else first.T))
+    assert message.fields["bias"].shape == (3,)
+    assert message.fields["weight"].kind == message.fields["bias"].kind == "head"
+    assert read.transcript.classes == 3
+    if any("std" in name for name in arrays):
+        assert np.array_equal(message.fields["var_"].values, np.full(8, 4.0))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"bn.weight": (8,), "bn.bias": (8,), "bn.running_mean": (8,), "bn.running_var": (8,)},
+        {"weight": (8,), "bias": (8,)},
+        {"weights": (5,), "means": (5, 8)},
+        {"W": (3, 8)},
+    ],
+    ids=lambda arrays: " ".join(arrays),
+)
+def test_other_layers_are_no_heads(arrays: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", **{name: rng.normal(size=shape) for name, shape in arrays.items()})
+    (message,) = read_files(tmp_path / "a.npz", Corrections()).transcript.messages
+    assert "head" not in {item.kind for item in message.fields.values()}
+
+
+def test_a_kind_that_the_user_says_keeps_the_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", coef=np.ones((3, 8)), intercept=np.ones(3))
+    said = Corrections(kinds={"coef": "class_sums", "intercept": "class_counts"})
+    (message,) = read_files(tmp_path / "a.npz", said).transcript.messages
+    assert {name: item.kind for name, item in message.fields.items()} == said.kinds
+
+
 def test_weights_ask_for_the_model_that_was_sent_and_are_read_beside_it(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     model, sent = network(rng), tmp_path / "sent"

@@ -11,7 +11,7 @@ from fedassay.exchange.kinds import FieldKind, called
 from fedassay.exchange.message import AGGREGATE, SERVER
 from fedassay.exchange.transcript import Transcript
 from fedassay.recorders.files.formats import read_file
-from fedassay.recorders.files.grouping import Arrays, messages_of
+from fedassay.recorders.files.grouping import Array, Arrays, messages_of
 from fedassay.support.errors import DataError
 
 HEAD: dict[str, FieldKind] = {"weight": "head", "bias": "head"}
@@ -22,8 +22,18 @@ LOW_RANK = ".low_rank"
 _ADAPTER = re.compile(r"(?i)(.*?)lora_(?:embedding_)?(a|b|down|up)(?:[./](?:default|weight))*")
 _ENTRIES = 1 << 24
 _WEIGHTS = re.compile(r"(?i)(.*[./_])?(coefs?_?|weights?|w|kernel|theta|beta)(_\d+)?")
+_SOLE = re.compile(r"(?i)(.*[./_])?coefs?_?|(.*[./])?weight")
+"""Names of weights that may stand without a bias."""
 _OFFSETS = re.compile(r"(?i)(.*[./_])?(intercepts?_?|bias|biases|b|offsets?)(_\d+)?")
-_BESIDE = frozenset({"scale_", "classes_", "n_features_in_", "n_iter_", "head_classes"})
+_CLASSES = re.compile(r"(?i)(.*[./_])?(classes_?|class_(ids?|numbers?))")
+_ROOTS = re.compile(r"(?i)(.*[./_])?(scale|std|sigma)_?")
+_SCALERS: dict[str, re.Pattern[str]] = {
+    "mean_": re.compile(r"(?i)(.*[./_])?means?_?"),
+    "var_": re.compile(r"(?i)(.*[./_])?(var|variance)s?_?"),
+    "n_samples_seen_": re.compile(r"n_samples_seen_|scaler_count"),
+}
+"""scikit-learn's names of the arrays of a scaler, and others."""
+_BESIDE = frozenset({"n_features_in_", "n_iter_"})
 
 
 def plain(arrays: Arrays) -> Arrays:
@@ -58,25 +68,45 @@ def _multiplied(arrays: Arrays) -> Arrays:
 def _plain_head(arrays: Arrays) -> Arrays:
     """Convert a linear head and its scaler to the form of `fedassay.exchange.sent_head`; others stay unchanged.
 
-    The rows of its matrix are classes, or the second of two classes. A matrix with classes as columns is turned.
+    The rows of its matrix are classes, or the second of two classes. A matrix with classes as columns is turned;
+    without a bias, its shorter side are the classes.
     """
-    found = _head(arrays)
-    if found is None:
+    own = [name for name, array in arrays.items() if not _beside(name, array)]
+    tables = [name for name in own if _WEIGHTS.fullmatch(name) and arrays[name].ndim in (1, 2)]
+    offsets = [name for name in own if _OFFSETS.fullmatch(name)]
+    if len(tables) != 1 or len(offsets) > 1 or len(own) != 1 + len(offsets):
         return arrays
-    weights, bias = np.atleast_2d(arrays[found[0]]), np.atleast_1d(arrays[found[1]].squeeze())
-    if weights.shape[0] != len(bias) and weights.shape[1] == len(bias):
+    if not offsets and not _SOLE.fullmatch(tables[0]):
+        return arrays
+    weights, bias = np.atleast_2d(arrays[tables[0]]), arrays[offsets[0]].ravel() if offsets else np.zeros(1)
+    if len(bias) == 1 and not bias.any():
+        # No bias is fitted: scikit-learn has a single 0 for it.
+        bias = np.zeros(min(weights.shape), weights.dtype)
+    if weights.shape[0] != len(bias) and weights.shape[1] == len(bias) and arrays[tables[0]].ndim == 2:
         weights = np.ascontiguousarray(weights.T)
     if weights.shape[0] != len(bias):
         return arrays
-    rest = {name.rpartition("/")[2]: array for name, array in arrays.items() if name not in found}
-    if "scale_" in rest:
-        # The root of the variance, which a scaler keeps as well.
-        rest.setdefault("var_", np.square(rest.pop("scale_")))
-    if "n_samples_seen_" in rest:
-        rest["n_samples_seen_"] = np.atleast_1d(rest["n_samples_seen_"])
-    if "classes_" in rest:
-        rest["head_classes"] = rest.pop("classes_")
-    return {**dict(zip(HEAD, (weights, bias), strict=True)), **rest}
+    beside = {name: array for name, array in arrays.items() if name not in own}
+    return {**dict(zip(HEAD, (weights, bias), strict=True)), **_plain_beside(beside, weights.shape[1])}
+
+
+def _plain_beside(arrays: Arrays, width: int) -> Arrays:
+    """Give class numbers and a scaler of `width` features beside a head the names of scikit-learn."""
+    made: Arrays = {}
+    for name, array in arrays.items():
+        means = array.shape == (width,)
+        if _CLASSES.fullmatch(name):
+            made["head_classes"] = array
+        elif means and _ROOTS.fullmatch(name):
+            # The root of the variance, which a scaler may keep as well.
+            made.setdefault("var_", np.square(array))
+        else:
+            known = [own for own, names in _SCALERS.items() if names.fullmatch(name)]
+            counts = known == ["n_samples_seen_"]
+            made[known[0] if known and (means or counts) else name.rpartition("/")[2]] = (
+                np.atleast_1d(array) if counts else array
+            )
+    return made
 
 
 def kind_of(name: str, arrays: Arrays) -> FieldKind:
@@ -87,25 +117,26 @@ def kind_of(name: str, arrays: Arrays) -> FieldKind:
         return "gradient"
     if not is_head(arrays):
         return "parameters"
-    return HEAD.get(name) or _of_scaler(name) or "other"
-
-
-def _of_scaler(name: str) -> FieldKind | None:
-    """Return the kind of an array of the scaler before a head; None for any other array."""
-    return next((kind for kind in called(name, whole=True) if kind in _SCALER), None)
+    scaler = next((kind for kind in called(name, whole=True) if kind in _SCALER), None)
+    return HEAD.get(name) or scaler or "other"
 
 
 def is_head(arrays: Arrays) -> bool:
-    """Whether a message holds one linear head, and at most a scaler beside it."""
-    return _head(arrays) is not None
+    """Whether a converted message holds one linear head, and at most a scaler beside it."""
+    if not HEAD.keys() <= arrays.keys() or arrays["weight"].ndim != 2:
+        return False
+    beside = all(name in HEAD or _beside(name, array) for name, array in arrays.items())
+    return beside and arrays["bias"].shape == arrays["weight"].shape[:1]
 
 
-def _head(arrays: Arrays) -> tuple[str, str] | None:
-    """Return the names of the weights and the bias of a message that holds one head, and a scaler at most."""
-    own = [name for name in arrays if name.rpartition("/")[2] not in _BESIDE and not _of_scaler(name)]
-    weights = [name for name in own if _WEIGHTS.fullmatch(name) and arrays[name].ndim <= 2]
-    offsets = [name for name in own if _OFFSETS.fullmatch(name)]
-    return (weights[0], offsets[0]) if len(own) == 2 and len(weights) == len(offsets) == 1 else None
+def _beside(name: str, array: Array) -> bool:
+    """Whether an array may stand beside a head: class numbers, those of a scaler, or a single number."""
+    if not array.ndim:
+        return _OFFSETS.fullmatch(name) is None
+    scaler = any(names.fullmatch(name) for names in (_ROOTS, *_SCALERS.values()))
+    return array.ndim == 1 and (
+        scaler or _CLASSES.fullmatch(name) is not None or name.rpartition("/")[2] in _BESIDE
+    )
 
 
 def downlink(path: Path, sent: dict[tuple[int, str], Arrays]) -> dict[tuple[int, str], Arrays]:

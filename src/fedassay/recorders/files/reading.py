@@ -120,7 +120,8 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
     sent = _split(sent, path, said)
     sent, results = without_results(sent, said.clients)
-    sent = {key: models.plain(arrays) for key, arrays in sent.items()}
+    # Arrays with a kind of the user's keep their names.
+    sent = {key: own if own.keys() & said.kinds.keys() else models.plain(own) for key, own in sent.items()}
     raw = None if said.kinds or said.aggregate or said.scale or said.modulus else records_of(sent)
     numbers = Scaled(*raw) if raw else scaled(sent, said.scale, said.modulus, said.kinds)
     sent = numbers.sent
