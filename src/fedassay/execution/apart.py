@@ -30,7 +30,7 @@ import sysconfig
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -50,7 +50,7 @@ from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry,
 from fedassay.support.devices import seed_draws
 from fedassay.support.errors import is_of_the_machine
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Matrix
 
 
 class Work(NamedTuple):
@@ -92,10 +92,13 @@ class Question:
 
 
 _LATE = ("torch._dynamo",)
-"""Modules that torch imports at the first step of an optimiser: 800, and every question would import them
-again."""
+"""Modules that torch imports at the first step of an optimiser: 800, and every question would import them again.
+Where the first run took no such step, no question needs them."""
 
-_LIBRARIES = ("purelib", "platlib", "stdlib")
+_LIBRARIES = (
+    *(Path(sysconfig.get_path(way)) for way in ("purelib", "platlib", "stdlib")),
+    Path(np.__file__).parents[1],
+)
 _MOST_IMPORTED = 2000
 """Modules at most that are imported after a rehearsal; diffusers and what it needs are some 250."""
 
@@ -163,17 +166,20 @@ class Apart:
             said = self._here.recv_bytes()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._gone() from None
-        found = _Unpacker(said, _outs(question.answers)).load()
-        if isinstance(found, BaseException):
-            raise found
+        given = _Unpacker(said, _outs(question.answers)).load()
+        if isinstance(given, BaseException):
+            raise given
+        found, inputs = given
         assert isinstance(found, Replayed)
+        assert isinstance(inputs, _Inputs)
+        found.tape.draws = inputs.draws(question.answers)
         return found
 
     def _tell_trainings(self, cell: str, answers: Tape | None) -> None:
         """Send the trainings of a tape once: their weights are most of it, and the same for every question."""
         if cell != self._asked:
             self._asked, self._sent, self._run = cell, [], None
-            self._here.send(("forget", cell, None))
+            self._here.send(("begin", cell, [name for name in _LATE if name in sys.modules]))
         for entry in () if answers is None else answers.trainings.values():
             if not any(entry is each for each in self._sent):
                 self._send_once(cell, entry)
@@ -260,8 +266,8 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
             if kind == "features":
                 number, features = given
                 works[cell].known[number].__dict__["features"] = features
-            elif kind == "forget":
-                sent = []
+            elif kind == "begin":
+                sent = _begun(given)
             elif kind == "know":
                 sent.append(_Unpacker(given, sent).load())
             else:
@@ -294,11 +300,15 @@ def _inside(folder: Path, make: Callable[[], bytes]) -> bytes:
     return make()
 
 
-def _prepare(work: Work, load: Callable[[], Question], *, first: bool) -> None:
-    """Import late modules, and before the first question of a cell calibrate and gather the memory."""
-    # Before the first question and whatever the method: no question shows by it that others were asked.
-    for name in _LATE:
+def _begun(late: Sequence[str]) -> list[object]:
+    """Import late modules before the first question of a cell; the list of what is sent for its questions."""
+    for name in late:
         importlib.import_module(name)
+    return []
+
+
+def _prepare(work: Work, load: Callable[[], Question], *, first: bool) -> None:
+    """Calibrate before the first question of a cell, and gather the memory that all of its questions find."""
     if first:
         _calibrate(work, load)
         # Everything that the questions of a cell find is there now, and a claim asks a hundred.
@@ -321,7 +331,7 @@ def _import_library(name: str) -> None:
     with contextlib.suppress(Exception):
         spec = importlib.util.find_spec(name.partition(".")[0])
         origin = None if spec is None else spec.origin
-        if origin is not None and any(Path(origin).is_relative_to(sysconfig.get_path(way)) for way in _LIBRARIES):
+        if origin is not None and any(Path(origin).is_relative_to(folder) for folder in _LIBRARIES):
             importlib.import_module(name)
 
 
@@ -345,8 +355,10 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
             stir(question.seeds)
         found = replied(work, question)
         outcome = None if found.outcome is None else _plain(found.outcome)
+        tape = _plain_tape(found.tape)
+        inputs, tape.draws = _Inputs.of(tape.draws, question.answers), {}
         # The asker already has the outputs of the mechanisms, which are half of the reply.
-        return _packed(found._replace(outcome=outcome, tape=_plain_tape(found.tape)), _outs(question.answers))
+        return _packed((found._replace(outcome=outcome, tape=tape), inputs), _outs(question.answers))
     except Exception as error:  # noqa: BLE001
         try:
             pickle.loads(said := pickle.dumps(error))  # noqa: S301
@@ -362,6 +374,54 @@ def _outputs_or_none(tape: Tape | None) -> Tape | None:
 def _outs(tape: Tape | None) -> list[Floats]:
     """Output of each mechanism, in the order of the tape."""
     return [] if tape is None else [entry.out for entry in tape.draws.values()]
+
+
+class _Inputs(NamedTuple):
+    """The draws of a replay, as far as they are not those of the first run: a claim compares thousands of them.
+
+    Attributes:
+        entries: In their order: the number of the first run's draw that differs by its input alone, or the entry.
+        values: These inputs one after the other, flattened, by sender.
+    """
+
+    entries: list[int | TapeEntry]
+    values: dict[str, Matrix]
+
+    @classmethod
+    def of(cls, draws: Mapping[Key, TapeEntry], answers: Tape | None) -> _Inputs:
+        """Take the inputs out of the draws of a replay."""
+        known = {} if answers is None else {key: (n, draw) for n, (key, draw) in enumerate(answers.draws.items())}
+        entries: list[int | TapeEntry] = []
+        values: dict[str, list[Matrix]] = {}
+        for key, entry in draws.items():
+            number, first = known.get(key, (0, None))
+            if isinstance(entry, Draw) and isinstance(first, Draw) and _by_input_alone(first, entry):
+                entries.append(number)
+                values.setdefault(key.sender, []).append(entry.exact.reshape(-1))
+            else:
+                entries.append(entry)
+        return cls(entries, {sender: np.concatenate(own) for sender, own in values.items()})
+
+    def draws(self, answers: Tape | None) -> dict[Key, TapeEntry]:
+        """The draws of the replay."""
+        known = [] if answers is None else list(answers.draws.values())
+        taken = dict.fromkeys(self.values, 0)
+        found: dict[Key, TapeEntry] = {}
+        for each in self.entries:
+            entry = known[each] if isinstance(each, int) else each
+            if isinstance(each, int) and isinstance(entry, Draw):
+                sender, start = entry.key.sender, taken[entry.key.sender]
+                taken[sender] = start + entry.out.size
+                exact: Matrix = self.values[sender][start : taken[sender]].reshape(entry.shape)
+                entry = Draw(entry.key, exact, entry.scale, entry.layout, entry.grid, entry.out)
+            found[entry.key] = entry
+        return found
+
+
+def _by_input_alone(first: Draw, other: Draw) -> bool:
+    """Whether a draw differs from the first run's by its input alone."""
+    said = ((each.scale, each.layout, each.grid, each.exact.shape, each.exact.dtype) for each in (first, other))
+    return other.out is first.out and next(said) == next(said)
 
 
 def _outputs(tape: Tape) -> Tape:

@@ -197,7 +197,7 @@ class Tape:
         kept = self.arrays.keep(out) if out is entry.out else out
         if isinstance(entry, Draw):
             exact = kept if entry.exact is out else self.arrays.keep(entry.exact)
-            self.draws[entry.key] = replace(entry, exact=exact, out=kept)
+            self.draws[entry.key] = Draw(entry.key, exact, entry.scale, entry.layout, entry.grid, kept)
         else:
             self.draws[entry.key] = replace(entry, out=kept)
         self.stop_after_last()
@@ -231,7 +231,7 @@ class Tape:
         if first is None:
             self.fault(entry.key, "noise is drawn that the first run did not draw")
             return entry.out
-        if _parameters(first) != _parameters(entry):
+        if _asked(first) != _asked(entry):
             self.fault(entry.key, f"{_parameters(entry)} in the replay, {_parameters(first)} in the first run")
             if first.shape != entry.shape:
                 return entry.out
@@ -249,8 +249,15 @@ class Tape:
                 self.fault(key, "trained by the first run alone")
 
 
+def _asked(entry: TapeEntry) -> tuple[object, ...]:
+    """Return the parameters of an entry that must not depend on records."""
+    if isinstance(entry, ExternalMechanism):
+        return ("external", entry.library, repr(entry.pure_epsilon), repr(entry.bounds), entry.shape)
+    return ("draw", repr(entry.scale), entry.layout, repr(entry.grid) if entry.grid else "", entry.shape)
+
+
 def _parameters(entry: TapeEntry) -> str:
-    """Return the parameters of an entry that must not depend on records, in words."""
+    """Return these parameters in words."""
     if isinstance(entry, ExternalMechanism):
         return (
             f"{entry.library} at epsilon {entry.pure_epsilon!r} within {entry.bounds} gives out numbers of shape "
@@ -370,8 +377,8 @@ class NoiseMechanism:
     def at(self, *, cell: str | None = None, step: int | None = None) -> NoiseMechanism:
         """The noise mechanism of one cell or step of this release."""
         own = self.key
-        key = replace(own, cell=own.cell if cell is None else cell, step=own.step if step is None else step)
-        return NoiseMechanism(self.root, key)
+        named = own.cell if cell is None else cell, own.part, own.step if step is None else step
+        return NoiseMechanism(self.root, Key(own.sender, own.round, own.field, *named))
 
     def add(
         self,
@@ -386,7 +393,8 @@ class NoiseMechanism:
         """See `NoiseSource`; the output is read-only. `size` must be empty: a method releases once."""
         if size:
             raise ValueError("a mechanism releases once; experiments that release again take FreeNoise")
-        key = replace(self.key, part=part)
+        own = self.key
+        key = Key(own.sender, own.round, own.field, own.cell, part, own.step)
         value = on_grid(np.array(exact, dtype=np.float64), grid)
         out, tape = value, _TAPE.get()
         # The outputs of a replay were drawn by the first run: new noise would be drawn in vain.
