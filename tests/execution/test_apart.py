@@ -106,7 +106,7 @@ def test_what_the_run_gave_out_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> 
     sizes: list[int] = []
     packed = apart_module._packed
 
-    def counted(thing: object, known: Sequence[object]) -> bytes:
+    def counted(thing: object, known: Sequence[object] = ()) -> bytes:
         made = packed(thing, known)
         sizes.append(len(made))
         return made

@@ -124,7 +124,9 @@ def _drawn(
     counts: Mapping[str, int],
     draw: Callable[[Sequence[Records], str], Draws],
 ) -> Draws:
-    changed = [way.changed(client, counts[client.name]) if client.name in counts else client for client in clients]
+    changed = [
+        way.changed(client, counts[client.name]) if counts.get(client.name) else client for client in clients
+    ]
     return draw(changed, way.name)
 
 

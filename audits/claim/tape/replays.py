@@ -51,6 +51,9 @@ class Replays:
         Raises:
             NotRunError: There is no method that could be run again.
         """
+        asked = answers is not None or other or look is not None or whole
+        if not asked and all(each is own for each, own in zip(clients, self.context.clients, strict=True)):
+            return self.same
         brief = not whole and self.brief
         return self.context.replay(clients, answers or self.context.tape, other, look=look, brief=brief)
 

@@ -166,7 +166,7 @@ class Apart:
             said = self._here.recv_bytes()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._gone() from None
-        given = _Unpacker(said, _outs(question.answers)).load()
+        given = pickle.loads(said)  # noqa: S301
         if isinstance(given, BaseException):
             raise given
         found, inputs = given
@@ -358,7 +358,7 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
         tape = _plain_tape(found.tape)
         inputs, tape.draws = _Inputs.of(tape.draws, question.answers), {}
         # The asker already has the outputs of the mechanisms, which are half of the reply.
-        return _packed((found._replace(outcome=outcome, tape=tape), inputs), _outs(question.answers))
+        return _packed((found._replace(outcome=outcome, tape=tape), inputs))
     except Exception as error:  # noqa: BLE001
         try:
             pickle.loads(said := pickle.dumps(error))  # noqa: S301
@@ -369,11 +369,6 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
 
 def _outputs_or_none(tape: Tape | None) -> Tape | None:
     return None if tape is None else _outputs(tape)
-
-
-def _outs(tape: Tape | None) -> list[Floats]:
-    """Output of each mechanism, in the order of the tape."""
-    return [] if tape is None else [entry.out for entry in tape.draws.values()]
 
 
 class _Inputs(NamedTuple):
@@ -466,15 +461,10 @@ def _plain_tape(tape: Tape) -> Tape:
 
 
 class _Packer(pickle.Pickler):
-    """Names the objects that both processes know, and sends other records with their features."""
+    """Sends records with their features."""
 
-    def __init__(self, stream: io.BytesIO, known: Sequence[object]) -> None:
+    def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
-        # The packing process holds all of these, so that no other object has the address of one.
-        self._names = {id(each): number for number, each in enumerate(known)}
-
-    def persistent_id(self, obj: object) -> int | None:
-        return self._names.get(id(obj))
 
     def reducer_override(self, obj: object) -> Any:
         if not isinstance(obj, Records):
@@ -487,9 +477,22 @@ class _Packer(pickle.Pickler):
         return _records, (obj.name, obj.images, obj.labels, features, obj.groups)
 
 
-def _packed(thing: object, known: Sequence[object]) -> bytes:
+class _Namer(_Packer):
+    """Names the objects that both processes know."""
+
+    def __init__(self, stream: io.BytesIO, known: Sequence[object]) -> None:
+        super().__init__(stream)
+        # The packing process holds all of these, so that no other object has the address of one.
+        self._names = {id(each): number for number, each in enumerate(known)}
+
+    def persistent_id(self, obj: object) -> int | None:
+        return self._names.get(id(obj))
+
+
+def _packed(thing: object, known: Sequence[object] = ()) -> bytes:
     stream = io.BytesIO()
-    _Packer(stream, known).dump(thing)
+    # To ask for the name of every object takes longer than to pack most of them.
+    (_Namer(stream, known) if known else _Packer(stream)).dump(thing)
     return stream.getvalue()
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -133,9 +134,16 @@ def parameters_sent(family: Family, width: int, components: int) -> int:
     return each[family] * components
 
 
+@lru_cache(maxsize=8)
+def _lower(width: int) -> tuple[Ints, Ints]:
+    """Rows and columns of a lower triangle, which every class of every client asks for."""
+    rows, columns = np.tril_indices(width)
+    return rows, columns
+
+
 def pack_lower(matrices: Floats) -> Matrix:
     """Lower triangles of symmetric matrices, (..., d, d) to (..., d(d+1)/2), row by row."""
-    rows, columns = np.tril_indices(matrices.shape[-1])
+    rows, columns = _lower(matrices.shape[-1])
     return np.asarray(matrices[..., rows, columns], dtype=np.float64)
 
 
@@ -149,7 +157,7 @@ def unpack_lower(packed: Floats) -> Matrix:
     width = (int(np.sqrt(8 * size + 1)) - 1) // 2
     if width * (width + 1) // 2 != size:
         raise ValueError(f"unpack_lower: {size} entries are no lower triangle (d(d+1)/2 of them)")
-    rows, columns = np.tril_indices(width)
+    rows, columns = _lower(width)
     matrices = np.empty((*packed.shape[:-1], width, width))
     matrices[..., rows, columns] = packed
     matrices[..., columns, rows] = packed
