@@ -175,7 +175,7 @@ def run(
     as_json: bool,
 ) -> int:
     """Run PLAN: every method, attacked and audited, into one record and report."""
-    from fedassay.console import plan_file
+    from fedassay.console import plan_file, print_outcome
     from fedassay.plan.files import check_files
     from fedassay.plan.own_images import check_images
     from fedassay.plan.published import check_published, trunk_remarks
@@ -193,7 +193,6 @@ def run(
 
         print_cells(scenario, as_json, device, [*(each.remark for each in to_fetch), *trunk_remarks(scenario)])
         return 0
-    from fedassay.console import print_summary
     from fedassay.execution.runner import RunOptions, run_scenario
     from fedassay.plan.estimate import foreseen
 
@@ -210,11 +209,7 @@ def run(
     for warning in () if quiet else (*foreseen(scenario), *scenario.warnings):
         say(f"warning: {warning}", err=True)
     folder, record = run_scenario(scenario, output, options)
-    if as_json:
-        say_json(record.to_json())
-    elif not quiet:
-        print_summary(record, folder)
-    return 1 if record.errors else 0
+    return print_outcome(record, folder, quiet, as_json)
 
 
 @cli.command(short_help="Audit messages of your own system.")
@@ -274,7 +269,6 @@ def run(
 @click.option(
     "--trust-declared", is_flag=True, help="Read fields as what they declare, and not as what their arrays are."
 )
-@click.option("--infer", is_flag=True, help="Accepted, and without effect: kinds are inferred always.")
 @click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
 @click.option(
     "--minutes",
@@ -300,7 +294,6 @@ def audit(
     again: tuple[Path, ...],
     gallery: Path | None,
     trust_declared: bool,
-    infer: bool,
     output: Path | None,
     minutes: float,
     device: str,
@@ -319,7 +312,7 @@ def audit(
 
     With --received and --own instead: test what a server sent you on your own records.
     """
-    from fedassay.console import plan_file, print_summary
+    from fedassay.console import plan_file, print_outcome
 
     if received is not None:
         return _received(transcript, received, own, fresh, bandwidth, quiet, as_json)
@@ -337,8 +330,6 @@ def audit(
     from fedassay.execution.captured import AuditOptions, audit_transcript
     from fedassay.recorders.files.reading import Corrections
 
-    if infer:
-        say("--infer has no effect: kinds are inferred always, unless --trust-declared is given", err=True)
     options = AuditOptions(
         device=device,
         force=force,
@@ -352,11 +343,7 @@ def audit(
         corrections=Corrections(**{**corrections, "kinds": _kinds(corrections["kinds"])}),
     )
     folder, record = audit_transcript(transcript, plan, output, options)
-    if as_json:
-        say_json(record.to_json())
-    elif not quiet:
-        print_summary(record, folder)
-    return 1 if record.errors else 0
+    return print_outcome(record, folder, quiet, as_json)
 
 
 def _kinds(given: tuple[str, ...]) -> dict[str, str]:
@@ -422,13 +409,12 @@ def report(
     as_json: bool,
 ) -> int:
     """Render the record of RUN again."""
-    from fedassay.console import policy_file
+    from fedassay.console import load_named
     from fedassay.records.record import load_record
     from fedassay.records.redacted import redact as redacted
     from fedassay.reports import default_name, write_report
-    from fedassay.reports.gate.policy import load_policy
 
-    held = None if policy is None else load_policy(policy_file(policy))
+    held = None if policy is None else load_named(policy)
     _not_the_record(run, output)
     record = load_record(run)
     folder = run if run.is_dir() else run.parent
@@ -554,9 +540,7 @@ def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bo
     from fedassay.reports.document.index import write_index
 
     written = write_index(folder, output)
-    _written(written, quiet, as_json)
-    if show and not is_stream(written):
-        click.launch(written.resolve().as_uri())
+    _written(written, quiet, as_json, show)
     return 0
 
 
@@ -589,9 +573,7 @@ def look(
     if not (quiet or as_json):
         for warning in found.sheet.warnings:
             say(f"warning: {warning}", err=True)
-    _written(written, quiet, as_json)
-    if show and not is_stream(written):
-        click.launch(written.resolve().as_uri())
+    _written(written, quiet, as_json, show)
     return 0
 
 
@@ -608,10 +590,9 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
 
     RUN may be a folder of evidence as well, whose pages and decision are made again, or an archive of either.
     """
-    from fedassay.console import policy_file
+    from fedassay.console import load_named
     from fedassay.records.packed import opened
     from fedassay.reports.evidence.verify import is_evidence, verify_evidence
-    from fedassay.reports.gate.policy import load_policy
     from fedassay.reports.gate.verify import verify as verified
 
     with opened(run) as folder:
@@ -620,7 +601,7 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
                 raise PlanError(f"--policy {policy}: evidence holds its own policy; allowed: no --policy")
             found = verify_evidence(folder, key)
         else:
-            found = verified(folder, key, None if policy is None else load_policy(policy_file(policy)))
+            found = verified(folder, key, None if policy is None else load_named(policy))
     if as_json:
         say_json(json.dumps(found.as_dict(), indent=1))
     elif not quiet:
@@ -714,17 +695,16 @@ def check(
     as_json: bool,
 ) -> int:
     """Hold RUN against a policy: exit 0 pass, 1 policy broken or worse than the baseline, 2 could not decide."""
-    from fedassay.console import policy_file, print_answer
+    from fedassay.console import load_named, print_answer
     from fedassay.records.packed import opened
     from fedassay.records.record import load_record
     from fedassay.reports.answer.answer import answer as answer_to
     from fedassay.reports.decision.decision import asked_for
     from fedassay.reports.gate.check import check_run
-    from fedassay.reports.gate.policy import load_policy
 
     _no_json_beside(as_json, sarif, junit)
     _not_the_record(run, sarif, junit)
-    held = load_policy(policy_file(policy))
+    held = load_named(policy)
     with opened(run) as folder, nullcontext() if baseline is None else opened(baseline) as before:
         record = load_record(folder)
         old = None if before is None else load_record(before)
@@ -759,12 +739,11 @@ def answer_(
     run: Path, method: str | None, epsilon: str | None, policy: Path | None, quiet: bool, as_json: bool
 ) -> int:
     """Say of RUN, or of a METHOD at an EPSILON, yes, no or not yet: the worst first, and what to do next."""
-    from fedassay.console import policy_file, print_answer
+    from fedassay.console import load_named, print_answer
     from fedassay.records.record import load_record
     from fedassay.reports.answer.answer import answer as answer_to
-    from fedassay.reports.gate.policy import load_policy
 
-    held = None if policy is None else load_policy(policy_file(policy))
+    held = None if policy is None else load_named(policy)
     asked = None if epsilon is None else _epsilon(epsilon)
     found = answer_to(load_record(run), held, method, asked)
     if as_json:
@@ -971,14 +950,16 @@ def _not_the_record(run: Path, *outputs: Path | None) -> None:
             raise PlanError(f"{output}: it is the record that is read; allowed: another file")
 
 
-def _written(path: Path, quiet: bool, as_json: bool) -> None:
-    """Say what was written, unless it was written to standard output itself."""
+def _written(path: Path, quiet: bool, as_json: bool, show: bool = False) -> None:
+    """Say what was written, unless it was written to standard output itself, and open it in a browser if asked."""
     if is_stream(path):
         return
     if as_json:
         say_json(json.dumps({"written": str(path)}))
     elif not quiet:
         say(str(path))
+    if show:
+        click.launch(path.resolve().as_uri())
 
 
 def _command() -> list[str]:

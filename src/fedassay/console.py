@@ -23,6 +23,7 @@ from fedassay.support.terminal import Styled, say, say_json, say_lines
 
 if TYPE_CHECKING:
     from fedassay.reports.answer.answer import Answer
+    from fedassay.reports.gate.policy import Policy
 
 _KINDS: dict[str, Kind] = {
     "methods": "method",
@@ -220,6 +221,15 @@ def print_summary(record: RunRecord, folder: Path) -> None:
     say(f"Report: {folder / 'report.html'}")
 
 
+def print_outcome(record: RunRecord, folder: Path, quiet: bool, as_json: bool) -> int:
+    """Print what a run or an audit found; returns the exit code of the command."""
+    if as_json:
+        say_json(record.to_json())
+    elif not quiet:
+        print_summary(record, folder)
+    return 1 if record.errors else 0
+
+
 def print_answer(found: Answer, folder: Path, policy: Path | None = None, err: bool = False) -> None:
     """Print an answer, its first line in the colour of the answer, and the next step ready to be typed."""
     from fedassay.reports.answer.text import lines
@@ -238,12 +248,11 @@ def next_plan(run: Path, policy: Path | None, method: str | None = None, epsilon
     from fedassay.records.record import load_record
     from fedassay.reports.answer.answer import answer
     from fedassay.reports.document.plan_notes import plan_of, plan_yaml
-    from fedassay.reports.gate.policy import load_policy
 
     record = load_record(run)
     if "transcript" in plan_of(record):
         raise PlanError(f"{run}: it audits captured messages, which have no plan; allowed: the run of a plan")
-    held = None if policy is None else load_policy(policy_file(policy))
+    held = None if policy is None else load_named(policy)
     found = answer(record, held, method, epsilon)
     advised = [
         (found.next.what, found.next.changes),
@@ -277,6 +286,17 @@ def policy_file(path: Path) -> Path:
     return _file(path, "these ship: strict, demonstration, research and messages (configs/policies/)")
 
 
+def load_named(path: Path) -> Policy:
+    """Read the policy at `path`, or the one of that name that ships with fedassay.
+
+    Raises:
+        PlanError: There is no such file, or it holds no policy.
+    """
+    from fedassay.reports.gate.policy import load_policy
+
+    return load_policy(policy_file(path))
+
+
 def _file(path: Path, instead: str) -> Path:
     if path.is_file():
         return path
@@ -300,9 +320,7 @@ def problem_in(what: str, file: Path) -> str | None:
 
             load_scenario(plan_file(file))
         else:
-            from fedassay.reports.gate.policy import load_policy
-
-            load_policy(policy_file(file))
+            load_named(file)
     except FedassayError as error:
         return str(error)
     return None

@@ -16,7 +16,7 @@ import pytest
 from fedassay.execution import runfolder
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.records import manifest
-from fedassay.records.record import CellRecord, Finding, Picture, RunRecord
+from fedassay.records.record import CellRecord, Finding, RunRecord
 from fedassay.support.errors import PlanError
 
 PLAN = {"name": "a", "epsilon": float("inf")}
@@ -146,22 +146,6 @@ def _cell(*findings: Finding) -> CellRecord:
             "findings": findings,
         }
     )
-
-
-def test_force_removes_an_older_run_by_what_its_record_and_cells_name(tmp_path: Path) -> None:
-    """Runs of earlier versions kept no manifest."""
-    _a_run(tmp_path)
-    for path in (tmp_path / ".cells").glob("*.files"):
-        path.unlink()
-    picture = Picture(file="artifacts/cell/audit-raw.png", title="", tile=(1, 1), rows=(), columns=())
-    finding = Finding(audit="message", verdict="leak", reason="", pictures=(picture,))
-    cell = _cell(finding)
-    RunRecord(plan={}, environment={}, cells=(cell,)).save(tmp_path)
-    for name in FOREIGN:
-        _write(tmp_path, name)
-    tables = lambda record: ["verdicts.csv"] if record.cells else []  # noqa: E731
-    with runfolder.claim(tmp_path, PLAN, resume=False, force=True, tables=tables):
-        assert _files(tmp_path) == {*FOREIGN, ".lock", ".cells/plan.sha256", ".cells/run.files"}
 
 
 def test_two_runs_in_one_folder(tmp_path: Path) -> None:

@@ -96,7 +96,6 @@ def audit(
     downlink: Where | None = None,
     gallery: Where | None = None,
     trust_declared: bool = False,
-    infer: bool = True,
     base: Where | None = None,
     minutes: float = limits.CAPTURED_MINUTES,
     device: Device = "auto",
@@ -121,7 +120,6 @@ def audit(
         downlink: For files: the model that the server had sent to clients.
         gallery: Candidates that may be in the messages: an `.npz` file of features and labels, or a folder.
         trust_declared: Trust the declared kinds of fields, instead of inferring them from the arrays.
-        infer: Accepted and without effect: kinds are inferred always, unless `trust_declared`.
         base: As in `run`.
         minutes: Refuse messages if the attacks on them are estimated to take longer.
         device: As in `run`.

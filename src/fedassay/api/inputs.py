@@ -82,11 +82,11 @@ def as_policy(policy: str | os.PathLike[str] | Mapping[str, Any] | Policy) -> Po
         >>> as_policy("strict").claims
         'sound'
     """
-    from fedassay.console import policy_file
-    from fedassay.reports.gate.policy import Policy, load_policy, parse_policy
+    from fedassay.console import load_named
+    from fedassay.reports.gate.policy import Policy, parse_policy
 
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Mapping):
         return parse_policy(dict(policy), "a policy")
-    return load_policy(policy_file(Path(policy)))
+    return load_named(Path(policy))

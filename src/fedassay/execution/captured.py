@@ -47,7 +47,6 @@ from fedassay.records.basis import keyed
 from fedassay.records.manifest import note
 from fedassay.records.record import RunRecord
 from fedassay.records.redacted import redact
-from fedassay.reports import table_names
 from fedassay.support import limits
 from fedassay.support.devices import choose_device
 from fedassay.support.environment import describe
@@ -145,9 +144,7 @@ def audit_transcript(
             for each in (about, *about.get("again", ())):
                 each["sha256"] = keyed(each["sha256"], key)
         job = replace(job, basis=basis_of_messages(job, resolved, key))
-        with runfolder.claim(
-            out, resolved, resume=False, force=options.force, tables=table_names, redact=options.redact
-        ):
+        with runfolder.claim(out, resolved, resume=False, force=options.force, redact=options.redact):
             if read is not None:
                 note(work, job.key, (f"transcripts/{job.key}/{name}" for name in sent.files()))
                 read.transcript.save(work / "transcripts" / job.key)

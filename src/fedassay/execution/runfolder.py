@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from fedassay.records import manifest
 from fedassay.records.basis import plan_digest
 from fedassay.records.digests import altered, digests
-from fedassay.records.manifest import CELLS, LOCK, PLAN, Tables
+from fedassay.records.manifest import CELLS, LOCK, PLAN
 from fedassay.records.record import FILE, CellRecord, ErrorRecord
 from fedassay.records.redacted import redact_plan
 from fedassay.records.statement import ENVELOPE, STATEMENT
@@ -63,7 +63,6 @@ def claim(
     plan: dict[str, Any],
     resume: bool,
     force: bool,
-    tables: Tables = lambda record: (),
     redact: bool = False,
 ) -> Iterator[Path]:
     """Take a run folder for one run.
@@ -73,7 +72,6 @@ def claim(
         plan: The resolved plan; a resumed run must have the same.
         resume: Keep the finished cells that the folder holds.
         force: Remove what an earlier run wrote there (and nothing else).
-        tables: Names of a record's tables, to remove those of a run that kept no manifest.
         redact: Whether the run keeps nothing private, so that it cannot be resumed.
 
     Raises:
@@ -91,7 +89,7 @@ def claim(
             f"-o {folder}: it already holds {', '.join(held)}; allowed: another folder, --resume (resume=True) to "
             f"go on with that run, or --force (force=True) to replace it"
         )
-    if held and force and not resume and not manifest.is_run(folder):
+    if held and force and not resume and manifest.plan_digest(folder) is None:
         raise PlanError(
             f"-o {folder}: --force replaces a run, and the folder holds {', '.join(held)} but no sign of a run "
             f"that wrote them; allowed: another folder, or move them away"
@@ -119,7 +117,7 @@ def claim(
                 f"plan, another folder, or --force"
             )
         if held and force and not resume:
-            manifest.remove(folder, tables)
+            manifest.remove(folder)
         _refuse_in_the_way(folder)
         manifest.remove_halves(folder)
         if redact:

@@ -38,7 +38,6 @@ from fedassay.records.pictures import SHEET, write_sheet
 from fedassay.records.record import RunRecord
 from fedassay.records.redacted import redact
 from fedassay.records.unfinished import Unfinished
-from fedassay.reports import table_names
 from fedassay.support.devices import choose_device, is_gpu
 from fedassay.support.environment import describe
 from fedassay.support.errors import PlanError
@@ -116,9 +115,7 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
                 require_persons([each.name for each in clients], [each.groups for each in clients])
         if measures_lpips(scenario):
             similarity_of(scenario.plan.similarity.lpips, scenario.base, device).warned()
-        with runfolder.claim(
-            folder, scenario.resolved(), options.resume, options.force, table_names, options.redact
-        ):
+        with runfolder.claim(folder, scenario.resolved(), options.resume, options.force, options.redact):
             if not options.redact:
                 first = _prepared(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress, threads)
                 next(iter(facts.values())).update(_what_was_read(folder, first))

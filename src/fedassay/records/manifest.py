@@ -7,18 +7,15 @@ does no harm; every written file is noted, however the run ended.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from pydantic import ValidationError
-
-from fedassay.records.record import FILE, CellRecord, RunRecord, load_record
+from fedassay.records.record import FILE
 from fedassay.support.atomic import make_folder, refuse_unusual
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json
@@ -32,9 +29,6 @@ REDACTED = "redacted"
 """Shows the folder of a run with `--redact`, which cannot be resumed."""
 OF_THE_RUN = "run"
 """The owner, in place of a cell, of the record, the report and the tables."""
-
-Tables = Callable[[RunRecord], Sequence[str]]
-"""Names of the tables that a run with this record wrote."""
 
 # The places where a run may write at all: a manifest from elsewhere cannot name any other.
 _PLACES = re.compile(
@@ -98,11 +92,6 @@ def remove_halves(folder: Path) -> None:
                 path.unlink()
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a folder shows itself to be a run's: by the digest of its plan, or by a record that can be read."""
-    return plan_digest(folder) is not None or _record(folder) is not None
-
-
 def plan_digest(folder: Path) -> str | None:
     """Return the SHA-256 of the plan of the run in a folder; None where it is not noted."""
     kept = re.fullmatch(rb"([0-9a-f]{64})\n", _content(folder / CELLS / PLAN))
@@ -117,29 +106,18 @@ def holds(folder: Path, name: str) -> bool:
     return any(not _HALF.fullmatch(inner.name) for inner in path.iterdir())
 
 
-def remove(folder: Path, tables: Tables) -> None:
-    """Remove the files of a run from its folder, and the folders left empty; all other files stay.
-
-    Args:
-        folder: A folder that `is_run`.
-        tables: For runs that wrote no manifest.
-    """
+def remove(folder: Path) -> None:
+    """Remove the files of a run from its folder, and the folders left empty; all other files stay."""
     cells = folder / CELLS
     owners = {path.name.removesuffix(".files") for path in _inside(cells, "*.files") if _is_file(path)}
     names = {"report.html", *noted(folder)}
-    keys = owners - {OF_THE_RUN}
-    if not owners:
-        keys = {path.stem for path in _inside(cells, "*.json")} | {
-            path.stem for path in _inside(cells, "*.scratch")
-        }
-        names.update(_of_an_older_run(folder, keys, tables))
     for name in sorted(names - {FILE}):
         if _PLACES.fullmatch(name):
             _remove_file(folder, name)
     _remove_file(folder, f"{CELLS}/{REDACTED}")
     # Files that name others are removed after those, so that an interrupted removal can be repeated.
     _remove_file(folder, FILE)
-    for key in keys:
+    for key in owners - {OF_THE_RUN}:
         if not (scratch := cells / f"{key}.scratch").is_symlink():
             shutil.rmtree(scratch, ignore_errors=True)
         _remove_file(folder, f"{CELLS}/{key}.json")
@@ -149,36 +127,6 @@ def remove(folder: Path, tables: Tables) -> None:
     _remove_file(folder, f"{CELLS}/{PLAN}")
     for name in ("tables", "transcripts", "artifacts", CELLS):
         _remove_empty(folder / name)
-
-
-def _of_an_older_run(folder: Path, keys: Iterable[str], tables: Tables) -> Iterator[str]:
-    """The files of a run without a manifest: those that its record and its finished cells name, no others."""
-    record = _record(folder)
-    cells = [] if record is None else list(record.cells)
-    for key in keys:
-        for path in _inside(folder / "transcripts" / key, "*"):
-            yield f"transcripts/{key}/{path.name}"
-        with suppress(ValidationError, ValueError, RecursionError):
-            cells.append(CellRecord.model_validate(_cell_of(folder / CELLS / f"{key}.json")))
-    for cell in cells:
-        for finding in cell.findings:
-            yield from (picture.file for picture in finding.pictures)
-    if record is not None:
-        yield from (f"tables/{name}" for name in tables(record))
-
-
-def _cell_of(path: Path) -> object:
-    content = json.loads(_content(path))
-    return content["cell"] if isinstance(content, dict) and "cell" in content else None
-
-
-def _record(folder: Path) -> RunRecord | None:
-    if not _is_file(folder / FILE):
-        return None
-    try:
-        return load_record(folder)
-    except (DataError, OSError):
-        return None
 
 
 def _content(path: Path) -> bytes:

@@ -261,19 +261,19 @@ def hold() -> CacheInfo:
 def drop() -> CacheInfo:
     """Remove every private entry, and keep none from now on; return what there was.
 
-    Every entry is private that does not lie among the public ones; so are those of earlier versions of fedassay.
+    Every entry is private that does not lie among the public ones.
     """
     before = info()
     words = b"fedassay cache drop: private entries are not kept; `fedassay cache hold` keeps them\n"
     write_bytes(folder() / _DROPPED, words, alone=True)
-    _remove_all(_private_homes())
+    _remove_all([folder() / _PRIVATE])
     return before
 
 
 def info() -> CacheInfo:
     """Count the entries and their bytes."""
     every = _entries()
-    private = [size for _, size, _ in _entries(_private_homes())]
+    private = [size for _, size, _ in _entries([folder() / _PRIVATE])]
     return CacheInfo(
         folder(),
         len(every),
@@ -282,7 +282,7 @@ def info() -> CacheInfo:
         sum(private),
         "drop" if (folder() / _DROPPED).exists() else "hold",
         _limit(),
-        refused_folder(*_homes()) or "",
+        refused_folder(folder(), *_homes()) or "",
     )
 
 
@@ -297,7 +297,7 @@ def _remove_all(homes: list[Path]) -> None:
     for path, _, _ in _entries(homes):
         path.unlink(missing_ok=True)
     _remove_leftovers(older_than=0.0, homes=homes)
-    for emptied in (*_shelves(homes), *(home for home in homes if home != folder())):
+    for emptied in (*_shelves(homes), *homes):
         with suppress(OSError):  # not empty, or absent: a file of another user is in it
             emptied.rmdir()
 
@@ -379,12 +379,7 @@ def _limit() -> int:
 
 def _homes() -> list[Path]:
     """The folders that hold shelves of entries."""
-    return [*_private_homes(), folder() / _PUBLIC]
-
-
-def _private_homes() -> list[Path]:
-    """Return the folders of private entries: earlier versions kept entries of any kind in the folder itself."""
-    return [folder(), folder() / _PRIVATE]
+    return [folder() / _PRIVATE, folder() / _PUBLIC]
 
 
 def _shelves(homes: list[Path] | None = None) -> list[Path]:
