@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedassay.contracts.registry import audit_facts, claim_audit
+from fedassay.contracts.registry import attack_facts, audit_facts, claim_audit
 from fedassay.plan.rates import in_words
 from fedassay.records.facts import Change
 from fedassay.records.record import CellRecord, RunRecord
@@ -18,6 +18,7 @@ from fedassay.reports.gate.judging import BROKE_OFF
 from fedassay.reports.words.claims import Fault, noise_not_measured
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.sentences import listed, sentence, who
+from fedassay.support.registry import entries
 
 _MEND: dict[Fault, str] = {
     "noise": "Find out why less noise is added than is declared, mend it, and run or capture again.",
@@ -76,10 +77,9 @@ def next_step(record: RunRecord, decision: Decision, subject: Option | None, eve
     mended = "" if subject is None else _mended(subject)
     if mended:
         return NextStep(mended, every)
-    if is_captured(record):
-        again = None if subject is None else _captured_again(record, subject)
-        if again is not None:
-            return again
+    again = _captured_again(record, subject) if is_captured(record) else None
+    if again is not None:
+        return again
     step = next(iter(decision.deciding), None) if fails else _deciding(record, decision)
     if step is None:
         closest = decision.closest
@@ -96,6 +96,13 @@ def _by_running(record: RunRecord, decision: Decision, step: Step, every: str) -
     options = asking(record, decision.policy, decision.only_method, decision.only_epsilon)
     command = f"fedassay next RUN{options} > next.yaml && fedassay run next.yaml" if step.changes else every
     return NextStep(sentence(step.what), command, takes, step.changes)
+
+
+def _lacks_candidates(cell: CellRecord) -> bool:
+    """Whether an attack that needs nothing but candidates was not run."""
+    tried = {finding.attack for finding in cell.findings}
+    apart = {row.attack for row in cell.coverage if row.status == "not_run"} - tried
+    return any(attack_facts(name).takes_gallery for name in apart & set(entries("attack")))
 
 
 def _broke_off(decision: Decision) -> bool:
@@ -157,11 +164,16 @@ def _exact(cell: CellRecord) -> Iterator[str]:
         yield name if kind in ("", "other", name.replace("_", " ")) else f"{name} ({kind})"
 
 
-def _captured_again(record: RunRecord, subject: Option) -> NextStep | None:
-    """Next capture that would decide something; None where there is none."""
-    if any(noise_not_measured(cell) for cell in subject.group.cells):
+def _captured_again(record: RunRecord, subject: Option | None) -> NextStep | None:
+    """Next capture, or input of one, that would decide something; None where there is none."""
+    if subject is not None and any(noise_not_measured(cell) for cell in subject.group.cells):
         what = "Capture the same records a second time: only that measures the noise."
         return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
+    if any(map(_lacks_candidates, record.cells)):
+        what = "Give candidates who may be among the records: whether they are can be tested."
+        return NextStep(what, "fedassay audit TRANSCRIPT --gallery FILE")
+    if subject is None:
+        return None
     if "read" in record.plan.get("transcript", {}):
         return _of_files(subject.group.cells)
     if not any(cell.coverage for cell in subject.group.cells):
@@ -175,9 +187,6 @@ def _of_files(cells: Sequence[CellRecord]) -> NextStep | None:
     if any(row.status != "not_run" for cell in cells for row in cell.coverage):
         return None
     kinds = {row.kind for cell in cells for row in cell.ledger if row.direction == "up"}
-    if "head" in kinds:
-        what = "Give candidates: a linear head is held against records that may be in it."
-        return NextStep(what, "fedassay audit FILES --gallery CANDIDATES")
     if "gradient" in kinds or any(row.direction == "down" for cell in cells for row in cell.ledger):
         return None
     if "parameters" in kinds:

@@ -727,7 +727,11 @@ def test_a_head_of_scikit_learn_in_a_file_names_its_members(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arrays", "asks"),
     [
-        ({"coef_": (4, 32), "intercept_": (4,)}, "audit FILES --gallery CANDIDATES"),
+        ({"coef_": (4, 32), "intercept_": (4,)}, "audit TRANSCRIPT --gallery FILE"),
+        (
+            {"coef": (4, 32), "intercept": (4,), "classes": (4,)},
+            "audit TRANSCRIPT --gallery FILE",
+        ),
         ({"fc.weight": (8, 32), "fc.bias": (8,), "out.weight": (3, 8)}, "audit FILES --downlink MODEL"),
         ({"q.lora_A": (2, 16), "q.lora_B": (16, 2)}, "See every rule of the policy."),
         ({"a": (), "b": ()}, "audit FILES --kinds NAME=KIND"),

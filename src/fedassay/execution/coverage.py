@@ -28,6 +28,7 @@ _ROLES: tuple[Role, ...] = ("private", "attacker", "control")
 _KEYS: tuple[Role | Literal["clients"], ...] = (*_ROLES, "test", "clients")
 
 
+_CANDIDATES = "candidates who may be among the records (--gallery FILE)"
 _RIGHT_BACKBONE = "the backbone that the clients used"
 """Missing input of captured messages of another width; a run here has the backbone of its plan."""
 
@@ -118,6 +119,8 @@ def _timed(row: Coverage, parts: Sequence[Part], another: NextRun | None) -> Cov
 
 def _not_run(name: str, facts: AttackFacts, run: set[str], judged: set[str], another: NextRun | None) -> Coverage:
     """The row of an applying attack without a finding."""
+    if another is None and facts.takes_gallery and name not in run:
+        return Coverage(attack=name, status="not_run", reason="no candidates were given", would_decide=_CANDIDATES)
     judges = [audit for audit, other in every_audit().items() if other.judge(facts)]
     missing = [f"{name} to attacks"] if name not in run else []
     if not set(judges) & judged and judges:
