@@ -130,7 +130,7 @@ class FeatureDiffusion(Parameters):
             raise no_vectors(seen, width, "features, mixtures, class means or class sums with counts")
         further = _blended(knowledge, knowledge.attacker, preset_named(self.preset))
         models = cache(lambda exact: self._model(knowledge, further if exact else further[:0]))
-        limited = [self._limited(source, knowledge) for source in usable]
+        limited = [source.limited(self.max_vectors, knowledge.seeds) for source in usable]
         notes = [
             f"{source.name}: {len(kept.vectors)} of {len(source.vectors)} vectors drawn at random"
             for source, kept in zip(usable, limited, strict=True)
@@ -154,17 +154,10 @@ class FeatureDiffusion(Parameters):
         usable = [source for source in seen if len(source.vectors) and source.vectors.shape[1] == width]
         model = self._model(known, own.images[:0]) if usable else None
         return tuple(
-            self._reconstruct(self._limited(source, knowledge), model, knowledge)
+            self._reconstruct(source.limited(self.max_vectors, knowledge.seeds), model, knowledge)
             for source in usable
             if model is not None
         )
-
-    def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
-        size = len(source.vectors)
-        if self.max_vectors is None or size <= self.max_vectors:
-            return source
-        chosen = knowledge.seeds.numpy("limit", source.name).permutation(size)[: self.max_vectors]
-        return source.take(np.sort(chosen))
 
     def _reconstruct(self, source: VectorSource, model: TrainedDenoiser, knowledge: Knowledge) -> Reconstruction:
         count = self.samples if source.paired else 1

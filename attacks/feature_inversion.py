@@ -115,7 +115,7 @@ class FeatureInversion(Parameters):
             raise no_vectors(seen, backbone.width, needed)
         made, misfits, notes = [], {}, []
         for source in usable:
-            part = self._limited(source, knowledge)
+            part = source.limited(self.max_vectors, knowledge.seeds)
             if len(part.vectors) < len(source.vectors):
                 notes.append(
                     f"{source.name}: {len(part.vectors)} of {len(source.vectors)} vectors drawn at random"
@@ -179,14 +179,6 @@ class FeatureInversion(Parameters):
                 needed=2,
             )
         return knowledge.attacker.images
-
-    def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
-        size = len(source.vectors)
-        if self.max_vectors is None or size <= self.max_vectors:
-            return source
-        return source.take(
-            np.sort(knowledge.seeds.numpy("limit", source.name).permutation(size)[: self.max_vectors])
-        )
 
     def _directions(self, view: View) -> Iterator[VectorSource]:
         """The leading eigenvectors of every second moment, with the sign that makes their sum positive."""

@@ -245,7 +245,6 @@ def _project(
 
 def _split(problem: _Problem, rng: np.random.Generator, iterations: int, momentum: float) -> tuple[float, Matrix]:
     """One run where R is tall, from a random start; it takes no momentum."""
-    del momentum
     residual, best = split(problem.start(rng), problem.nearest, _LONGER * iterations)
     if residual < _TOLERANCE or residual > _NEAR:
         return residual, best

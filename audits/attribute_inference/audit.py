@@ -78,9 +78,8 @@ class AttributeInference(Parameters):
         seeds = context.seeds.child("attribute_inference", name)
         trials = drawn(context.clients, unseen, seeds.numpy("trials"), self.trials)
         ours = asked(context.view, context.clients, trials, sensitive, context, seeds)
-        own: ReleaseGuesses | str
         try:
-            own = self._own(sensitive, unseen, context)
+            own: ReleaseGuesses | str = self._own(sensitive, unseen, context)
         except NotRunError as error:
             own = error.why
         audited, silent = ours.audited, ours.silent

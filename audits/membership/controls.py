@@ -94,7 +94,6 @@ class MemorizedDiffusion:
 
     def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
         """Kept images, which is what such a model generates."""
-        del progress
         rows = self.kept[seeds.numpy("sample").integers(len(self.kept), size=count)]
         return np.rint((rows.reshape(count, *self.shape) + 1) * 127.5).astype(np.uint8)
 
@@ -134,7 +133,6 @@ def leaking(source: str, context: AttackedContext) -> tuple[View, MembershipGame
     sizes = {client.name: np.bincount(client.labels, minlength=context.classes) for client in clients}
 
     def simulate(records: Sequence[Records], seeds: Seeds) -> View:
-        del seeds
         return build(records)
 
     control = replace(

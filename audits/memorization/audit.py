@@ -149,9 +149,8 @@ class MemorizationAudit(Parameters):
         watch: Watch,
         context: AuditContext,
     ) -> _Controls:
-        made: tuple[Memory, ...] | str
         try:
-            made = self._overfitted(unseen, context)
+            made: tuple[Memory, ...] | str = self._overfitted(unseen, context)
         except NotRunError as error:
             made = error.why
         copies, negative = self._copies(owners, dealt, context), self._negative(owners, dealt, watch, context)

@@ -33,7 +33,6 @@ class Redrawn:
 
     def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
         """`count` of the images, with replacement."""
-        del progress
         return self.images[seeds.numpy("rows").integers(len(self.images), size=count)]
 
 

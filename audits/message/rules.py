@@ -247,7 +247,6 @@ def _with_protected(view: View) -> View:
 
 def _with_a_sum(view: View, audited: View) -> View:
     """Beside sums or counts of classes, which declare faint noise, a field that is their total."""
-    del audited
 
     def faint(_: str, item: MessageField) -> MessageField:
         if item.kind not in ("class_sums", "class_counts"):

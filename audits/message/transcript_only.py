@@ -301,7 +301,6 @@ def _controls_as_large(sizes: Matrix, controls: Records) -> list[Records]:
 
 
 def _given(features: Floats, images: Images) -> Floats:
-    del images
     return features
 
 

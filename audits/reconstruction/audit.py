@@ -306,9 +306,8 @@ class ReconstructionAudit(Parameters):
             ours, source.name, self._limit(source, compared, named, context), noised=noised(context)
         )
         negative, confounder = compared.negative.control(silent), confounder_of(compared.others, ours)
-        own: tuple[ControlResult, ...] | str
         if isinstance(compared.own, str):
-            own = compared.own
+            own: tuple[ControlResult, ...] | str = compared.own
         else:
             caught = compared.own.control(OWN_RELEASE, end_to_end=True)
             if named is not None:

@@ -207,8 +207,12 @@ def _smallest(low: int, most: int, finds: Callable[[int], bool]) -> float:
     """
     if low >= most or not finds(most):
         return np.inf
-    high = most
+    return float(turning(low, most, finds))
+
+
+def turning(low: int, high: int, turned: Callable[[int], bool]) -> int:
+    """The smallest whole number above `low` with a monotone condition that holds at `high`, by bisection."""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if finds(middle) else (middle, high)
-    return float(high)
+        low, high = (low, middle) if turned(middle) else (middle, high)
+    return high

@@ -26,7 +26,7 @@ from functools import lru_cache
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
-from fedassay.audits.stats.detection import POWER
+from fedassay.audits.stats.detection import POWER, turning
 from fedassay.audits.stats.epsilon_bound import EpsilonBound, check_levels
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.privacy.accounting import compose
@@ -82,10 +82,7 @@ def sampled_gaussian_bound(
     # Without sampling steps give away more: noise under which not even that comes to so much is rejected.
     enough = _reach(adjacency) * math.sqrt(steps) / (2 * float(ndtri((1 + apart) / 2)))
     low, high = math.floor(math.log(_LEAST, _RATIO)), math.floor(math.log(max(enough, _LEAST), _RATIO)) + 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if rejected(middle) else (middle, high)
-    event = SubsampledGaussianEvent(_RATIO**high, sampling_rate, steps, adjacency)
+    event = SubsampledGaussianEvent(_RATIO ** turning(low, high, rejected), sampling_rate, steps, adjacency)
     epsilon = compose([event], delta).epsilon
     return EpsilonBound(epsilon, confidence, _NAME, mu=mu_of(epsilon, delta))
 
@@ -143,11 +140,7 @@ def _last_power(holds: Callable[[int], bool], low: int, high: int) -> int | None
     """The largest whole number from low to high that satisfies a monotone condition; None where low does not."""
     if low > high or not holds(low):
         return None
-    high += 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return turning(low, high + 1, lambda power: not holds(power)) - 1
 
 
 @lru_cache(maxsize=4096)

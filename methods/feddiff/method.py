@@ -222,11 +222,10 @@ class FedDiff(Parameters):
         generators = self._generators(messages, asked, task)
         if not generators:
             raise DataError("feddiff: no client's histogram has a positive count")
-        model: Model
         utility: dict[str, float] = {}
         notes: tuple[str, ...] = ()
         if task.simulated:
-            model = MadeWhenAsked(lambda: self._served(generators, messages, run, task)[0])
+            model: Model = MadeWhenAsked(lambda: self._served(generators, messages, run, task)[0])
         else:
             model, utility, notes = self._served(generators, messages, run, task)
         sent = float(sum(message.fields["weights"].size for message in messages))

@@ -142,9 +142,8 @@ class FedCVAE(Parameters):
         generators = self._generators(messages, asked, task)
         if not generators:
             raise DataError("fedcvae: no client's histogram has a positive count")
-        model: Model
         if task.simulated:
-            model = MadeWhenAsked(lambda: self._served(generators, task))
+            model: Model = MadeWhenAsked(lambda: self._served(generators, task))
         else:
             model = self._served(generators, task)
         sent = float(sum(message.fields["decoder"].size for message in messages))

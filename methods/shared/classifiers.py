@@ -159,10 +159,9 @@ def make_classifier(
     Raises:
         PlanError: Images of this size do not fit through the body.
     """
-    body: nn.Module
     outputs = task.backbone.width if start == "backbone" else features_of(spec, width)
     if start == "backbone":
-        body = BackboneBody(task.backbone.module)
+        body: nn.Module = BackboneBody(task.backbone.module)
     else:
         body = build_body(spec, client.image_shape, outputs, body_seed)
     return body, initialised(lambda: nn.Linear(outputs, task.classes), head_seed)

@@ -59,7 +59,6 @@ class DecoderGenerator:
 
     def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:
         """Loss of each record, one column: a `fedassay.exchange.models.ScoringGenerator` without levels."""
-        del levels
         device = next(self.network.parameters()).device
         found = latent_losses(
             self.network.decoder,

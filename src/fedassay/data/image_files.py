@@ -283,7 +283,6 @@ def _header(place: Place, root: Path) -> Header:
 @lru_cache(maxsize=limits.LOOKED)
 def _looked(place: Place, changed: int, size: int) -> Header:
     """The header of a picture in a file of that time and size: `init` and a dry run ask for it several times."""
-    del changed, size
     if dicom.is_dicom(place.path):
         return dicom.header_of_dicom(place.path)
     return header_of(place.path, place.frame)
@@ -292,7 +291,6 @@ def _looked(place: Place, changed: int, size: int) -> Header:
 @lru_cache(maxsize=limits.LOOKED)
 def _peak(place: Place, header: Header, bits: int | None, changed: int, size: int) -> float | None:
     """The highest value of a picture as `Picture` has it, which shows as well that it can be decoded."""
-    del changed, size
     return _decoder(header)(place, header, bits).peak
 
 

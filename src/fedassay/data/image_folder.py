@@ -112,7 +112,6 @@ def _read_folder(scan: Scanned, request: DataRequest, outside: object) -> Listed
         request: Of the plan, without what decides nothing here.
         outside: States of tables and lists that the scan has not.
     """
-    del outside
     root = scan.root
     paths, left = without_masks(scan.images)
     layout = None if request.layout is None else Layout(request.layout)

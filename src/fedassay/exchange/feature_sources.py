@@ -19,6 +19,7 @@ from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
 from fedassay.support.errors import NothingToReadError, NotRunError, OtherFeaturesError
+from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images, Ints
 
 VECTORS: tuple[str | tuple[str, ...], ...] = (
@@ -69,6 +70,13 @@ class VectorSource:
         """The vectors at `indices`."""
         senders = tuple(self.senders[i] for i in indices)
         return VectorSource(self.name, self.vectors[indices], self.labels[indices], senders, self.rows[indices])
+
+    def limited(self, most: int | None, seeds: Seeds) -> VectorSource:
+        """At most so many of the vectors, drawn without their order; None: all."""
+        size = len(self.vectors)
+        if most is None or size <= most:
+            return self
+        return self.take(np.sort(seeds.numpy("limit", self.name).permutation(size)[:most]))
 
 
 def sources(view: View, rng: np.random.Generator) -> tuple[VectorSource, ...]:

@@ -219,7 +219,6 @@ def remarks(messages: Sequence[Message], classes: int) -> list[Remark]:
 
 
 def _exact_counts(message: Message, classes: int) -> Iterator[Remark]:
-    del classes
     found = field_of(message, "class_counts")
     if found is None or found[1].release.mechanism != "exact":
         return
@@ -299,7 +298,6 @@ def _missing_noise(message: Message, classes: int) -> Iterator[Remark]:
     Whoever rounds or clamps what has been noised leaves the same traces and gives nothing away by that; so
     nothing counts as disclosed.
     """
-    del classes
     for name, item in message.fields.items():
         noise, values = noise_of(item), item.values
         if values.size == 0 or values.dtype.kind != "f" or noise < _RESOLVED * _finest(values):

@@ -469,9 +469,8 @@ class _Packer(pickle.Pickler):
     def reducer_override(self, obj: object) -> Any:
         if not isinstance(obj, Records):
             return NotImplemented
-        features: Floats | Exception
         try:
-            features = obj.features
+            features: Floats | Exception = obj.features
         except Exception as error:  # noqa: BLE001
             features = RuntimeError(f"{type(error).__name__}: {error}")
         return _records, (obj.name, obj.images, obj.labels, features, obj.groups)

@@ -52,7 +52,6 @@ from fedassay.support.types import Floats, Images
 
 def _no_coverage(findings: Sequence[Finding]) -> tuple[Coverage, ...]:
     """The coverage of a cell without a view."""
-    del findings
     return ()
 
 

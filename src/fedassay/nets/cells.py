@@ -211,7 +211,6 @@ def _flat(images: Images) -> Matrix:
 def _across(rows: Matrix, labels: Ints, direction: Matrix) -> Matrix:
     """A direction without its part along the differences of class means."""
     means = np.stack([rows[labels == label].mean(axis=0) for label in np.unique(labels)])
-    left, sizes, basis = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
-    del left
+    _, sizes, basis = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
     held = basis[sizes > 1e-9 * max(float(sizes.max(initial=0)), 1e-300)]
     return np.asarray(direction - held.T @ (held @ direction))

@@ -12,17 +12,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedassay.privacy.tape import Draw, ExternalMechanism, Key, TapeEntry, running_tape
+from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, running_tape
 from fedassay.support.atomic import write_bytes
 from fedassay.support.seeds import Seeds
 
 _log = logging.getLogger(__name__)
+_Entry = TypeVar("_Entry")
 
 
 def keep_draws(path: Path, run: str, root: Seeds, chosen: Callable[[Key], bool]) -> None:
@@ -60,23 +62,44 @@ def restore_draws(path: Path, run: str, root: Seeds) -> None:
     tape = running_tape()
     if tape is None:
         return
-    try:
-        with safe_open(path, framework="numpy") as kept:
-            about = kept.metadata() or {}
-            if about.get("run") != run:
-                raise OSError("it belongs to another run")
-            lines = json.loads(about["draws"])
-            entries = [_entry(line, kept.get_tensor, str(number)) for number, line in enumerate(lines)]
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        _log.warning("%s cannot be read: %s", path, error)
-        tape.lacks.append(f"{path.name}: the draws of an interrupted run were not kept with it")
-        return
-    if about.get("root") != _name_of(root):
+    about, entries = kept_entries(tape, path, run, "draws", "numpy", _entry)
+    if about and about.get("root") != _name_of(root):
         tape.lacks.append(
             f"{path.name}: the root that an interrupted run drew its noise from is not known any more"
         )
     for entry in entries:
         tape.write(entry)
+
+
+def kept_entries(
+    tape: Tape,
+    path: Path,
+    run: str,
+    what: str,
+    framework: str,
+    entry: Callable[[dict[str, Any], Callable[[str], Any], str], _Entry],
+) -> tuple[dict[str, str], list[_Entry]]:
+    """The metadata and the entries of a file; both empty where it cannot be read, which is noted on the tape.
+
+    Args:
+        tape: The running tape.
+        path: The file.
+        run: Fingerprint of the run that they must belong to.
+        what: Their name, under which the metadata lists them.
+        framework: Of the arrays.
+        entry: Makes one from its line, the arrays and its number.
+    """
+    try:
+        with safe_open(path, framework=framework) as kept:
+            about = kept.metadata() or {}
+            if about.get("run") != run:
+                raise OSError("it belongs to another run")
+            lines = json.loads(about[what])
+            return about, [entry(line, kept.get_tensor, str(number)) for number, line in enumerate(lines)]
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        _log.warning("%s cannot be read: %s", path, error)
+        tape.lacks.append(f"{path.name}: the {what} of an interrupted run were not kept with it")
+    return {}, []
 
 
 def _entry(line: dict[str, object], tensor: Callable[[str], NDArray[np.float64]], number: str) -> TapeEntry:

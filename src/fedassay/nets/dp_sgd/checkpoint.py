@@ -7,14 +7,13 @@ any root of a resumed run.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -23,10 +22,11 @@ from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.privacy.tape import Key, running_tape
+from fedassay.privacy.tape_checkpoint import kept_entries
 from fedassay.support.atomic import write_bytes
 from fedassay.support.seeds import Seeds
 
-_log = logging.getLogger(__name__)
+_KEPT = "private trainings"
 _PLAIN = [each.name for each in fields(TrainingFacts) if each.name != "kept"]
 
 
@@ -61,7 +61,7 @@ def keep_trainings(path: Path, run: str, chosen: Callable[[Key], bool]) -> None:
                 tensors[f"{number}.weights.{name}"] = torch.from_numpy(each.copy())
             for step, weights in entry.facts.kept.items():
                 tensors |= {f"{number}.{step}.{name}": each.contiguous() for name, each in weights.items()}
-    write_bytes(path, save(tensors, metadata={"run": run, "trainings": json.dumps(lines)}))
+    write_bytes(path, save(tensors, metadata={"run": run, _KEPT: json.dumps(lines)}))
 
 
 def restore_trainings(path: Path, run: str, root: Seeds) -> None:
@@ -75,24 +75,13 @@ def restore_trainings(path: Path, run: str, root: Seeds) -> None:
     tape = running_tape()
     if tape is None:
         return
-    try:
-        with safe_open(path, framework="pt") as kept:
-            about = kept.metadata() or {}
-            if about.get("run") != run:
-                raise OSError("it belongs to another run")
-            lines = json.loads(about["trainings"])
-            entries = [_entry(line, kept.get_tensor, number, root) for number, line in enumerate(lines)]
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        _log.warning("%s cannot be read: %s", path, error)
-        tape.lacks.append(f"{path.name}: the private trainings of an interrupted run were not kept with it")
-        return
-    for entry in entries:
+    for entry in kept_entries(tape, path, run, _KEPT, "pt", partial(_entry, root=root))[1]:
         if entry.facts.partial:
             tape.lacks.append(f"{entry.key}: {entry.facts.partial}")
         tape.trainings[entry.key] = entry
 
 
-def _entry(line: dict[str, Any], tensor: Callable[[str], Tensor], number: int, root: Seeds) -> TrainingEntry:
+def _entry(line: dict[str, Any], tensor: Callable[[str], Tensor], number: str, root: Seeds) -> TrainingEntry:
     names = line["names"]
     facts = TrainingFacts(**line["facts"])
     kept = {step: {name: tensor(f"{number}.{step}.{name}") for name in names} for step in line["kept"]}
