@@ -6,7 +6,7 @@ decides only whether it was run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from fedassay.contracts.attack import Attack
@@ -19,10 +19,9 @@ from fedassay.exchange.view import View
 from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Component
+from fedassay.plan.wiring import installed_attacks
 from fedassay.records.facts import Change, Obstacle, Remedy
 from fedassay.records.record import Coverage, Finding
-from fedassay.support.errors import PlanError
-from fedassay.support.registry import entries
 
 _ROLES: tuple[Role, ...] = ("private", "attacker", "control")
 _KEYS: tuple[Role | Literal["clients"], ...] = (*_ROLES, "test", "clients")
@@ -74,7 +73,7 @@ def coverage(
     others = "" if width is None else other_features(view, width)
     run, judged = {attack.name for attack in attacks}, {audit.name for audit in audits}
     rows = []
-    for name, facts in _installed():
+    for name, facts in installed_attacks():
         own = [finding for finding in findings if finding.attack == name and finding.audit in judged]
         tried = [finding for finding in own if finding.verdict != "not_run"]
         # No attack reads fields that an honest server never sends: nothing is untested for that.
@@ -99,14 +98,6 @@ def coverage(
                 _row(name, own, another) if own else _timed(_added(missing, [part], another), [part], another)
             )
     return tuple(rows)
-
-
-def _installed() -> Iterator[tuple[str, AttackFacts]]:
-    for name in entries("attack"):
-        try:
-            yield name, attack_facts(name)
-        except PlanError:
-            continue  # another package's, and broken: that is said where it is asked for
 
 
 def _timed(row: Coverage, parts: Sequence[Part], another: NextRun | None) -> Coverage:

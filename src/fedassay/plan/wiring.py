@@ -44,26 +44,27 @@ def unread(attacks: Sequence[Component[Attack]], audits: Sequence[Component[Audi
 
 def attacks_for(facts: AuditFacts) -> list[str]:
     """Names of the installed attacks that an audit can judge."""
-    return [name for name, attack in _installed_attacks() if facts.judge(attack)]
+    return [name for name, attack in installed_attacks() if facts.judge(attack)]
 
 
 def message_attacks() -> list[str]:
     """Names of the installed attacks that need nothing but messages, those that say most first."""
-    found = sorted((-len(facts.gives), name) for name, facts in _installed_attacks() if not facts.needs)
+    found = sorted((-len(facts.gives), name) for name, facts in installed_attacks() if not facts.needs)
     return [name for _, name in found]
 
 
 def gallery_attacks() -> list[str]:
     """Names of the installed attacks that a gallery of candidates is enough for."""
-    return sorted(name for name, facts in _installed_attacks() if facts.takes_gallery)
+    return sorted(name for name, facts in installed_attacks() if facts.takes_gallery)
 
 
-def _installed_attacks() -> Iterator[tuple[str, AttackFacts]]:
+def installed_attacks() -> Iterator[tuple[str, AttackFacts]]:
+    """Names and facts of the installed attacks; broken ones of other packages are named where they are asked for."""
     for name in entries("attack"):
         try:
             facts = attack_facts(name)
         except PlanError:
-            continue  # another package's, and broken: that is said where it is asked for
+            continue
         yield name, facts
 
 

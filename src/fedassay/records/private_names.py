@@ -174,16 +174,21 @@ def _of_plan(plan: Any) -> Iterator[str]:
                 yield from _texts(value)
 
 
-def _sensitive(plan: Any, at: str = "") -> Iterator[str]:
+def _leaves(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """The texts in nested mappings and lists, each with the nearest key above it."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, str(key))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item, at)
+    elif isinstance(value, str):
+        yield at, value
+
+
+def _sensitive(plan: Any) -> Iterator[str]:
     """The sensitive attributes of a plan, in its data and in its audits; `label` is the class itself."""
-    if isinstance(plan, Mapping):
-        for key, item in plan.items():
-            yield from _sensitive(item, str(key))
-    elif isinstance(plan, (list, tuple)):
-        for item in plan:
-            yield from _sensitive(item, at)
-    elif isinstance(plan, str) and at in (ATTRIBUTE, f"{ATTRIBUTE}s") and plan != "label":
-        yield plan
+    return (words for at, words in _leaves(plan) if at in (ATTRIBUTE, f"{ATTRIBUTE}s") and words != "label")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -206,20 +211,10 @@ def is_path(words: str) -> bool:
 
 def _paths(value: Any, at: str = "") -> Iterator[str]:
     """The texts that redaction takes out of a plan, or those at one key."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _paths(item, str(key))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _paths(item, at)
-    elif isinstance(value, str) and at != "label" and (at in _PLACES or is_path(value)):
-        yield value
+    held = _leaves(value, at)
+    return (words for key, words in held if key != "label" and (key in _PLACES or is_path(words)))
 
 
-def _classes(data: Any, at: str = "") -> Iterator[str]:
+def _classes(data: Any) -> Iterator[str]:
     """The names of classes, wherever facts about data hold them."""
-    if isinstance(data, dict):
-        for key, item in data.items():
-            yield from _classes(item, str(key))
-    elif at == CLASS_NAMES and isinstance(data, (list, tuple)):
-        yield from (name for name in data if isinstance(name, str))
+    return (words for at, words in _leaves(data) if at == CLASS_NAMES)
