@@ -59,7 +59,7 @@ def gallery_attacks() -> list[str]:
 
 
 def installed_attacks() -> Iterator[tuple[str, AttackFacts]]:
-    """Names and facts of the installed attacks; broken ones of other packages are named where they are asked for."""
+    """Names and facts of the installed attacks, without broken ones of other packages."""
     for name in entries("attack"):
         try:
             facts = attack_facts(name)
