@@ -22,7 +22,6 @@ class Roc(NamedTuple):
 
     fpr: Matrix
     tpr: Matrix
-    thresholds: Matrix
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,7 @@ def roc_curve(scores0: ArrayLike, scores1: ArrayLike) -> Roc:
     tpr = 1 - np.searchsorted(np.sort(one), thresholds, side="left") / len(one)
     # (0, 0) belongs to a threshold above every score; a score may itself be infinite.
     start = np.zeros(1)
-    return Roc(
-        np.concatenate([start, fpr]),
-        np.concatenate([start, tpr]),
-        np.concatenate([[np.inf], thresholds]),
-    )
+    return Roc(np.concatenate([start, fpr]), np.concatenate([start, tpr]))
 
 
 def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> Rate:

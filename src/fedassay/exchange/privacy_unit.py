@@ -51,7 +51,6 @@ class UnitMismatch:
     Attributes:
         records: The most records of one person.
         total: The accounted total for that person, at the delta of the claim: an upper bound.
-        attained: Whether a person with identical records gives so much away.
         generic: The guarantee that the claimed pair alone implies for that person, whatever the mechanism;
             infinite: none.
         words: All that in one sentence.
@@ -59,7 +58,6 @@ class UnitMismatch:
 
     records: int
     total: Epsilon
-    attained: bool
     generic: Epsilon
     words: str
 
@@ -97,4 +95,4 @@ def record_as_person(transcript: Transcript) -> UnitMismatch | None:
         f"but one person has up to {most:,} records at a client: for that person it is epsilon {total.bare:.4g} "
         f"({how}; the claimed pair alone gives {alone}); privacy.unit person bounds persons"
     )
-    return UnitMismatch(most, total, mu is not None, generic, words)
+    return UnitMismatch(most, total, generic, words)

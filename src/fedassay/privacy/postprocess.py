@@ -16,12 +16,11 @@ from fedassay.support.types import Matrix
 
 
 class Repaired(NamedTuple):
-    """Usable counts (...,), means (..., d) and raw second moments, and how many counts were raised."""
+    """Usable counts (...,), means (..., d) and raw second moments."""
 
     counts: Matrix
     means: Matrix
     second: Matrix
-    raised: int
 
 
 def covariance_from_moments(release: Moments, family: Family = "full", *, floor: float = 0.0) -> Matrix:
@@ -69,5 +68,4 @@ def moments_from_sums(
     usable = np.maximum(counts, least)
     extra = {"full": 2, "diag": 1, "spherical": 0}[family]
     divisor = usable.reshape(usable.shape + (1,) * extra)
-    raised = int(np.count_nonzero(counts < least))
-    return Repaired(usable, sums / usable[..., None], second / divisor, raised)
+    return Repaired(usable, sums / usable[..., None], second / divisor)
