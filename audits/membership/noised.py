@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedassay.audits.evidence import ControlResult
-from fedassay.audits.stats.roc import Rate, auc
+from fedassay.audits.stats.estimate import Estimate
+from fedassay.audits.stats.roc import auc
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame, half_of_each
 from fedassay.data.records import joined
@@ -81,7 +82,7 @@ def noised_control(context: AttackedContext) -> ControlResult:
 
 def _best_linear(
     message: Message, features: Matrix, labels: Ints, kernel: Matrix, inside: Bools, noise: float
-) -> Rate:
+) -> Estimate:
     """AUC of the posterior mean of all candidates together, for coins as a prior: one system, (n, n)."""
     sums, second = message.fields["A"].values, _square(message)
     told = (features * sums[labels]).sum(axis=1)

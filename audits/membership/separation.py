@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from fedassay.audits.evidence import ControlResult, LeakTest, by_p_value
 from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
+from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import ALONE, level_of
-from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
+from fedassay.audits.stats.roc import auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.conversions import group_pair
@@ -110,7 +111,7 @@ class Separation:
 
     outside: Matrix
     inside: Matrix
-    area: Rate
+    area: Estimate
     p: float
     p_below: float
     tests: int
@@ -329,5 +330,5 @@ def roc_series(separation: Separation) -> Series:
     )
 
 
-def _metric(rate: Rate) -> Metric:
+def _metric(rate: Estimate) -> Metric:
     return Metric(value=rate.value, low=rate.low, high=rate.high, n=rate.n, reason=rate.reason or "")

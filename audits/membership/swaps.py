@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from scipy.stats import binom
@@ -144,21 +143,8 @@ class Guesses:
         )
 
 
-class Guessing(Protocol):
-    """Runs the method with units swapped by coins and guesses these; see `guesses_of`."""
-
-    def __call__(
-        self,
-        context: AttackedContext,
-        run: Run,
-        swaps: Swaps,
-        runs: int,
-        what: str,
-        advance: Callable[[int, int], None],
-        /,
-    ) -> Guesses:
-        """Guesses of the runs that are guessed on."""
-        ...
+Guessing = Callable[[AttackedContext, Run, Swaps, int, str, Callable[[int, int], None]], Guesses]
+"""Runs the method with units swapped by coins and guesses these; see `guesses_of`."""
 
 
 def guesses_of(

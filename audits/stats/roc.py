@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from scipy.special import bdtr, bdtrc, ndtri, stdtrit
 from scipy.stats import rankdata
 
 from fedassay.audits.stats.epsilon_bound import checked_scores
+from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.support.types import Matrix
 
@@ -22,25 +22,6 @@ class Roc(NamedTuple):
 
     fpr: Matrix
     tpr: Matrix
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A value with its two-sided interval; all None, with the reason, where it cannot be had.
-
-    Attributes:
-        value: the estimate.
-        low: lower end.
-        high: upper end.
-        n: observations behind it.
-        reason: why there is no value.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-    reason: str | None = None
 
 
 def roc_curve(scores0: ArrayLike, scores1: ArrayLike) -> Roc:
@@ -54,7 +35,7 @@ def roc_curve(scores0: ArrayLike, scores1: ArrayLike) -> Roc:
     return Roc(np.concatenate([start, fpr]), np.concatenate([start, tpr]))
 
 
-def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> Rate:
+def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> Estimate:
     """Area under the ROC curve, P(member's score > non-member's) + P(tie)/2, with a score interval.
 
     The interval is Newcombe's method 5 ("Confidence intervals for an effect size measure based on the Mann-Whitney
@@ -93,7 +74,7 @@ def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> 
     inside = min(max(area, 1e-12), 1 - 1e-12)
     low = 0.0 if area <= 0 else float(brentq(excess, 0.0, inside))
     high = 1.0 if area >= 1 else float(brentq(excess, inside, 1.0))
-    return Rate(area, low, high, n0 + n1)
+    return Estimate(area, low, high, n0 + n1)
 
 
 def _brunner_munzel(below_zero: Matrix, below_one: Matrix, level: float) -> float:
@@ -112,7 +93,7 @@ def _brunner_munzel(below_zero: Matrix, below_one: Matrix, level: float) -> floa
     return float(stdtrit(freedom, level)) ** 2 * total
 
 
-def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence: float = 0.95) -> Rate:
+def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence: float = 0.95) -> Estimate:
     """True-positive rate at a false-positive rate of at most `fpr`, the threshold's own error included.
 
     The target is P(member's score > t) at the lowest t that at most a share `fpr` of all non-members exceeds. Its
@@ -138,7 +119,7 @@ def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence
     if k < 1:
         needed = math.ceil(1 / fpr) - 1
         reason = f"{len(zero)} non-members cannot resolve a false-positive rate of {fpr:g}; {needed} can"
-        return Rate(None, None, None, len(one), reason)
+        return Estimate(None, None, None, len(one), reason=reason)
     ordered = np.sort(zero)
     hits = int(np.count_nonzero(one > ordered[-k]))
     error = (1 - confidence) / 4
@@ -150,7 +131,7 @@ def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence
     if below is not None:
         possible = int(np.count_nonzero(one > ordered[below]))
         high = float(clopper_pearson(possible, len(one), confidence=1 - error, side="upper").high)
-    return Rate(hits / len(one), low, high, len(one))
+    return Estimate(hits / len(one), low, high, len(one))
 
 
 def _enclosing(n: int, fpr: float, error: float) -> tuple[int | None, int | None]:

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from fedassay.audits.stats.epsilon_bound import EpsilonBound, checked_scores
+from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
-from fedassay.audits.stats.roc import Rate, auc, tpr_at_fpr
+from fedassay.audits.stats.roc import auc, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.records.record import Metric
 from fedassay.reports.document.tables import csv_text
@@ -161,7 +162,7 @@ def _bounded(one: Floats, zero: Floats, trials: Trials | None, delta: float, see
     return one_run_fdp_bound(scores, order < len(one), delta=delta, confidence=_CONFIDENCE)
 
 
-def _metric(rate: Rate) -> Metric:
+def _metric(rate: Estimate) -> Metric:
     return Metric(value=rate.value, low=rate.low, high=rate.high, n=rate.n, reason=rate.reason or "")
 
 
