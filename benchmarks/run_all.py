@@ -34,6 +34,7 @@ SCRIPTS = (
     "fedcgs_statistics",
     "mechanism_reruns",
     "epsilon_bounds",
+    "head_posterior",
     "sequential_refutation",
     "dp_sgd_step",
     "dp_sgd_networks",
