@@ -13,13 +13,16 @@ _CONTROL = 5.0
 """Seconds of the end-to-end control: nine runs of the method or more, on a few records."""
 _TRIAL = 0.1
 """Seconds of a trial of the informed adversary."""
+_RUN = 4e-3
+"""Seconds of a run of the method for whole clients or the worst record, besides the method itself."""
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     # The negative control runs every method on both halves of the records.
-    trials = float(given["trials"]) + (2.0 * float(given["record_runs"]) if given["records"] else 0.0)
-    trials += 2.0 * float(given["client_runs"]) * _of_clients(given)
-    return load.cells * (rate.AUDIT + _CONTROL + _TRIAL * trials) + load.seconds
+    runs = 2.0 * float(given["record_runs"]) if given["records"] else 0.0
+    runs += 2.0 * float(given["client_runs"]) * _of_clients(given)
+    once = rate.AUDIT + _CONTROL + _TRIAL * float(given["trials"])
+    return load.cells * (once + _RUN * runs) + (1 + runs) * load.seconds
 
 
 def _of_informed(given: Given) -> int:
