@@ -180,12 +180,13 @@ def run(
     from fedassay.plan.own_images import check_images
     from fedassay.plan.published import check_published, trunk_remarks
     from fedassay.plan.resolve import load_plan, load_scenario
+    from fedassay.plan.scale import scaled
 
     plan = plan_file(plan)
     # Before the components are looked at, which import torch: a wrong path is reported at once.
     named, base = load_plan(plan, assignments), plan.resolve().parent
     check_files(named, base)
-    check_images(named, base)
+    check_images(scaled(named, scale, base, str(plan)), base)
     scenario = load_scenario(plan, assignments, scale)
     to_fetch = check_published(scenario.plan, scenario.base)
     if dry_run:

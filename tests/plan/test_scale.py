@@ -6,8 +6,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from fedassay.api.inputs import as_scenario
+from fedassay.cli import cli
 from fedassay.plan.resolve import load_scenario, resolve
 from fedassay.plan.scale import CLIENTS, PER_CLASS, RECORDS, scaled
 from fedassay.plan.schema import Plan, parse_plan
@@ -114,3 +119,25 @@ def test_every_plan_of_a_paper_can_be_scaled(path: Path) -> None:
     assert len(small.methods) == len(whole.methods)
     records = sizes_of(small.plan, small.base)
     assert isinstance(records, str) or records.private <= 0.02 * 60_000 + 2000
+
+
+def test_images_are_held_against_the_scaled_plan(tmp_path: Path) -> None:
+    """Clients that the images are too few for as the plan was written, and not at a tenth."""
+    np.savez(tmp_path / "own.npz", x=np.zeros((60, 8, 8, 1), np.uint8), y=np.arange(60) % 3)
+    plan = {
+        "name": "own",
+        "data": {"name": "npz", "path": "own.npz", "split": {"private": 0.5, "test": 0.5}},
+        "clients": {"count": 50},
+        "backbone": {"name": "pixels"},
+        "methods": [{"fedcgs": {}}],
+    }
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+    given: list[tuple[Any, Path | None]] = [(plan, tmp_path), (tmp_path / "plan.yaml", None)]
+    for each, base in given:
+        with pytest.raises(PlanError, match="50 clients of at least 1 records"):
+            as_scenario(each, (), base)
+        assert as_scenario(each, (), base, 0.1).plan.clients.count == 5
+    options = ["run", str(tmp_path / "plan.yaml"), "--dry-run"]
+    shown = CliRunner().invoke(cli, options, standalone_mode=False)
+    assert "50 clients of at least 1 records" in str(shown.exception)
+    assert "5 clients" in CliRunner().invoke(cli, [*options, "--scale", "0.1"]).output

@@ -47,7 +47,7 @@ def as_scenario(
         file = plan_file(Path(plan))
         if base is not None:
             raise PlanError(f"base: given {shown(str(base))}; paths in {file} are beside it, allowed: no base")
-        _check(load_plan(file, overrides), file.resolve().parent)
+        _check(load_plan(file, overrides), file.resolve().parent, scale)
         return load_scenario(file, overrides, scale)
     if isinstance(plan, Plan):
         content = plan.model_dump(exclude_unset=True)
@@ -56,17 +56,18 @@ def as_scenario(
     else:
         raise PlanError(f"plan: given {shown(plan)}; allowed: a file, a mapping, or a Plan")
     parsed, folder = parse_plan(override(content, overrides), _A_PLAN), Path(base or ".").resolve()
-    _check(parsed, folder)
+    _check(parsed, folder, scale)
     return resolve(scaled(parsed, scale, folder, _A_PLAN), folder, _A_PLAN)
 
 
-def _check(plan: Plan, base: Path) -> None:
+def _check(plan: Plan, base: Path, scale: float) -> None:
     """Look for the files and images that a plan names, before its components are looked at, which import torch."""
     from fedassay.plan.files import check_files
     from fedassay.plan.own_images import check_images
+    from fedassay.plan.scale import scaled
 
     check_files(plan, base)
-    check_images(plan, base)
+    check_images(scaled(plan, scale, base, _A_PLAN), base)
 
 
 def as_policy(policy: str | os.PathLike[str] | Mapping[str, Any] | Policy) -> Policy:
