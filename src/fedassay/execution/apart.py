@@ -190,7 +190,9 @@ class Apart:
             own = _outputs(answers)
             self._run = (answers, own)
             self._send_once(cell, own)
-        return self._run[1] if self._run is not None and answers is self._run[0] else _outputs_or_none(answers)
+        if self._run is not None and answers is self._run[0]:
+            return self._run[1]
+        return None if answers is None else _outputs(answers)
 
     def _send_once(self, cell: str, thing: object) -> None:
         """Send what questions about a cell name afterwards."""
@@ -365,10 +367,6 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
         except Exception:  # noqa: BLE001
             said = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
         return said
-
-
-def _outputs_or_none(tape: Tape | None) -> Tape | None:
-    return None if tape is None else _outputs(tape)
 
 
 class _Inputs(NamedTuple):
