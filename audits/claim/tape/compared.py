@@ -136,7 +136,7 @@ def _in_message(own: Message, other: Message, skipped: frozenset[str]) -> list[F
 
 def _unlike(first: NDArray[np.generic], second: NDArray[np.generic]) -> int:
     """Number of entries that are not equal to the bit."""
-    if not first.size:
+    if first.tobytes() == second.tobytes():
         return 0
     one = np.ascontiguousarray(first).reshape(-1).view(np.uint8).reshape(first.size, -1)
     two = np.ascontiguousarray(second).reshape(-1).view(np.uint8).reshape(first.size, -1)

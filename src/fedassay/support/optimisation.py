@@ -116,6 +116,9 @@ def pulled(optimizer: torch.optim.Optimizer, strength: float) -> torch.optim.Opt
 
 def take_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     """One step of an optimiser against the gradient of a loss."""
-    optimizer.zero_grad()
+    # `zero_grad` does the same, and takes a fifth of a small network's step to ask a compiler and a profiler.
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
