@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import io
 import json
 import os
 import pickle
@@ -30,12 +29,12 @@ import sysconfig
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -43,14 +42,13 @@ from fedassay.contracts.audit import Look, Replayed
 from fedassay.contracts.content import content_digest
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
-from fedassay.exchange.transcript import Message
 from fedassay.execution.forks import NO_MEMORY, gather, in_child, prepare, reply, server, was_killed
+from fedassay.execution.sent_apart import outputs_of, packed, packed_reply, read_reply, unpacked
 from fedassay.privacy.calibrations import calibrate, calibrated
-from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, taped
+from fedassay.privacy.tape import ExternalMechanism, Key, Tape, TapeEntry, taped
 from fedassay.support.devices import seed_draws
 from fedassay.support.errors import is_of_the_machine
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images, Matrix
 
 
 class Work(NamedTuple):
@@ -162,18 +160,11 @@ class Apart:
                     self._here.send(("features", cell, (number, records.features)))
             self._tell_trainings(cell, question.answers)
             own = replace(question, answers=self._outputs(cell, question.answers))
-            self._here.send(("ask", cell, _packed(own, [*known, *self._sent])))
+            self._here.send(("ask", cell, packed(own, [*known, *self._sent])))
             said = self._here.recv_bytes()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._gone() from None
-        given = pickle.loads(said)  # noqa: S301
-        if isinstance(given, BaseException):
-            raise given
-        found, inputs = given
-        assert isinstance(found, Replayed)
-        assert isinstance(inputs, _Inputs)
-        found.tape.draws = inputs.draws(question.answers)
-        return found
+        return read_reply(said, question.answers)
 
     def _tell_trainings(self, cell: str, answers: Tape | None) -> None:
         """Send the trainings of a tape once: their weights are most of it, and the same for every question."""
@@ -187,16 +178,16 @@ class Apart:
     def _outputs(self, cell: str, answers: Tape | None) -> Tape | None:
         """Outputs of a tape's mechanisms; those of the run, which most questions are about, are sent once."""
         if answers is not None and answers.root is not None and self._run is None:
-            own = _outputs(answers)
+            own = outputs_of(answers)
             self._run = (answers, own)
             self._send_once(cell, own)
         if self._run is not None and answers is self._run[0]:
             return self._run[1]
-        return None if answers is None else _outputs(answers)
+        return None if answers is None else outputs_of(answers)
 
     def _send_once(self, cell: str, thing: object) -> None:
         """Send what questions about a cell name afterwards."""
-        self._here.send(("know", cell, _packed(thing, self._sent)))
+        self._here.send(("know", cell, packed(thing, self._sent)))
         self._sent.append(thing)
 
     def _gone(self) -> Exception:
@@ -271,7 +262,7 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
             elif kind == "begin":
                 sent = _begun(given)
             elif kind == "know":
-                sent.append(_Unpacker(given, sent).load())
+                sent.append(unpacked(given, sent))
             else:
                 work = works[cell]
                 load = partial(_question, given, [*work.known, *sent])
@@ -355,12 +346,7 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
         question = load()
         if question.stirred:
             stir(question.seeds)
-        found = replied(work, question)
-        outcome = None if found.outcome is None else _plain(found.outcome)
-        tape = _plain_tape(found.tape)
-        inputs, tape.draws = _Inputs.of(tape.draws, question.answers), {}
-        # The asker already has the outputs of the mechanisms, which are half of the reply.
-        return _packed((found._replace(outcome=outcome, tape=tape), inputs))
+        return packed_reply(replied(work, question), question.answers)
     except Exception as error:  # noqa: BLE001
         try:
             pickle.loads(said := pickle.dumps(error))  # noqa: S301
@@ -369,151 +355,7 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
         return said
 
 
-class _Inputs(NamedTuple):
-    """The draws of a replay, as far as they are not those of the first run: a claim compares thousands of them.
-
-    Attributes:
-        entries: In their order: the number of the first run's draw that differs by its input alone, or the entry.
-        values: These inputs one after the other, flattened, by sender.
-    """
-
-    entries: list[int | TapeEntry]
-    values: dict[str, Matrix]
-
-    @classmethod
-    def of(cls, draws: Mapping[Key, TapeEntry], answers: Tape | None) -> _Inputs:
-        """Take the inputs out of the draws of a replay."""
-        known = {} if answers is None else {key: (n, draw) for n, (key, draw) in enumerate(answers.draws.items())}
-        entries: list[int | TapeEntry] = []
-        values: dict[str, list[Matrix]] = {}
-        for key, entry in draws.items():
-            number, first = known.get(key, (0, None))
-            if isinstance(entry, Draw) and isinstance(first, Draw) and _by_input_alone(first, entry):
-                entries.append(number)
-                values.setdefault(key.sender, []).append(entry.exact.reshape(-1))
-            else:
-                entries.append(entry)
-        return cls(entries, {sender: np.concatenate(own) for sender, own in values.items()})
-
-    def draws(self, answers: Tape | None) -> dict[Key, TapeEntry]:
-        """The draws of the replay."""
-        known = [] if answers is None else list(answers.draws.values())
-        taken = dict.fromkeys(self.values, 0)
-        found: dict[Key, TapeEntry] = {}
-        for each in self.entries:
-            entry = known[each] if isinstance(each, int) else each
-            if isinstance(each, int) and isinstance(entry, Draw):
-                sender, start = entry.key.sender, taken[entry.key.sender]
-                taken[sender] = start + entry.out.size
-                exact: Matrix = self.values[sender][start : taken[sender]].reshape(entry.shape)
-                entry = Draw(entry.key, exact, entry.scale, entry.layout, entry.grid, entry.out)
-            found[entry.key] = entry
-        return found
-
-
-def _by_input_alone(first: Draw, other: Draw) -> bool:
-    """Whether a draw differs from the first run's by its input alone."""
-    said = ((each.scale, each.layout, each.grid, each.exact.shape, each.exact.dtype) for each in (first, other))
-    return other.out is first.out and next(said) == next(said)
-
-
-def _outputs(tape: Tape) -> Tape:
-    """A tape without what went in."""
-    own = {
-        key: replace(entry, exact=np.zeros_like(entry.out)) if isinstance(entry, Draw) else _unsealed(entry)
-        for key, entry in tape.draws.items()
-    }
-    return Tape(draws=dict(own), trainings=tape.trainings, messages=tape.messages)
-
-
-def _unsealed(entry: ExternalMechanism) -> ExternalMechanism:
-    return replace(entry, mechanism=None, values=None)
-
-
-def _plain(outcome: Outcome) -> Outcome:
-    """Outcome reduced to the parts that audits compare, its arrays in memory."""
-    messages = tuple(map(_read, outcome.transcript.messages))
-    return Outcome(
-        replace(outcome.transcript, messages=messages),
-        None,
-        utility=dict(outcome.utility),
-        communication=dict(outcome.communication),
-        notes=outcome.notes,
-        stays=outcome.stays,
-    )
-
-
-def _read(message: Message) -> Message:
-    fields = {name: replace(item, sent=item.values) for name, item in message.fields.items()}
-    return Message(message.round, message.sender, message.receiver, fields)
-
-
-def _plain_tape(tape: Tape) -> Tape:
-    """A tape that can be sent: without mechanisms of others, and without trainings."""
-    draws = {
-        key: _unsealed(entry) if isinstance(entry, ExternalMechanism) else entry
-        for key, entry in tape.draws.items()
-    }
-    sent: list[object] = [_read(each) for each in tape.sent if isinstance(each, Message)]
-    return Tape(draws=dict(draws), faults=tape.faults, lacks=tape.lacks, root=tape.root, sent=sent)
-
-
-class _Packer(pickle.Pickler):
-    """Sends records with their features."""
-
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
-
-    def reducer_override(self, obj: object) -> Any:
-        if not isinstance(obj, Records):
-            return NotImplemented
-        try:
-            features: Floats | Exception = obj.features
-        except Exception as error:  # noqa: BLE001
-            features = RuntimeError(f"{type(error).__name__}: {error}")
-        return _records, (obj.name, obj.images, obj.labels, features, obj.groups)
-
-
-class _Namer(_Packer):
-    """Names the objects that both processes know."""
-
-    def __init__(self, stream: io.BytesIO, known: Sequence[object]) -> None:
-        super().__init__(stream)
-        # The packing process holds all of these, so that no other object has the address of one.
-        self._names = {id(each): number for number, each in enumerate(known)}
-
-    def persistent_id(self, obj: object) -> int | None:
-        return self._names.get(id(obj))
-
-
-def _packed(thing: object, known: Sequence[object] = ()) -> bytes:
-    stream = io.BytesIO()
-    # To ask for the name of every object takes longer than to pack most of them.
-    (_Namer(stream, known) if known else _Packer(stream)).dump(thing)
-    return stream.getvalue()
-
-
-class _Unpacker(pickle.Unpickler):
-    """Reads what `_Packer` wrote."""
-
-    def __init__(self, given: bytes, known: Sequence[object]) -> None:
-        super().__init__(io.BytesIO(given))
-        self._known = known
-
-    def persistent_load(self, pid: Any) -> object:
-        return self._known[pid]
-
-
 def _question(given: bytes, known: Sequence[object]) -> Question:
-    question = _Unpacker(given, known).load()
+    question = unpacked(given, known)
     assert isinstance(question, Question)
     return question
-
-
-def _records(name: str, images: Any, labels: Any, features: Floats | Exception, groups: Any) -> Records:
-    def extract(_images: Images) -> Floats:
-        if isinstance(features, Exception):
-            raise features
-        return features
-
-    return Records(name, images, labels, extract, groups)
