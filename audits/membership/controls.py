@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from scipy.special import softmax
 
 from fedassay.audits.simulation import raw_view
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -67,8 +69,6 @@ def memorize(records: Records, classes: int) -> Memorizer:
     if len(kept) < 2:
         one_hot = (records.labels[:, None] == np.arange(classes)).astype(np.float64)
         return Memorizer(kept, one_hot, 1.0)
-    from scipy.spatial.distance import cdist
-
     distances = cdist(kept, kept)
     np.fill_diagonal(distances, np.inf)
     bandwidth = max(float(np.median(distances.min(axis=1))) / 3, 1e-6)
@@ -99,9 +99,6 @@ class MemorizedDiffusion:
 
     def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:
         """Mean squared error of the noise, shape (n, len(levels))."""
-        from scipy.spatial.distance import cdist
-        from scipy.special import softmax
-
         images = 2 * _pixels(records.images) - 1
         found = []
         for number, level in enumerate(levels):
@@ -171,8 +168,6 @@ def _pixels(images: Images) -> Matrix:
 
 
 def _kernel(first: Matrix, second: Matrix, bandwidth: float) -> Matrix:
-    from scipy.spatial.distance import cdist
-
     if not len(second):
         return np.zeros((len(first), 0))
     return np.asarray(np.exp(-cdist(first, second, "sqeuclidean") / (2 * bandwidth**2)))

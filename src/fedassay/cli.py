@@ -34,7 +34,7 @@ from fedassay.support.terminal import (
     say_lines,
     say_problem,
 )
-from fedassay.support.text import cut
+from fedassay.support.text import cut, encodable
 from fedassay.support.version import __version__
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -964,8 +964,6 @@ def _written(path: Path, quiet: bool, as_json: bool, show: bool = False) -> None
 
 
 def _command() -> list[str]:
-    from fedassay.support.text import encodable
-
     return ["fedassay", *(encodable(word) for word in sys.argv[1:])]
 
 

@@ -15,7 +15,7 @@ from fedassay.contracts.registry import component, problems, summary, usable
 from fedassay.data.account import SAID
 from fedassay.plan.keys import Key, entry_keys, every_key
 from fedassay.plan.schema import Scenario, override
-from fedassay.records.record import RunRecord
+from fedassay.records.record import RunRecord, load_record
 from fedassay.support.atomic import chosen_by_user, write_text
 from fedassay.support.errors import FedassayError, PlanError
 from fedassay.support.registry import Kind
@@ -245,7 +245,6 @@ def next_plan(run: Path, policy: Path | None, method: str | None = None, epsilon
         PlanError: Nothing is known to change, there is no such release, or the run is of captured messages.
     """
     from fedassay.plan.changes import changed_plan
-    from fedassay.records.record import load_record
     from fedassay.reports.answer.answer import answer
     from fedassay.reports.document.plan_notes import plan_of, plan_yaml
 
