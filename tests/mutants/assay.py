@@ -84,8 +84,6 @@ LIMITS = (
     "`no_leak_found` (`tests/calibration/test_detection.py` plants such leaks). It falls with the number of "
     "records, and every report prints its own.",
 )
-LISTED = 3
-"""Kinds of faults that the page names, with how often each was tried."""
 HONEST = "honest variations of methods"
 SITUATIONS = (
     "## One situation, one verdict",
@@ -226,12 +224,9 @@ def _sensitivity(mutants: Sequence[dict[str, Any]]) -> str:
             if any(item["outcome"] != "found" for item in of[fault]):
                 rows.append(_found(words, fault, of[fault]))
         rows.append(_found(f"**{words}**", "all", own))
-        most = sorted(of, key=lambda fault: (-len(of[fault]), fault))
-        listed = ", ".join(f"{fault} {len(of[fault])}" for fault in most[:LISTED]) or UNMEASURED
-        others = f", and {len(most) - LISTED} others" if len(most) > LISTED else ""
-        told.append(f"Faults of {words}, with how often each was tried: {listed}{others}.")
+        told.append(f"{len(of)} of {words}")
     table = _table(("what", "fault", "tried", "found", "missed", "could not be judged"), rows)
-    return "\n\n".join((table, *told))
+    return f"{table}\n\nKinds of faults: {', '.join(told)}."
 
 
 def _found(words: str, fault: str, items: Sequence[dict[str, Any]]) -> tuple[str, ...]:
