@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.audits.stats.detection import (
-    Floats64,
-    detection_limit,
-    smallest_shift,
-)
-from fedassay.support.types import Ints
+from fedassay.audits.stats.detection import detection_limit, smallest_shift
+from fedassay.support.types import Ints, Matrix
 
 _PLACES, _CRITICAL = 100, 2.6
 
 
-def _beats(trials: Floats64) -> bool:
+def _beats(trials: Matrix) -> bool:
     return bool(trials.mean() * np.sqrt(len(trials)) > _CRITICAL)
 
 
@@ -62,11 +58,11 @@ def test_nothing_to_draw_from_is_refused() -> None:
         detection_limit(10, 0, 3, lambda _s, _t, _k: True, np.random.default_rng(0))
 
 
-def _studentised(trials: Floats64) -> bool:
+def _studentised(trials: Matrix) -> bool:
     return bool(trials.mean() * np.sqrt(len(trials)) > _CRITICAL * trials.std())
 
 
-def _with_large(rng: np.random.Generator, count: int) -> Floats64:
+def _with_large(rng: np.random.Generator, count: int) -> Matrix:
     """Losses of which three in a hundred are large."""
     return np.asarray(rng.normal(size=count) - 12 * (rng.random(count) < 0.03), np.float64)
 
@@ -79,7 +75,7 @@ def test_a_tail_that_few_control_trials_miss_is_said(trials: int, covers: bool) 
         silent, leaking = _with_large(rng, trials), 2 + _with_large(rng, trials)
 
         def finds(
-            negative: Ints, positive: Ints, leaks: int, silent: Floats64 = silent, leaking: Floats64 = leaking
+            negative: Ints, positive: Ints, leaks: int, silent: Matrix = silent, leaking: Matrix = leaking
         ) -> bool:
             return _studentised(np.where(np.arange(_PLACES) < leaks, leaking[positive], silent[negative]))
 
