@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +21,11 @@ from fedassay.execution import apart as apart_module
 from fedassay.execution.apart import Apart, Question, Work
 from fedassay.execution.cell_job import Place
 from fedassay.execution.runner import _case, run_cell
-from fedassay.execution.sent_apart import Inputs
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario
 from fedassay.privacy import accounting
 from fedassay.privacy.accounting import CALIBRATED, calibrate_noise_multiplier
-from fedassay.privacy.tape import Draw, Floats, Key, NoiseMechanism, Tape, taped
+from fedassay.privacy.tape import Draw, Key, NoiseMechanism, taped
 from fedassay.support.errors import is_out_of_memory
 from fedassay.support.numerics import at_threads
 from fedassay.support.progress import SILENT, Progress
@@ -106,9 +104,9 @@ def test_a_rehearsal_that_fails_leaves_every_question_to_itself(end: Callable[[]
 
 def test_what_the_run_gave_out_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    packed = apart_module.packed
+    packed = apart_module._packed
 
-    def counted(thing: object, known: Sequence[object] = ()) -> bytes:
+    def counted(thing: object, known: Sequence[object]) -> bytes:
         made = packed(thing, known)
         sizes.append(len(made))
         return made
@@ -119,7 +117,7 @@ def test_what_the_run_gave_out_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     with taped() as tape:
         run((), None, Seeds(0))
-    monkeypatch.setattr(apart_module, "packed", counted)
+    monkeypatch.setattr(apart_module, "_packed", counted)
     asked = Apart(lambda _cell: Work((), run))
     found = [asked.ask("cell", (), Question((), tape, "", Seeds(0))) for _ in range(2)]
     asked.close()
@@ -133,41 +131,6 @@ def test_what_the_run_gave_out_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert outputs > first.out.nbytes
     assert len(questions) == 2
     assert max(questions) < first.out.nbytes
-
-
-def test_draws_of_a_reply_are_those_of_the_replay() -> None:
-    """Only the inputs of draws like the first run's are sent; every other entry is sent whole."""
-
-    def draw(part: str, shape: tuple[int, ...], scale: float = 1.0, out: Floats | None = None) -> Draw:
-        exact = np.random.default_rng(len(part)).standard_normal(shape)
-        return Draw(
-            Key(f"client/{shape[0]}", 0, "sums", part=part),
-            exact,
-            scale,
-            "entries",
-            0.0,
-            exact + 1 if out is None else out,
-        )
-
-    first = [draw("a", (2,)), draw("bb", (3, 2)), draw("ccc", (2, 2)), draw("dddd", (1,))]
-    answers = Tape(draws={each.key: each for each in first})
-    replayed = [
-        draw("ccc", (2, 2), out=first[2].out),
-        draw("bb", (3, 2), scale=2.0, out=first[1].out),
-        draw("a", (2,), out=first[0].out),
-        draw("dddd", (1,)),
-        draw("new", (2,)),
-    ]
-    replayed[0] = replace(replayed[0], exact=replayed[0].exact + 7)
-    inputs = Inputs.of({each.key: each for each in replayed}, answers)
-    assert [isinstance(each, int) for each in inputs.entries] == [True, False, True, False, False]
-    found = list(inputs.draws(answers).values())
-    for one, other in zip(replayed, found, strict=True):
-        assert isinstance(other, Draw)
-        assert (one.key, one.scale, one.layout, one.grid) == (other.key, other.scale, other.layout, other.grid)
-        assert one.out is other.out
-        np.testing.assert_array_equal(one.exact, other.exact)
-    assert list(Inputs.of(answers.draws, None).draws(None).values()) == first
 
 
 def test_several_end_in_any_order() -> None:
@@ -232,22 +195,16 @@ def run(clients, other, seeds):
     more = {name.rpartition(".")[0] for name in set(sys.modules) - before}
     return Outcome(Transcript("none", 2, (), None), None, notes=tuple(sorted(more)))
 
-def imported(clients, other, seeds):
-    return Outcome(Transcript("none", 2, (), None), None, notes=tuple(set(sys.modules) & {"torch._dynamo"}))
-
-without, apart = Apart(lambda cell: Work((), imported)), Apart(lambda cell: Work((), run))
-assert without.ask("cell", (), Question((), None, None, Seeds(0))).outcome.notes == ()
-run((), None, Seeds(0))
-assert "torch._dynamo" in sys.modules
-assert without.ask("cell", (), Question((), None, None, Seeds(0))).outcome.notes == ()
+apart = Apart(lambda cell: Work((), run))
 first, second = (apart.ask("cell", (), Question((), None, None, Seeds(0))).outcome.notes for _ in range(2))
+assert "torch._dynamo" not in sys.modules
 assert first == second, (first, second)
 assert "torch._dynamo" not in first, first
 """
 
 
 @pytest.mark.long
-def test_no_question_imports_what_the_first_runs_optimiser_brought_with_it() -> None:
+def test_no_question_imports_what_an_optimiser_brings_with_it() -> None:
     """It would take a second of each; and none can tell by it whether others were asked before."""
     found = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import io
 import json
 import os
 import pickle
@@ -34,7 +35,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -42,13 +43,14 @@ from fedassay.contracts.audit import Look, Replayed
 from fedassay.contracts.content import content_digest
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
+from fedassay.exchange.transcript import Message
 from fedassay.execution.forks import NO_MEMORY, gather, in_child, prepare, reply, server, was_killed
-from fedassay.execution.sent_apart import outputs_of, packed, packed_reply, read_reply, unpacked
 from fedassay.privacy.calibrations import calibrate, calibrated
-from fedassay.privacy.tape import ExternalMechanism, Key, Tape, TapeEntry, taped
+from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, taped
 from fedassay.support.devices import seed_draws
 from fedassay.support.errors import is_of_the_machine
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats, Images
 
 
 class Work(NamedTuple):
@@ -90,13 +92,10 @@ class Question:
 
 
 _LATE = ("torch._dynamo",)
-"""Modules that torch imports at the first step of an optimiser: 800, and every question would import them again.
-Where the first run took no such step, no question needs them."""
+"""Modules that torch imports at the first step of an optimiser: 800, and every question would import them
+again."""
 
-_LIBRARIES = (
-    *(Path(sysconfig.get_path(way)) for way in ("purelib", "platlib", "stdlib")),
-    Path(np.__file__).parents[1],
-)
+_LIBRARIES = ("purelib", "platlib", "stdlib")
 _MOST_IMPORTED = 2000
 """Modules at most that are imported after a rehearsal; diffusers and what it needs are some 250."""
 
@@ -160,17 +159,21 @@ class Apart:
                     self._here.send(("features", cell, (number, records.features)))
             self._tell_trainings(cell, question.answers)
             own = replace(question, answers=self._outputs(cell, question.answers))
-            self._here.send(("ask", cell, packed(own, [*known, *self._sent])))
+            self._here.send(("ask", cell, _packed(own, [*known, *self._sent])))
             said = self._here.recv_bytes()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._gone() from None
-        return read_reply(said, question.answers)
+        found = _Unpacker(said, _outs(question.answers)).load()
+        if isinstance(found, BaseException):
+            raise found
+        assert isinstance(found, Replayed)
+        return found
 
     def _tell_trainings(self, cell: str, answers: Tape | None) -> None:
         """Send the trainings of a tape once: their weights are most of it, and the same for every question."""
         if cell != self._asked:
             self._asked, self._sent, self._run = cell, [], None
-            self._here.send(("begin", cell, [name for name in _LATE if name in sys.modules]))
+            self._here.send(("forget", cell, None))
         for entry in () if answers is None else answers.trainings.values():
             if not any(entry is each for each in self._sent):
                 self._send_once(cell, entry)
@@ -178,16 +181,14 @@ class Apart:
     def _outputs(self, cell: str, answers: Tape | None) -> Tape | None:
         """Outputs of a tape's mechanisms; those of the run, which most questions are about, are sent once."""
         if answers is not None and answers.root is not None and self._run is None:
-            own = outputs_of(answers)
+            own = _outputs(answers)
             self._run = (answers, own)
             self._send_once(cell, own)
-        if self._run is not None and answers is self._run[0]:
-            return self._run[1]
-        return None if answers is None else outputs_of(answers)
+        return self._run[1] if self._run is not None and answers is self._run[0] else _outputs_or_none(answers)
 
     def _send_once(self, cell: str, thing: object) -> None:
         """Send what questions about a cell name afterwards."""
-        self._here.send(("know", cell, packed(thing, self._sent)))
+        self._here.send(("know", cell, _packed(thing, self._sent)))
         self._sent.append(thing)
 
     def _gone(self) -> Exception:
@@ -259,10 +260,10 @@ def _serve(asked: Connection, make: Callable[[str], Work]) -> NoReturn:
             if kind == "features":
                 number, features = given
                 works[cell].known[number].__dict__["features"] = features
-            elif kind == "begin":
-                sent = _begun(given)
+            elif kind == "forget":
+                sent = []
             elif kind == "know":
-                sent.append(unpacked(given, sent))
+                sent.append(_Unpacker(given, sent).load())
             else:
                 work = works[cell]
                 load = partial(_question, given, [*work.known, *sent])
@@ -293,15 +294,11 @@ def _inside(folder: Path, make: Callable[[], bytes]) -> bytes:
     return make()
 
 
-def _begun(late: Sequence[str]) -> list[object]:
-    """Import late modules before the first question of a cell; the list of what is sent for its questions."""
-    for name in late:
-        importlib.import_module(name)
-    return []
-
-
 def _prepare(work: Work, load: Callable[[], Question], *, first: bool) -> None:
-    """Calibrate before the first question of a cell, and gather the memory that all of its questions find."""
+    """Import late modules, and before the first question of a cell calibrate and gather the memory."""
+    # Before the first question and whatever the method: no question shows by it that others were asked.
+    for name in _LATE:
+        importlib.import_module(name)
     if first:
         _calibrate(work, load)
         # Everything that the questions of a cell find is there now, and a claim asks a hundred.
@@ -324,7 +321,7 @@ def _import_library(name: str) -> None:
     with contextlib.suppress(Exception):
         spec = importlib.util.find_spec(name.partition(".")[0])
         origin = None if spec is None else spec.origin
-        if origin is not None and any(Path(origin).is_relative_to(folder) for folder in _LIBRARIES):
+        if origin is not None and any(Path(origin).is_relative_to(sysconfig.get_path(way)) for way in _LIBRARIES):
             importlib.import_module(name)
 
 
@@ -346,7 +343,10 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
         question = load()
         if question.stirred:
             stir(question.seeds)
-        return packed_reply(replied(work, question), question.answers)
+        found = replied(work, question)
+        outcome = None if found.outcome is None else _plain(found.outcome)
+        # The asker already has the outputs of the mechanisms, which are half of the reply.
+        return _packed(found._replace(outcome=outcome, tape=_plain_tape(found.tape)), _outs(question.answers))
     except Exception as error:  # noqa: BLE001
         try:
             pickle.loads(said := pickle.dumps(error))  # noqa: S301
@@ -355,7 +355,105 @@ def _answered(work: Work, load: Callable[[], Question]) -> bytes:
         return said
 
 
+def _outputs_or_none(tape: Tape | None) -> Tape | None:
+    return None if tape is None else _outputs(tape)
+
+
+def _outs(tape: Tape | None) -> list[Floats]:
+    """Output of each mechanism, in the order of the tape."""
+    return [] if tape is None else [entry.out for entry in tape.draws.values()]
+
+
+def _outputs(tape: Tape) -> Tape:
+    """A tape without what went in."""
+    own = {
+        key: replace(entry, exact=np.zeros_like(entry.out)) if isinstance(entry, Draw) else _unsealed(entry)
+        for key, entry in tape.draws.items()
+    }
+    return Tape(draws=dict(own), trainings=tape.trainings, messages=tape.messages)
+
+
+def _unsealed(entry: ExternalMechanism) -> ExternalMechanism:
+    return replace(entry, mechanism=None, values=None)
+
+
+def _plain(outcome: Outcome) -> Outcome:
+    """Outcome reduced to the parts that audits compare, its arrays in memory."""
+    messages = tuple(map(_read, outcome.transcript.messages))
+    return Outcome(
+        replace(outcome.transcript, messages=messages),
+        None,
+        utility=dict(outcome.utility),
+        communication=dict(outcome.communication),
+        notes=outcome.notes,
+        stays=outcome.stays,
+    )
+
+
+def _read(message: Message) -> Message:
+    fields = {name: replace(item, sent=item.values) for name, item in message.fields.items()}
+    return Message(message.round, message.sender, message.receiver, fields)
+
+
+def _plain_tape(tape: Tape) -> Tape:
+    """A tape that can be sent: without mechanisms of others, and without trainings."""
+    draws = {
+        key: _unsealed(entry) if isinstance(entry, ExternalMechanism) else entry
+        for key, entry in tape.draws.items()
+    }
+    sent: list[object] = [_read(each) for each in tape.sent if isinstance(each, Message)]
+    return Tape(draws=dict(draws), faults=tape.faults, lacks=tape.lacks, root=tape.root, sent=sent)
+
+
+class _Packer(pickle.Pickler):
+    """Names the objects that both processes know, and sends other records with their features."""
+
+    def __init__(self, stream: io.BytesIO, known: Sequence[object]) -> None:
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+        # The packing process holds all of these, so that no other object has the address of one.
+        self._names = {id(each): number for number, each in enumerate(known)}
+
+    def persistent_id(self, obj: object) -> int | None:
+        return self._names.get(id(obj))
+
+    def reducer_override(self, obj: object) -> Any:
+        if not isinstance(obj, Records):
+            return NotImplemented
+        features: Floats | Exception
+        try:
+            features = obj.features
+        except Exception as error:  # noqa: BLE001
+            features = RuntimeError(f"{type(error).__name__}: {error}")
+        return _records, (obj.name, obj.images, obj.labels, features, obj.groups)
+
+
+def _packed(thing: object, known: Sequence[object]) -> bytes:
+    stream = io.BytesIO()
+    _Packer(stream, known).dump(thing)
+    return stream.getvalue()
+
+
+class _Unpacker(pickle.Unpickler):
+    """Reads what `_Packer` wrote."""
+
+    def __init__(self, given: bytes, known: Sequence[object]) -> None:
+        super().__init__(io.BytesIO(given))
+        self._known = known
+
+    def persistent_load(self, pid: Any) -> object:
+        return self._known[pid]
+
+
 def _question(given: bytes, known: Sequence[object]) -> Question:
-    question = unpacked(given, known)
+    question = _Unpacker(given, known).load()
     assert isinstance(question, Question)
     return question
+
+
+def _records(name: str, images: Any, labels: Any, features: Floats | Exception, groups: Any) -> Records:
+    def extract(_images: Images) -> Floats:
+        if isinstance(features, Exception):
+            raise features
+        return features
+
+    return Records(name, images, labels, extract, groups)

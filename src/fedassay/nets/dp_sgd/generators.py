@@ -8,7 +8,6 @@ over several time steps and noises before its gradient is clipped, which costs n
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +132,7 @@ def denoising_objective(preset: Preset, classes: int, training: PrivateTraining,
             takes up to 8 times as many records at once, by its memory, which changes sums by no more than
             rounding.
     """
-    # A replay asks for no loss, and needs none of the schedule's thousand steps.
-    scheduler, draws = cache(partial(build_scheduler, preset)), training.draws
+    scheduler, draws = build_scheduler(preset), training.draws
 
     def rows(images: Tensor, labels: Tensor, streams: RecordStreams) -> Rows:
         timesteps, keep, noise = [], [], []
@@ -149,8 +147,6 @@ def denoising_objective(preset: Preset, classes: int, training: PrivateTraining,
 
     def losses(network: Any, images: Tensor, conditions: Tensor, *drawn: Tensor) -> Tensor:
         keep, timesteps, noise = drawn
-        return denoising_loss(
-            network, scheduler(), images, conditions, keep=keep, timesteps=timesteps, noise=noise
-        )
+        return denoising_loss(network, scheduler, images, conditions, keep=keep, timesteps=timesteps, noise=noise)
 
     return Objective(rows, losses, draws, training.together * times_the_cpu(device, 8))
