@@ -18,11 +18,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
-import json
-import re
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import public_data
-from kept_rows import Job, kept, key_of, measure, summaries
+from kept_rows import Job, Rows, run_parts
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -548,23 +546,19 @@ PARTS = {
 }
 
 
+def pool_of(given: argparse.Namespace) -> Pool:
+    """The pool of the options of a command line."""
+    return Pool(given.data, given.weights, given.cache, given.images, given.members)
+
+
+def _timed(rows: Rows) -> Iterable[dict[str, Any]]:
+    timed = [row for row in rows if row["settings"]["part"] == "time" and "cpu_seconds" in row["figures"]]
+    return exponents(timed) if timed else ()
+
+
 def main() -> None:
     """Measure a part, or say what the rows of a file show."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=(*PARTS, "table"))
-    public_data.add_row_arguments(parser, draws=10, members=750)
-    given = parser.parse_args()
-    path = given.rows or given.cache / "gallery_attack.jsonl"
-    if given.part == "table":
-        rows = kept(path)
-        timed = [row for row in rows if row["settings"]["part"] == "time" and "cpu_seconds" in row["figures"]]
-        for line in (*summaries(rows), *(exponents(timed) if timed else ())):
-            print(json.dumps(line))
-        return
-    pool = Pool(given.data, given.weights, given.cache, given.images, given.members)
-    about = {"part": given.part, "data": public_data.called(given.data)}
-    jobs = (Job(about | job.settings, job.measure) for job in PARTS[given.part](pool, given.draws))
-    measure((job for job in jobs if re.search(given.only, key_of(job.settings))), path)
+    run_parts(__doc__, "gallery_attack", PARTS, pool_of, draws=10, members=750, further=_timed)
 
 
 if __name__ == "__main__":

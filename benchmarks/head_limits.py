@@ -20,8 +20,6 @@ them. The loss is the head's own: squared for ridge, else the cross-entropy. Int
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -31,8 +29,8 @@ from typing import Any
 import numpy as np
 import public_data
 import torch
-from gallery_attack import CLASSES, CLIENTS, Pool, asked, drawn, judged
-from kept_rows import Job, kept, key_of, measure, summaries
+from gallery_attack import CLASSES, CLIENTS, Pool, asked, drawn, judged, pool_of
+from kept_rows import Job, run_parts
 from numpy.typing import NDArray
 from published_heads import MODELS, sent
 from scipy.special import log_softmax
@@ -306,25 +304,18 @@ PARTS: dict[str, Callable[[Pool, int], Iterator[Job]]] = {
 }
 
 
-def main() -> None:
-    """Measure a part, or say what the rows of a file show."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=(*PARTS, "table"))
-    parser.add_argument("--width", type=int, help="of a random projection of features; none if not given")
-    public_data.add_row_arguments(parser, draws=10, members=500)
-    given = parser.parse_args()
-    path = given.rows or given.cache / "head_limits.jsonl"
-    if given.part == "table":
-        for line in summaries(kept(path)):
-            print(json.dumps(line))
-        return
-    pool = Pool(given.data, given.weights, given.cache, given.images, given.members)
+def _pool(given: argparse.Namespace) -> Pool:
+    pool = pool_of(given)
     if given.width:
         mixed = np.random.default_rng(0).standard_normal((pool.features.shape[1], given.width))
         pool.features = (pool.features @ np.linalg.qr(mixed)[0]).astype(np.float32)
-    about = {"part": given.part, "data": public_data.called(given.data)}
-    jobs = (Job(about | job.settings, job.measure) for job in PARTS[given.part](pool, given.draws))
-    measure((job for job in jobs if re.search(given.only, key_of(job.settings))), path)
+    return pool
+
+
+def main() -> None:
+    """Measure a part, or say what the rows of a file show."""
+    width = {"type": int, "help": "of a random projection of features; none if not given"}
+    run_parts(__doc__, "head_limits", PARTS, _pool, draws=10, members=500, options={"--width": width})
 
 
 if __name__ == "__main__":

@@ -6,15 +6,18 @@ that a measurement may be stopped at any time and goes on where it was.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import public_data
 from scipy import stats
 
 from fedassay.audits.stats.intervals import clopper_pearson
@@ -122,3 +125,46 @@ def _ended(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
+
+
+Rows = list[dict[str, Any]]
+
+
+def run_parts(
+    about: str | None,
+    name: str,
+    parts: Mapping[str, Callable[[Any, int], Iterator[Job]]],
+    pool_of: Callable[[argparse.Namespace], Any],
+    *,
+    draws: int,
+    members: int,
+    options: Mapping[str, dict[str, Any]] | None = None,
+    further: Callable[[Rows], Iterable[dict[str, Any]]] = lambda rows: (),
+) -> None:
+    """Measure a part that the command line names, or say what the rows of a file show.
+
+    Args:
+        about: What --help shows.
+        name: Of the file of rows in the cache, without its ending.
+        parts: Jobs of a pool for a number of draws, by the part's name.
+        pool_of: Makes the pool of the options.
+        draws: Of each job, if not given.
+        members: Of the pool, if not given.
+        options: Further options and how they are read.
+        further: Lines of the table besides the summaries.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=(*parts, "table"))
+    for option, read in (options or {}).items():
+        parser.add_argument(option, **read)
+    public_data.add_row_arguments(parser, draws=draws, members=members)
+    given = parser.parse_args()
+    path = given.rows or given.cache / f"{name}.jsonl"
+    if given.part == "table":
+        rows = kept(path)
+        for line in (*summaries(rows), *further(rows)):
+            print(json.dumps(line))
+        return
+    settings = {"part": given.part, "data": public_data.called(given.data)}
+    jobs = (Job(settings | job.settings, job.measure) for job in parts[given.part](pool_of(given), given.draws))
+    measure((job for job in jobs if re.search(given.only, key_of(job.settings))), path)

@@ -18,9 +18,6 @@ intervals at 95 % are over draws (Student's).
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,8 +25,8 @@ from typing import Any
 
 import numpy as np
 import public_data
-from gallery_attack import CLASSES, Pool, drawn
-from kept_rows import Job, kept, key_of, measure, summaries
+from gallery_attack import CLASSES, Pool, drawn, pool_of
+from kept_rows import Job, run_parts
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import StandardScaler
@@ -183,19 +180,7 @@ PARTS = {"models": models, "few": few}
 
 def main() -> None:
     """Measure the models, or say what the rows of a file show."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=(*PARTS, "table"))
-    public_data.add_row_arguments(parser, draws=3, members=1000)
-    given = parser.parse_args()
-    path = given.rows or given.cache / "published_heads.jsonl"
-    if given.part == "table":
-        for line in summaries(kept(path)):
-            print(json.dumps(line))
-        return
-    pool = Pool(given.data, given.weights, given.cache, given.images, given.members)
-    about = {"part": given.part, "data": public_data.called(given.data)}
-    jobs = (Job(about | job.settings, job.measure) for job in PARTS[given.part](pool, given.draws))
-    measure((job for job in jobs if re.search(given.only, key_of(job.settings))), path)
+    run_parts(__doc__, "published_heads", PARTS, pool_of, draws=3, members=1000)
 
 
 if __name__ == "__main__":
