@@ -58,12 +58,12 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
     size = 12_000 if full else 4_000
     part, *_ = made(size)
     sides = np.random.default_rng(1).standard_normal((size, 2))
-    found = posterior([part], MULTIPLE, EVERY, sides)
+    found = posterior([part], MULTIPLE, EVERY, sides, np.random.default_rng(0), 6)
     peak = measure.peak_mib()
     check(part, sides, found)
     theirs, ours = measure.alternate(
         partial(plain, part, sides),
-        lambda: posterior([part], MULTIPLE, EVERY, sides).draws(np.random.default_rng(0), 6),
+        lambda: posterior([part], MULTIPLE, EVERY, sides, np.random.default_rng(0), 6),
         repeats=1 if full else repeats,
     )
     ratio, of_cpu = theirs.elapsed / ours.elapsed, theirs.cpu / ours.cpu

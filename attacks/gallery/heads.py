@@ -115,12 +115,12 @@ def inside(
         told = read(weights)
         variances = variances or [None] * len(told)
         parts = [_Weighted.of(each, known) for each, known in zip(told, variances, strict=True)]
-        found = _solve(parts, share, members)
+        more = number < rounds - 1
+        found = _solve(parts, share, members, rng, _PROBES if more else 0)
         weights = expit(found.odds)
-        if number < rounds - 1:
-            probes = found.probes(rng, _PROBES)
+        if more:
             least = _LEAST if sum(each.count for each in told) > size else _LEAST_OF_FEW
-            variances = [part.learned(found.weights, probes, least) for part in parts]
+            variances = [part.learned(found.weights, found.probes, least) for part in parts]
         members = _counted(found.weights) or members
     assert found is not None
     noise = float(np.median(np.concatenate([part.variances / np.maximum(part.energy, 1e-300) for part in parts])))
@@ -133,7 +133,7 @@ class _Found:
 
     odds: Matrix
     weights: Matrix
-    probes: Callable[[np.random.Generator, int], Matrix]
+    probes: Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,13 +241,15 @@ class _Weighted:
         return np.asarray((rest**2).sum(axis=0))
 
 
-def _solve(parts: Sequence[_Weighted], share: float, members: float) -> _Found:
+def _solve(
+    parts: Sequence[_Weighted], share: float, members: float, rng: np.random.Generator, probes: int
+) -> _Found:
     """Solve for the posterior of candidates with a common prior share and an expected number of members."""
     size = len(parts[0].rows)
     known = 1 / (_TOTAL * size) ** 2
     precision = 1 / (share * (1 - share))
     side = np.sum([part.side() for part in parts], axis=0) + members * known + precision * share
-    found = posterior(parts, precision, known, np.stack([side, np.ones(size)], axis=1))
+    found = posterior(parts, precision, known, np.stack([side, np.ones(size)], axis=1), rng, probes)
     weights, even = found.solutions.T
     if not any(part.target.any() for part in parts):
         # Every multiple of a solution, 0 included, is a solution: the number of members sets the size.

@@ -2,7 +2,7 @@
 
 The precision of N weights is a multiple of the identity and B B', where B has a row for each candidate and a
 column for each equation. It is factored as it is where candidates are fewer than equations M. Else Woodbury's
-identity is used: only M x M numbers are kept, and B is formed a block of candidates at a time.
+identity is used: only M x M numbers are kept, and B is formed twice, a block of candidates at a time.
 
 - N^2 M + 2 N^3 / 3 operations and 8 N^2 bytes, or
 - 2 N M^2 + M^3 / 3 operations and 8 M^2 bytes.
@@ -10,7 +10,7 @@ identity is used: only M x M numbers are kept, and B is formed a block of candid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,15 +52,17 @@ class Posterior:
     Attributes:
         solutions: Its products with given sides, shape (N, S).
         variances: Its diagonal, shape (N,).
-        draws: Draws errors with this covariance, shape (N, number).
+        draws: Errors with this covariance, shape (N, number).
     """
 
     solutions: Matrix
     variances: Matrix
-    draws: Callable[[np.random.Generator, int], Matrix]
+    draws: Matrix
 
 
-def posterior(sums: Sequence[Sums], multiple: float, every: float, sides: Matrix) -> Posterior:
+def posterior(
+    sums: Sequence[Sums], multiple: float, every: float, sides: Matrix, rng: np.random.Generator, number: int
+) -> Posterior:
     """Invert a precision: a multiple of the identity, a number that is added to all entries, and sums.
 
     Args:
@@ -68,6 +70,8 @@ def posterior(sums: Sequence[Sums], multiple: float, every: float, sides: Matrix
         multiple: The multiple of the identity, above 0.
         every: The number, at least 0.
         sides: Right sides, shape (N, S).
+        rng: Draws the errors.
+        number: Number of draws.
 
     Raises:
         NotRunError: There are too many candidates and equations.
@@ -78,8 +82,8 @@ def posterior(sums: Sequence[Sums], multiple: float, every: float, sides: Matrix
             f"there are {size:,} candidates and {columns:,} equations; allowed: at most {MOST:,} of the fewer ones"
         )
     if columns < size:
-        return _by_equations(sums, multiple, every, sides)
-    return _by_candidates(sums, multiple, every, sides)
+        return _by_equations(sums, multiple, every, sides, rng, number)
+    return _by_candidates(sums, multiple, every, sides, rng, number)
 
 
 def operations(size: int, columns: int) -> float:
@@ -92,7 +96,9 @@ def _blocks(size: int) -> Iterator[slice]:
         yield slice(start, min(start + _TOGETHER, size))
 
 
-def _by_candidates(sums: Sequence[Sums], multiple: float, every: float, sides: Matrix) -> Posterior:
+def _by_candidates(
+    sums: Sequence[Sums], multiple: float, every: float, sides: Matrix, rng: np.random.Generator, number: int
+) -> Posterior:
     size = len(sides)
     kernel = np.full((size, size), every)
     for rows in _blocks(size):
@@ -107,45 +113,41 @@ def _by_candidates(sums: Sequence[Sums], multiple: float, every: float, sides: M
     for rows in _blocks(size):
         below = np.tril(inverse[rows, : rows.stop], rows.start)
         variances[: rows.stop] += np.einsum("ij,ij->j", below, below)
-
-    def draws(rng: np.random.Generator, number: int) -> Matrix:
-        return np.asarray(blas.dtrmm(1.0, inverse, rng.standard_normal((size, number)), lower=1, trans_a=1))
-
+    draws = np.zeros((size, 0))
+    if number:
+        draws = np.asarray(blas.dtrmm(1.0, inverse, rng.standard_normal((size, number)), lower=1, trans_a=1))
     return Posterior(solutions, variances, draws)
 
 
-def _by_equations(sums: Sequence[Sums], multiple: float, every: float, sides: Matrix) -> Posterior:
+def _by_equations(
+    sums: Sequence[Sums], multiple: float, every: float, sides: Matrix, rng: np.random.Generator, number: int
+) -> Posterior:
     size, columns = len(sides), sum(each.columns for each in sums) + 1
 
     def block(rows: slice) -> Matrix:
         even = np.full((rows.stop - rows.start, 1), np.sqrt(every))
         return np.concatenate([*(each.block(rows) for each in sums), even], axis=1)
 
+    # A draw is one with the precision as covariance, divided by the precision: one more side.
+    errors = rng.standard_normal((columns, number))
+    drawn = np.sqrt(multiple) * rng.standard_normal((size, number))
+    given = np.concatenate([sides, drawn], axis=1)
     # A C-ordered block is, transposed, in Fortran's order: its products are added in place, one triangle of them.
-    inner = np.zeros((columns, columns), order="F")
+    inner, along = np.zeros((columns, columns), order="F"), np.zeros((columns, given.shape[1]))
     for rows in _blocks(size):
-        inner = blas.dsyrk(1.0, block(rows).T, beta=1.0, c=inner, lower=1, overwrite_c=1)
+        parts = block(rows)
+        inner = blas.dsyrk(1.0, parts.T, beta=1.0, c=inner, lower=1, overwrite_c=1)
+        given[rows, sides.shape[1] :] += parts @ errors
+        along += parts.T @ given[rows]
     inner[np.diag_indices(columns)] += multiple
     lower = _factored(inner)
+    along = solve_triangular(lower, along, lower=True, check_finite=False)
     variances = np.zeros(size)
     for rows in _blocks(size):
         half = solve_triangular(lower, block(rows).T, lower=True, overwrite_b=True, check_finite=False)
         variances[rows] = (1 - np.einsum("ij,ij->j", half, half)) / multiple
-
-    def solved(given: Matrix) -> Matrix:
-        along = np.zeros((columns, given.shape[1]))
-        for rows in _blocks(size):
-            along += block(rows).T @ given[rows]
-        along = cho_solve((lower, True), along, check_finite=False)
-        return np.concatenate([(given[rows] - block(rows) @ along) / multiple for rows in _blocks(size)])
-
-    def draws(rng: np.random.Generator, number: int) -> Matrix:
-        # A draw with the precision as covariance, divided by the precision.
-        errors = rng.standard_normal((columns, number))
-        own = np.concatenate([block(rows) @ errors for rows in _blocks(size)])
-        return solved(own + np.sqrt(multiple) * rng.standard_normal((size, number)))
-
-    return Posterior(solved(sides), variances, draws)
+        given[rows] = (given[rows] - half.T @ along) / multiple
+    return Posterior(given[:, : sides.shape[1]], variances, given[:, sides.shape[1] :])
 
 
 def _factored(matrix: Matrix) -> Matrix:

@@ -45,14 +45,13 @@ def test_the_inverse_of_a_precision(columns: int) -> None:
     sides = rng.standard_normal((size, 2))
     matrix = MULTIPLE * np.eye(size) + EVERY + sum(each.rows @ each.rows.T for each in sums)
     inverse = np.linalg.inv(matrix)
-    found = posterior(sums, MULTIPLE, EVERY, sides)
+    found = posterior(sums, MULTIPLE, EVERY, sides, np.random.default_rng(1), 4000)
     assert np.allclose(found.solutions, inverse @ sides, atol=1e-10)
     assert np.allclose(found.variances, inverse.diagonal(), atol=1e-10)
     # Draws along the sums and across them have the inverse as covariance, within what 4,000 draws show.
-    drawn = found.draws(np.random.default_rng(1), 4000)
     for direction in (sums[0].rows[:, 0], np.ones(size), rng.standard_normal(size)):
         expected = float(direction @ inverse @ direction)
-        assert float((direction @ drawn).var()) == pytest.approx(expected, rel=0.12)
+        assert float((direction @ found.draws).var()) == pytest.approx(expected, rel=0.12)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +90,9 @@ def test_more_candidates_and_equations_than_fit_are_refused(monkeypatch: pytest.
     monkeypatch.setattr(precision, "MOST", 20)
     sums = [Plain(np.ones((30, 25)))]
     with pytest.raises(NotRunError, match="30 candidates and 25 equations; allowed: at most 20"):
-        posterior(sums, MULTIPLE, EVERY, np.ones((30, 1)))
+        posterior(sums, MULTIPLE, EVERY, np.ones((30, 1)), np.random.default_rng(0), 0)
     monkeypatch.setattr(precision, "MOST", 25)
-    assert posterior(sums, MULTIPLE, EVERY, np.ones((30, 1))).solutions.shape == (30, 1)
+    assert posterior(sums, MULTIPLE, EVERY, np.ones((30, 1)), np.random.default_rng(0), 0).solutions.shape == (
+        30,
+        1,
+    )
