@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedassay.data.archive import open_archive
+from fedassay.data.class_labels import Classes
 from fedassay.data.loading import DataRequest, load
 from fedassay.data.records import Records
 from fedassay.support.errors import DataError
@@ -17,13 +18,13 @@ ARCHIVE = "gallery.npz"
 _HOLDS = "arrays features (n, d) and labels (n,)"
 
 
-def gallery_of(folder: Path, classes: int, extract: Callable[[Images], Floats] | None) -> Records:
+def gallery_of(folder: Path, classes: Classes, extract: Callable[[Images], Floats] | None) -> Records:
     """The candidates of a folder.
 
     Args:
         folder: An `.npz` file; or a folder that holds `gallery.npz`, or a folder of images for each class, in the
             order of their names.
-        classes: Of the messages.
+        classes: Of the messages, with which labels are matched.
         extract: Computes features of images; None: there is no backbone.
 
     Raises:
@@ -31,6 +32,8 @@ def gallery_of(folder: Path, classes: int, extract: Callable[[Images], Floats] |
     """
     if folder.suffix == ".npz" and folder.is_file():
         return _of_archive(folder, classes)
+    if folder.is_file():
+        raise DataError(f"--gallery {folder}: no file that is read; allowed: an .npz with {_HOLDS}")
     if not folder.is_dir():
         raise DataError(
             f"--gallery {folder}: no such folder; allowed: a folder of images, one with {ARCHIVE}, or such a file"
@@ -42,33 +45,32 @@ def gallery_of(folder: Path, classes: int, extract: Callable[[Images], Floats] |
             f"--gallery {folder}: images need a backbone, which --plan gives; allowed without one: {ARCHIVE}"
         )
     held = load(DataRequest("image_folder", None, folder.resolve(), None, 0, folder.resolve().parent)).train
-    _check_labels(held.labels, classes, str(folder))
-    return Records("candidates", held.images, held.labels, extract)
+    if not classes.names:
+        labels = classes.numbers(held.labels, str(folder))
+    else:
+        labels = classes.numbers(np.asarray(held.class_names)[held.labels], str(folder))
+    return Records("candidates", held.images, labels, extract)
 
 
-def _of_archive(path: Path, classes: int) -> Records:
+def _of_archive(path: Path, classes: Classes) -> Records:
     with open_archive(path, {"features", "labels"}, _HOLDS) as archive:
         features, labels = np.asarray(archive.read("features")), np.asarray(archive.read("labels"))
-    if features.ndim != 2 or labels.shape != (len(features),) or features.dtype.kind != "f":
+    if features.ndim != 2 or labels.size != len(features) or features.dtype.kind not in "fiu":
         raise DataError(
-            f"{path}: features of shape {features.shape} and labels of shape {labels.shape}; allowed: {_HOLDS}"
+            f"{path}: features {features.dtype} of shape {features.shape} and labels of shape {labels.shape}; "
+            f"allowed: {_HOLDS}"
         )
-    if labels.dtype.kind not in "iu" or not np.isfinite(features).all():
-        raise DataError(f"{path}: labels must be whole numbers, and features finite; allowed: {_HOLDS}")
-    _check_labels(labels, classes, str(path))
+    if not np.isfinite(features).all():
+        raise DataError(f"{path}: features must be finite; allowed: {_HOLDS}")
+    if not len(labels):
+        raise DataError(f"{path}: holds no candidate; allowed: one or more")
+    features = features if features.dtype.kind == "f" else features.astype(np.float64)
     # Without images, numbers identify the records.
     marks = np.arange(len(labels), dtype="<u8").view(np.uint8).reshape(-1, 1, 8, 1)
-    return Records("candidates", marks, labels.astype(np.int64), lambda images: features[_rows(images)])
+    return Records(
+        "candidates", marks, classes.numbers(labels.ravel(), str(path)), lambda images: features[_rows(images)]
+    )
 
 
 def _rows(images: Images) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.ascontiguousarray(images).reshape(len(images), 8).view("<u8").ravel().astype(np.int64)
-
-
-def _check_labels(labels: np.ndarray[tuple[int], np.dtype[np.int64]], classes: int, where: str) -> None:
-    if not len(labels):
-        raise DataError(f"{where}: holds no candidate; allowed: one or more")
-    if labels.min() < 0 or labels.max() >= classes:
-        raise DataError(
-            f"{where}: labels from {labels.min()} to {labels.max()}; allowed: 0 to {classes - 1}, as sent"
-        )

@@ -56,6 +56,7 @@ class Manifest(Frozen):
     claim: Claim = Field(default_factory=NoClaim, discriminator="kind")
     notes: Annotated[tuple[str, ...], FailFast()] = Field(default=(), max_length=limits.MESSAGES)
     most_records: int | None = Field(default=None, ge=1, le=limits.RECORDS)
+    class_names: Annotated[tuple[_Name, ...], FailFast()] = Field(default=(), max_length=limits.CLASSES)
     shared: Annotated[tuple[FieldRecord, ...], FailFast()] = Field(default=(), max_length=limits.RELEASES)
     messages: Annotated[tuple[MessageRecord, ...], FailFast()] = Field(min_length=1, max_length=limits.MESSAGES)
 

@@ -63,6 +63,7 @@ class Transcript:
         claim: What is claimed about the client messages, or an explicit `NoClaim`.
         notes: What a reader of the ledger must know (exclusions, fallbacks).
         most_records: The most records that one person has at one client, where somebody says.
+        class_names: Names of the classes 0 to C - 1, where the messages say them.
         sources: Names of the files that the messages were read from, in their order; none where nothing was.
     """
 
@@ -72,6 +73,7 @@ class Transcript:
     claim: Claim = field(default_factory=NoClaim)
     notes: tuple[str, ...] = ()
     most_records: int | None = field(default=None, kw_only=True)
+    class_names: tuple[str, ...] = field(default=(), kw_only=True)
     sources: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -115,10 +117,11 @@ class Transcript:
         # One message a line, and one at a time: neither the messages nor what is said of them is held twice.
         with open_atomic(folder / MANIFEST) as stream:
             most = "" if self.most_records is None else f' "most_records": {self.most_records},\n'
+            named = f' "class_names": {json.dumps(self.class_names)},\n' if self.class_names else ""
             stream.write(
                 f'{{\n "format": {FORMAT},\n "method": {json.dumps(self.method)},\n "classes": {self.classes},\n'
                 f' "claim": {self.claim.model_dump_json()},\n "notes": {json.dumps(self.notes)},\n'
-                f'{most}{said.shared} "messages": ['.encode()
+                f'{most}{named}{said.shared} "messages": ['.encode()
             )
             for number, message in enumerate(self.messages):
                 stream.write(f"{',' if number else ''}\n  {said.of(message, _file_name(number))}".encode())
@@ -175,6 +178,7 @@ def load_transcript(folder: Path) -> Transcript:
         manifest.notes,
         names,
         most_records=manifest.most_records,
+        class_names=manifest.class_names,
     )
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.audits.claim.captured_again import measured_noise
+from fedassay.data.class_labels import Classes
 from fedassay.data.gallery import gallery_of
 from fedassay.data.records import Records
 from fedassay.exchange.colluders import colluders_of
@@ -181,7 +182,9 @@ def _candidates(options: AuditOptions, transcript: Transcript, prepared: Prepare
     if options.gallery is None:
         return None if prepared is None else prepared.gallery
     extract = None if prepared is None or prepared.backbone is None else prepared.backbone.extract
-    return gallery_of(options.gallery, transcript.classes, extract)
+    kinds = {item.kind for message in transcript.from_clients() for item in message.fields.values()}
+    classes = Classes(transcript.classes, transcript.class_names, "head" in kinds)
+    return gallery_of(options.gallery, classes, extract)
 
 
 def _read(path: Path, options: AuditOptions) -> Read | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from generated_hostile import hostile
 from honest import HONEST, network
 from hostile import HOSTILE
@@ -19,6 +20,7 @@ from systems import ASKED, CHANGES, CLASSES, CLIENTS, SYSTEMS, WRITERS, System
 
 from fedassay.attacks.gram.targets import targets
 from fedassay.exchange.inference.infer import infer_kinds, with_inferred
+from fedassay.exchange.transcript import load_transcript
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.recorders.files.reading import Corrections, read_files
 from fedassay.support.errors import DataError, PlanError
@@ -326,3 +328,39 @@ def test_files_that_may_be_clients_or_parts_ask(tmp_path: Path) -> None:
         read_files(tmp_path, Corrections())
     (message,) = read_files(tmp_path, Corrections(clients=1)).transcript.messages
     assert set(message.fields) == {"one/a", "one/b", "two/c"}
+
+
+@pytest.mark.parametrize(
+    ("classes", "names"),
+    [
+        (np.array(["cat", "dog"]), ("cat", "dog")),
+        (np.array([b"cat", b"dog"]), ("cat", "dog")),
+        (np.array([3, 7]), ("3", "7")),
+        (np.array([0.0, 1.0]), ("0", "1")),
+        (np.array([False, True]), ("False", "True")),
+    ],
+)
+def test_a_head_keeps_the_names_of_its_classes(classes: Any, names: tuple[str, ...], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "head.npz", coef_=rng.normal(size=(1, 8)), intercept_=np.ones(1), classes_=classes, penalty="l2"
+    )
+    transcript = read_files(tmp_path / "head.npz", Corrections()).transcript
+    assert (transcript.classes, transcript.class_names) == (2, names)
+    assert transcript.messages[0].fields["head_classes"].values.tolist() == [0, 1]
+    transcript.save(tmp_path / "sent")
+    assert load_transcript(tmp_path / "sent").class_names == names
+
+
+def test_a_state_dict_keeps_the_names_of_its_classes_in_the_order_of_rows(tmp_path: Path) -> None:
+    model = {"fc.weight": torch.randn(3, 8), "fc.bias": torch.randn(3)}
+    torch.save({"state_dict": model, "classes": ["dog", "cat", "ant"]}, tmp_path / "head.pt")
+    transcript = read_files(tmp_path / "head.pt", Corrections()).transcript
+    assert transcript.class_names == ("dog", "cat", "ant")
+    assert {item.kind for item in transcript.messages[0].fields.values()} == {"head", "other"}
+
+
+def test_names_of_other_classes_than_rows_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "head.npz", coef_=np.ones((3, 8)), intercept_=np.ones(3), classes_=np.array(["a", "b"]))
+    with pytest.raises(DataError, match="3 rows and names 2 classes, a, b"):
+        read_files(tmp_path / "head.npz", Corrections())

@@ -1,4 +1,4 @@
-"""Infer the number of classes from the arrays of messages and their shapes."""
+"""Infer the classes of messages: their number from arrays and shapes, and their names where a head has some."""
 
 from __future__ import annotations
 
@@ -6,10 +6,54 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedassay.data.class_labels import spelled
 from fedassay.exchange.kinds import FieldKind, called, facts_of
-from fedassay.recorders.files.grouping import Arrays
+from fedassay.recorders.files.grouping import Array, Arrays
 from fedassay.recorders.files.models import is_head
 from fedassay.support import limits
+from fedassay.support.errors import DataError
+from fedassay.support.text import cut
+
+
+def texts_of(sent: Mapping[tuple[int, str], Arrays]) -> dict[tuple[int, str], Array]:
+    """Take texts out of messages of arrays, and return each message's names of classes."""
+    found = {}
+    for key, arrays in sent.items():
+        for name in [name for name, array in arrays.items() if array.dtype.kind == "U"]:
+            found[key] = arrays.pop(name)
+    return found
+
+
+def named(sent: Mapping[tuple[int, str], Arrays], texts: Mapping[tuple[int, str], Array]) -> tuple[str, ...]:
+    """Number the classes of heads by their place among all that heads name, and return these names.
+
+    Args:
+        sent: The messages; the class numbers beside heads are replaced.
+        texts: Names of their classes, where these are texts.
+
+    Raises:
+        DataError: A head names another number of classes than it has rows, or one class twice.
+    """
+    own: dict[tuple[int, str], list[str]] = {}
+    for key, arrays in sent.items():
+        if is_head(arrays) and ("head_classes" in arrays or key in texts):
+            rows, given = len(arrays["bias"]), spelled(texts.get(key, arrays.get("head_classes", ()))).tolist()
+            if len(set(given)) != len(given) or (rows, len(given)) not in {(len(given),) * 2, (1, 2)}:
+                raise DataError(
+                    f"the model has {rows} rows and names {len(given)} classes, {cut(', '.join(given), 100)}; "
+                    "allowed: a class of its own for each row, or two for one row"
+                )
+            own[key] = given
+    # Names are those of two classes at least: one of one row is that of the second class, or of the only one.
+    if not own or min(map(len, own.values())) < 2:
+        return ()
+    first, *others = own.values()
+    every = {name for names in own.values() for name in names}
+    whole = all(name.lstrip("+-").isdigit() for name in every)
+    names = first if all(each == first for each in others) else sorted(every, key=int if whole else str)
+    for key, given in own.items():
+        sent[key]["head_classes"] = np.array([names.index(name) for name in given])
+    return tuple(names)
 
 
 def classes_of(sent: Mapping[tuple[int, str], Arrays], kinds: Mapping[str, FieldKind]) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
 _DEEP = 12
 """Mappings and lists inside each other; statistics of services go 5 deep."""
+CLASS_NAMES = re.compile(r"(?i)(.*[./_])?(classes_?|class_(ids?|numbers?|names?)|target_names)")
+"""Names of arrays that say which classes the rows of a model are."""
 _HOLDS = "arrays of numbers, as np.savez(FILE, name=array) writes them"
 
 
@@ -94,10 +97,10 @@ def read_file(path: Path, *, follow: bool = True) -> list[Leaf]:
     if len(found) > limits.ARRAYS:
         raise DataError(f"{path}: holds {len(found):,} arrays; allowed: {limits.ARRAYS:,}")
     arrays = [leaf for leaf in found if not isinstance(leaf.values, str)]
-    if not arrays:
-        raise DataError(f"{path}: holds no array of numbers")
     for leaf in arrays:
         _check(leaf, path)
+    if all(np.asarray(leaf.values).dtype.kind == "U" for leaf in found):
+        raise DataError(f"{path}: holds no array of numbers")
     return found
 
 
@@ -105,12 +108,19 @@ def _check(leaf: Leaf, path: Path) -> None:
     """Refuse arrays that are no finite real numbers."""
     assert not isinstance(leaf.values, str)
     name, values = shown("/".join(leaf.path) or path.stem), leaf.values
+    if values.dtype.kind == "U" and _of_classes(leaf.path) and values.ndim == 1 and len(values) <= limits.CLASSES:
+        return
     if values.dtype.kind not in "biuf":
         raise DataError(f"{path}: {name} is of type {values.dtype}; allowed: real numbers")
     if values.ndim > limits.SIDES:
         raise DataError(f"{path}: {name} has {values.ndim} sides; allowed: {limits.SIDES}")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise DataError(f"{path}: {name} holds NaN or infinite values; every value must be finite")
+
+
+def _of_classes(path: tuple[str, ...]) -> bool:
+    """Whether texts under these keys are names of classes."""
+    return bool(path) and CLASS_NAMES.fullmatch(path[-1]) is not None
 
 
 def _of_archive(path: Path) -> Iterator[Leaf]:
@@ -124,9 +134,11 @@ def _of_single(path: Path) -> Iterator[Leaf]:
 
 
 def _columns(path: tuple[str, ...], values: NDArray[Any]) -> Iterator[Leaf]:
-    """Yield an array; for a structured array, one for each of its fields."""
+    """Yield an array, texts in one type; for a structured array, one for each of its fields."""
     if values.dtype.names is None:
-        yield Leaf(path, values)
+        texts = np.char.decode(values, "utf-8", "replace") if values.dtype.kind == "S" else values
+        # A single text is a parameter of a model, such as its penalty.
+        yield Leaf(path, str(texts) if texts.dtype.kind == "U" and not texts.ndim else texts)
         return
     for name in values.dtype.names:
         yield Leaf((*path, name), np.ascontiguousarray(values[name]))
@@ -205,7 +217,8 @@ def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:
     elif isinstance(held, int | float) and abs(held) < limits.RECORDS**2:
         yield Leaf(at, np.asarray(held))
     elif isinstance(held, list | tuple):
-        values = _rectangular(held)
+        named = _of_classes(at) and held and all(isinstance(each, str) for each in held)
+        values = np.array(held, np.str_) if named else _rectangular(held)
         if values is not None:
             yield Leaf(at, values)
             return

@@ -10,7 +10,7 @@ import numpy as np
 from fedassay.exchange.kinds import FieldKind, called
 from fedassay.exchange.message import AGGREGATE, SERVER
 from fedassay.exchange.transcript import Transcript
-from fedassay.recorders.files.formats import read_file
+from fedassay.recorders.files.formats import CLASS_NAMES, read_file
 from fedassay.recorders.files.grouping import Array, Arrays, messages_of
 from fedassay.support.errors import DataError
 
@@ -25,7 +25,6 @@ _WEIGHTS = re.compile(r"(?i)(.*[./_])?(coefs?_?|weights?|w|kernel|theta|beta)(_\
 _SOLE = re.compile(r"(?i)(.*[./_])?coefs?_?|(.*[./])?weight")
 """Names of weights that may stand without a bias."""
 _OFFSETS = re.compile(r"(?i)(.*[./_])?(intercepts?_?|bias|biases|b|offsets?)(_\d+)?")
-_CLASSES = re.compile(r"(?i)(.*[./_])?(classes_?|class_(ids?|numbers?))")
 _ROOTS = re.compile(r"(?i)(.*[./_])?(scale|std|sigma)_?")
 _SCALERS: dict[str, re.Pattern[str]] = {
     "mean_": re.compile(r"(?i)(.*[./_])?means?_?"),
@@ -95,7 +94,7 @@ def _plain_beside(arrays: Arrays, width: int) -> Arrays:
     made: Arrays = {}
     for name, array in arrays.items():
         means = array.shape == (width,)
-        if _CLASSES.fullmatch(name):
+        if CLASS_NAMES.fullmatch(name):
             made["head_classes"] = array
         elif means and _ROOTS.fullmatch(name):
             # The root of the variance, which a scaler may keep as well.
@@ -135,7 +134,7 @@ def _beside(name: str, array: Array) -> bool:
         return _OFFSETS.fullmatch(name) is None
     scaler = any(names.fullmatch(name) for names in (_ROOTS, *_SCALERS.values()))
     return array.ndim == 1 and (
-        scaler or _CLASSES.fullmatch(name) is not None or name.rpartition("/")[2] in _BESIDE
+        scaler or CLASS_NAMES.fullmatch(name) is not None or name.rpartition("/")[2] in _BESIDE
     )
 
 

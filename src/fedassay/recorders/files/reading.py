@@ -27,7 +27,7 @@ from fedassay.exchange.release import NoClaim
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import MANIFEST, Transcript
 from fedassay.recorders.files import models
-from fedassay.recorders.files.classes import classes_of
+from fedassay.recorders.files.classes import classes_of, named, texts_of
 from fedassay.recorders.files.formats import ENDINGS, Leaf, read_file
 from fedassay.recorders.files.grouping import Arrays, messages_of
 from fedassay.recorders.files.quantised import Scaled, scaled
@@ -118,10 +118,12 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     """
     files, left_out = _files(path)
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
+    texts = texts_of(sent)
     sent = _split(sent, path, said)
     sent, results = without_results(sent, said.clients)
     # Arrays with a kind of the user's keep their names.
     sent = {key: own if own.keys() & said.kinds.keys() else models.plain(own) for key, own in sent.items()}
+    names = named(sent, texts)
     raw = None if said.kinds or said.aggregate or said.scale or said.modulus else records_of(sent)
     numbers = Scaled(*raw) if raw else scaled(sent, said.scale, said.modulus, said.kinds)
     sent = numbers.sent
@@ -135,7 +137,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     _check_names(said.kinds, sent)
     sent = {key: _of_one_class(arrays, said.kinds) for key, arrays in sent.items()}
     declared = KINDS if raw else said.kinds
-    classes = said.classes or classes_of(sent, declared)
+    classes = said.classes or len(names) or classes_of(sent, declared)
     kept = Kept(classes, {name: Declared(kind) for name, kind in declared.items()})
     for (number, who), arrays in {**down, **sent}.items():
         sender = who if who in {SERVER, AGGREGATE} else f"client/{who}"
@@ -144,7 +146,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
         kinds = {name: "parameters" if down and kind == "gradient" else kind for name, kind in kinds.items()}
         values = [(name, array, kinds[name]) for name, array in arrays.items()]
         kept.keep(values, sender, SERVER if sender != SERVER else "client", number)
-    transcript = kept.transcript(_METHOD, NoClaim())
+    transcript = replace(kept.transcript(_METHOD, NoClaim()), class_names=names if len(names) == classes else ())
     untold = replace(transcript, messages=tuple(kept.messages))
     found = derived_from(untold, names=True) or (None if declared else populations_of(untold))
     transcript = _by_name(transcript) if found is None else found.transcript
