@@ -36,9 +36,11 @@ from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys
 from fedassay.attacks.gallery.changes import times_of
 from fedassay.attacks.gallery.heads import ROUNDS
 from fedassay.attacks.gallery.iterating import operations
+from fedassay.attacks.gallery.precision import MOST
 from fedassay.attacks.gallery.precision import operations as inverted
 from fedassay.attacks.gallery.published import answer_of_head, answer_of_scaler
 from fedassay.attacks.gallery.solving import DENSE
+from fedassay.attacks.gallery.unknown import SOLVES
 from fedassay.attacks.membership.signals import Group, encoded
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
@@ -53,6 +55,9 @@ from fedassay.exchange.sent_head import head_in, scaler_in
 from fedassay.exchange.statistics import any_protected
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message
 from fedassay.exchange.view import View
+from fedassay.heads.linear import LinearHead
+from fedassay.heads.penalised import coefficients
+from fedassay.heads.scaler import Scaler
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Ints, Parameters
@@ -63,6 +68,7 @@ NAME = "gallery"
 KEY = "messages/gallery"
 """Key of the scores that are judged."""
 _THRICE = "; three times as long if they do not explain the message"
+_TWICE = "; twice as long if no round penalty explains the model"
 _MANY = 5_000
 """Number of candidates of a head above which the expected time is announced."""
 _LARGE = 2.0
@@ -221,9 +227,11 @@ class Gallery(Parameters):
         members = candidates / 2 if sizes is None else self.coverage * float(sizes.sum())
         rng = knowledge.seeds.numpy("head", sender)
         estimator = view.estimators.get((sender, last))
-        numbers = features.shape[1] if head is None else head.weights.size
-        if len(features) > _MANY:
-            _tell(knowledge, len(features), ROUNDS * inverted(len(features), numbers))
+        columns = _equations(head, scaler, estimator is not None)
+        if candidates > _MANY and min(candidates, columns) <= MOST:
+            inferred = estimator is None and head is not None
+            solves = ROUNDS + (SOLVES if inferred else 0)
+            _tell(knowledge, candidates, solves * inverted(candidates, columns), _TWICE if inferred else "")
         try:
             if head is not None:
                 return answer_of_head(estimator, head, features, kept, members, rng, scaler)
@@ -244,6 +252,15 @@ class Gallery(Parameters):
 def _tell(knowledge: Knowledge, size: int, operations: float, more: str = "") -> None:
     seconds = operations / (_LARGE * rate.DENSE_FLOPS)
     knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}{more}")
+
+
+def _equations(head: LinearHead | None, scaler: Scaler | None, declared: bool) -> int:
+    """Return the number of equations of a head and a scaler; an undeclared head is read as a penalised one."""
+    of_scaler = 0 if scaler is None else 2 * len(scaler.mean)
+    if head is None:
+        return of_scaler
+    weights, bias = (head.weights, head.bias[:0]) if declared else coefficients(head)
+    return of_scaler + weights.size + (bias.size if bias.any() else 0)
 
 
 def _captured(knowledge: Knowledge) -> bool:

@@ -32,6 +32,9 @@ _FITTED = 2
 _BRIEF = 3
 """Number of solves for the weights while a loss and a penalty are chosen."""
 
+SOLVES = len(LOSSES) * _BRIEF
+"""Number of solves at least until the estimator is known."""
+
 
 def estimator_of(
     head: LinearHead,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 
+from fedassay.attacks.gallery import attack, precision
 from fedassay.attacks.gallery.attack import KEY, Gallery
 from fedassay.attacks.gallery.unknown import estimator_of
 from fedassay.audits.stats.roc import auc
@@ -23,7 +24,7 @@ from fedassay.exchange.sent_head import head_in, scaler_in
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.heads.penalised import head_of
 from fedassay.support.errors import FedassayError, NothingToReadError
-from fedassay.support.progress import SILENT
+from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
 
 Matrix = NDArray[np.float64]
@@ -58,14 +59,16 @@ def published(model: Any, scaler: StandardScaler | None) -> Message:
     )
 
 
-def attacked(message: Message, gallery: Records, classes: int = CLASSES) -> AttackResult:
+def attacked(
+    message: Message, gallery: Records, classes: int = CLASSES, progress: Progress = SILENT
+) -> AttackResult:
     """The attack on a file of which nobody says what it is."""
 
     def simulate(records: Any, seeds: Seeds) -> View:
         raise FedassayError("no shadows")
 
     game = MembershipGame({"file": gallery}, {}, None, simulate, Seeds(0), gallery=gallery)
-    known = Knowledge(None, classes, None, False, Seeds(0), "cpu", SILENT, game=game)
+    known = Knowledge(None, classes, None, False, Seeds(0), "cpu", progress, game=game)
     return Gallery().run(View((message,), classes, ThreatModel()), known)
 
 
@@ -161,3 +164,26 @@ def test_one_row_is_a_head_of_two_classes() -> None:
     assert head is not None
     assert (head.predict(gallery.features) == model.predict(gallery.features)).all()
     assert scaler_in(published(model, None)) is None
+
+
+def test_the_announced_time_is_of_every_solve_and_nothing_is_announced_before_a_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gallery, told, solved = candidates(11), [], []
+    message = published(RidgeClassifier().fit(gallery.features[INSIDE], gallery.labels[INSIDE]), None)
+    posterior = precision.posterior
+
+    def counted(*given: Any) -> Any:
+        solved.append(precision.operations(len(given[3]), sum(each.columns for each in given[0])))
+        return posterior(*given)
+
+    monkeypatch.setattr("fedassay.attacks.gallery.heads.posterior", counted)
+    monkeypatch.setattr(attack, "_MANY", 10)
+    monkeypatch.setattr(attack, "_tell", lambda _, size, operations, more="": told.append(operations))
+    attacked(message, gallery)
+    assert told == [pytest.approx(sum(solved), rel=0.05)]
+    monkeypatch.setattr(attack, "MOST", 10)
+    monkeypatch.setattr(precision, "MOST", 10)
+    with pytest.raises(NothingToReadError, match="allowed: at most 10"):
+        attacked(message, gallery)
+    assert len(told) == 1
