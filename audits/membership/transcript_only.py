@@ -10,7 +10,7 @@ were sent at several times, a control changes between two of them: exactly those
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame
 from fedassay.data.records import Records, joined
+from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.release import exact
 from fedassay.exchange.sent_head import head_in
@@ -149,7 +150,8 @@ def _attacked(
     )
     # The number of records of a sender of a head alone is unknown, as it is for the captured one.
     known = np.bincount(gallery.labels[times[-1]], minlength=context.classes)
-    sizes = {} if _a_head_alone(context) else {sender: known}
+    kinds = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
+    sizes = {} if _a_head_alone(context) or _a_scaler_alone(kinds) else {sender: known}
     game: MembershipGame = replace(
         context.game, questions={sender: gallery}, sizes=sizes, gallery=gallery, kept={}
     )
@@ -162,6 +164,13 @@ def _sums(features: Matrix, labels: Ints, context: AttackedContext) -> dict[str,
     kinds = {item.kind for item in fields}
     floats = [item.dtype for item in fields if item.dtype.kind == "f" and item.dtype.itemsize >= 4]
     kind = min(floats, key=lambda each: each.itemsize) if floats else np.dtype(np.float64)
+    if _a_scaler_alone(kinds):
+        sent = {"mean_": features.mean(axis=0), "var_": features.var(axis=0)}
+        made = {name: np.asarray(values, kind) for name, values in sent.items()}
+        if "scaler_count" in kinds:
+            made["n_samples_seen_"] = np.array([len(features)])
+        told: list[FieldKind] = ["scaler_mean", "scaler_variance", "scaler_count"]
+        return {name: MessageField(made[name], each, exact()) for name, each in zip(made, told, strict=False)}
     if _a_head_alone(context):
         head = PenalisedEstimator("least_squares", 1.0).fit(features, labels)
         return {
@@ -180,6 +189,11 @@ def _sums(features: Matrix, labels: Ints, context: AttackedContext) -> dict[str,
         np.add.at(squares, labels, features**2)
         found["S"] = MessageField(squares.astype(kind), "class_second_moments", exact())
     return found
+
+
+def _a_scaler_alone(kinds: Collection[str]) -> bool:
+    """Whether the captured messages hold a scaler, and nothing else that is read."""
+    return "scaler_mean" in kinds and not set(kinds) - {"scaler_mean", "scaler_variance", "scaler_count", "other"}
 
 
 def _a_head_alone(context: AttackedContext) -> bool:

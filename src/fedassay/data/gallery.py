@@ -54,7 +54,9 @@ def gallery_of(folder: Path, classes: Classes, extract: Callable[[Images], Float
 
 def _of_archive(path: Path, classes: Classes) -> Records:
     with open_archive(path, {"features", "labels"}, _HOLDS) as archive:
-        features, labels = np.asarray(archive.read("features")), np.asarray(archive.read("labels"))
+        features = np.asarray(archive.read("features"))
+        unlabelled = not classes.read and "labels" not in archive.headers
+        labels = np.zeros(len(features)) if unlabelled else np.asarray(archive.read("labels"))
     if features.ndim != 2 or labels.size != len(features) or features.dtype.kind not in "fiu":
         raise DataError(
             f"{path}: features {features.dtype} of shape {features.shape} and labels of shape {labels.shape}; "

@@ -183,7 +183,8 @@ def _candidates(options: AuditOptions, transcript: Transcript, prepared: Prepare
         return None if prepared is None else prepared.gallery
     extract = None if prepared is None or prepared.backbone is None else prepared.backbone.extract
     kinds = {item.kind for message in transcript.from_clients() for item in message.fields.values()}
-    classes = Classes(transcript.classes, transcript.class_names, "head" in kinds)
+    headed = "head" in kinds
+    classes = Classes(transcript.classes, transcript.class_names, headed, headed or "scaler_mean" not in kinds)
     return gallery_of(options.gallery, classes, extract)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import StandardScaler
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import joined
@@ -123,3 +124,19 @@ def test_a_model_in_a_capture_is_read_and_its_control_is_a_head(make_task: MakeT
     assert found.verdict == "leak"
     assert found.harm is not None
     assert found.harm.count == 60
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_scaler_in_a_file_names_its_records_without_labels(labelled: bool, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).normal(size=(80, 64))
+    scaler = StandardScaler().fit(features[:40])
+    np.savez(tmp_path / "scaler.npz", mean_=scaler.mean_, scale_=scaler.scale_, n_samples_seen_=40)
+    labels = {"labels": np.arange(80) % 4 + 7} if labelled else {}
+    np.savez(tmp_path / "gallery.npz", features=features, **labels)
+    options = AuditOptions(device="cpu", quiet=True, gallery=tmp_path / "gallery.npz")
+    _, record = audit_transcript(tmp_path / "scaler.npz", None, tmp_path / "run", options)
+    assert not record.errors, record.errors
+    found = next(finding for finding in record.cells[0].findings if finding.attack == "gallery")
+    assert found.verdict == "leak", found.reason
+    assert found.harm is not None
+    assert found.harm.count == 40

@@ -20,6 +20,7 @@ from systems import ASKED, CHANGES, CLASSES, CLIENTS, SYSTEMS, WRITERS, System
 
 from fedassay.attacks.gram.targets import targets
 from fedassay.exchange.inference.infer import infer_kinds, with_inferred
+from fedassay.exchange.sent_head import scaler_in
 from fedassay.exchange.transcript import load_transcript
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.recorders.files.reading import Corrections, read_files
@@ -364,3 +365,36 @@ def test_names_of_other_classes_than_rows_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "head.npz", coef_=np.ones((3, 8)), intercept_=np.ones(3), classes_=np.array(["a", "b"]))
     with pytest.raises(DataError, match="3 rows and names 2 classes, a, b"):
         read_files(tmp_path / "head.npz", Corrections())
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"mean_": (8,), "var_": (8,), "scale_": (8,), "n_samples_seen_": np.asarray(30)},
+        {"mean_": (8,), "scale_": (8,), "n_samples_seen_": np.full(8, 30), "n_features_in_": np.asarray(8)},
+        {"scaler.mean_": (8,), "scaler.var_": (8,)},
+        {"scaler_mean": (8,), "scaler_std": (8,)},
+        {"running_mean": (8,), "running_var": (8,), "num_batches_tracked": np.asarray(4)},
+        {"norm.running_mean": (8,), "norm.running_var": (8,)},
+    ],
+    ids=lambda arrays: " ".join(arrays),
+)
+def test_a_scaler_alone_is_read_as_one(arrays: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made = {name: rng.uniform(1, 2, each) if isinstance(each, tuple) else each for name, each in arrays.items()}
+    np.savez(tmp_path / "scaler.npz", **made)
+    read = read_files(tmp_path / "scaler.npz", Corrections())
+    scaler = scaler_in(read.transcript.messages[0])
+    assert scaler is not None
+    assert scaler.count == (30 if "n_samples_seen_" in arrays else None)
+    variance = next((made[name] for name in made if "var" in name), None)
+    roots = next((made[name] for name in made if "scale_" in name or "std" in name), None)
+    assert np.allclose(scaler.variance, np.square(roots) if variance is None else variance)
+    assert "--gallery FILE" in read.text
+    assert "labels" not in read.text
+
+
+@pytest.mark.parametrize("arrays", [{"mean": (8,), "var": (8,), "count": ()}, {"mean_": (3, 8), "var_": (3, 8)}])
+def test_statistics_are_no_scaler(arrays: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **{name: np.full(shape, 5.0) for name, shape in arrays.items()})
+    assert scaler_in(read_files(tmp_path / "a.npz", Corrections()).transcript.messages[0]) is None

@@ -9,7 +9,7 @@ import numpy as np
 from fedassay.data.class_labels import spelled
 from fedassay.exchange.kinds import FieldKind, called, facts_of
 from fedassay.recorders.files.grouping import Array, Arrays
-from fedassay.recorders.files.models import is_head
+from fedassay.recorders.files.models import is_head, is_scaler
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.text import cut
@@ -74,6 +74,8 @@ def classes_of(sent: Mapping[tuple[int, str], Arrays], kinds: Mapping[str, Field
         return _bounded(max(declared))
     if messages and is_head(messages[0]):
         return _bounded(max(2, len(messages[0]["bias"])))
+    if messages and is_scaler(messages[0]):
+        return 1
     found = [_by_numbers(messages), _by_tables(messages), _by_network(messages, kinds)]
     return _bounded(next((number for number in found if number), 1))
 

@@ -32,12 +32,23 @@ _SCALERS: dict[str, re.Pattern[str]] = {
     "n_samples_seen_": re.compile(r"n_samples_seen_|scaler_count"),
 }
 """scikit-learn's names of the arrays of a scaler, and others."""
+_ALONE = re.compile(r"(?i)(.*[./_])?(running_mean|mean_|(scaler|standardi[sz]er)[./_]means?_?)")
+"""Names of the means of a scaler that stands alone; other means are of classes or clients."""
 _BESIDE = frozenset({"n_features_in_", "n_iter_"})
 
 
 def plain(arrays: Arrays) -> Arrays:
-    """Convert heads and adapters to the form that attacks read; other arrays stay as they are."""
-    return _plain_head(_multiplied(arrays))
+    """Convert heads, scalers and adapters to the form that attacks read; other arrays stay as they are."""
+    return _plain_scaler(_plain_head(_multiplied(arrays)))
+
+
+def _plain_scaler(arrays: Arrays) -> Arrays:
+    """Convert a scaler without a head to scikit-learn's names; others stay unchanged."""
+    means = [array for name, array in arrays.items() if _ALONE.fullmatch(name)]
+    if len(means) != 1 or means[0].ndim != 1 or not all(_beside(name, array) for name, array in arrays.items()):
+        return arrays
+    made = _plain_beside(arrays, len(means[0]))
+    return made if is_scaler(made) else arrays
 
 
 def _multiplied(arrays: Arrays) -> Arrays:
@@ -102,9 +113,11 @@ def _plain_beside(arrays: Arrays, width: int) -> Arrays:
         else:
             known = [own for own, names in _SCALERS.items() if names.fullmatch(name)]
             counts = known == ["n_samples_seen_"]
-            made[known[0] if known and (means or counts) else name.rpartition("/")[2]] = (
-                np.atleast_1d(array) if counts else array
-            )
+            # Where values were missing, each feature has a number of records of its own, and none is that of all.
+            if not counts or len(np.unique(array)) == 1:
+                made[known[0] if known and (means or counts) else name.rpartition("/")[2]] = (
+                    np.unique(array) if counts else array
+                )
     return made
 
 
@@ -114,7 +127,7 @@ def kind_of(name: str, arrays: Arrays) -> FieldKind:
         return "other"
     if name.endswith(LOW_RANK):
         return "gradient"
-    if not is_head(arrays):
+    if not is_head(arrays) and not is_scaler(arrays):
         return "parameters"
     scaler = next((kind for kind in called(name, whole=True) if kind in _SCALER), None)
     return HEAD.get(name) or scaler or "other"
@@ -126,6 +139,13 @@ def is_head(arrays: Arrays) -> bool:
         return False
     beside = all(name in HEAD or _beside(name, array) for name, array in arrays.items())
     return beside and arrays["bias"].shape == arrays["weight"].shape[:1]
+
+
+def is_scaler(arrays: Arrays) -> bool:
+    """Whether a converted message holds a scaler, and single numbers at most beside it."""
+    sides = [arrays[name].shape for name in ("mean_", "var_") if name in arrays]
+    others = {name for name, array in arrays.items() if array.ndim} - {"mean_", "var_", "n_samples_seen_"}
+    return len(sides) == 2 and sides[0] == sides[1] and len(sides[0]) == 1 and not others
 
 
 def _beside(name: str, array: Array) -> bool:
@@ -184,10 +204,11 @@ def missing(transcript: Transcript, given: bool, candidates: bool) -> str:
     """
     sent = list(transcript.from_clients())
     kinds = {item.kind for message in sent for item in message.fields.values()}
-    if "head" in kinds:
+    if kinds & {"head", "scaler_mean"}:
+        what, labels = ("linear head", " and labels (n,)") if "head" in kinds else ("scaler", "")
         asked = (
-            "A linear head is read with candidates who may be in it: give them with --gallery FILE, an .npz with "
-            "features (n, d) and labels (n,)."
+            f"A {what} is read with candidates who may be in it: give them with --gallery FILE, an .npz with "
+            f"features (n, d){labels}."
         )
         return "" if candidates else asked
     if given or any(message.sender == SERVER for message in transcript.messages):
