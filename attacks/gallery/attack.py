@@ -222,7 +222,8 @@ class Gallery(Parameters):
         features: Matrix = np.asarray(inputs, np.float64)
         width = head.weights.shape[1] if head else len(scaler.mean) if scaler else None
         if features.shape[1] != width:
-            return None
+            taken = f"the model takes {width} features, and candidates have {features.shape[1]}"
+            return taken if captured and width else None
         candidates = len(kept.records) - int(kept.decoys.sum())
         members = candidates / 2 if sizes is None else self.coverage * float(sizes.sum())
         rng = knowledge.seeds.numpy("head", sender)

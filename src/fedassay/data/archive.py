@@ -134,7 +134,10 @@ def _checked(stream: IO[bytes], size: int, where: str) -> Header:
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, KeyError, IndexError) as error:
         raise DataError(f"{where}: is no NumPy array ({cut(str(error).partition(chr(10))[0], 200)})") from None
     if header.dtype.hasobject:
-        raise DataError(f"{where}: holds pickled Python objects, which are never loaded; allowed: plain numbers")
+        raise DataError(
+            f"{where}: holds pickled Python objects, which are never loaded; allowed: plain numbers, or text by "
+            ".astype(str)"
+        )
     # A header may promise more than the file holds, and memory is taken by the promise.
     if stream.tell() + math.prod(header.shape) * header.dtype.itemsize != size:
         shape = cut(str(header.shape), 100)

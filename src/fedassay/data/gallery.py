@@ -11,7 +11,9 @@ from fedassay.data.archive import open_archive
 from fedassay.data.class_labels import Classes
 from fedassay.data.loading import DataRequest, load
 from fedassay.data.records import Records
+from fedassay.support import limits
 from fedassay.support.errors import DataError
+from fedassay.support.text import cut
 from fedassay.support.types import Floats, Images
 
 ARCHIVE = "gallery.npz"
@@ -54,8 +56,14 @@ def gallery_of(folder: Path, classes: Classes, extract: Callable[[Images], Float
 
 def _of_archive(path: Path, classes: Classes) -> Records:
     with open_archive(path, {"features", "labels"}, _HOLDS) as archive:
-        features = np.asarray(archive.read("features"))
         unlabelled = not classes.read and "labels" not in archive.headers
+        lacking = {"features", "labels"} - set(archive.headers) - ({"labels"} if unlabelled else set())
+        if lacking:
+            there = cut(", ".join(archive.names), limits.NAME_LENGTH)
+            raise DataError(
+                f"{path}: holds no {' and no '.join(sorted(lacking))} beside {there}; allowed: {_HOLDS}"
+            )
+        features = np.asarray(archive.read("features"))
         labels = np.zeros(len(features)) if unlabelled else np.asarray(archive.read("labels"))
     if features.ndim != 2 or labels.size != len(features) or features.dtype.kind not in "fiu":
         raise DataError(

@@ -89,7 +89,7 @@ def test_nobody_is_named_of_strangers(make_task: MakeTask, tmp_path: Path) -> No
     assert "0 of 297 candidates are named" in found.reason
 
 
-@pytest.mark.parametrize("given", ["nothing", "images", "labels"])
+@pytest.mark.parametrize("given", ["nothing", "images", "labels", "names", "table"])
 def test_a_wrong_gallery_is_one_clear_error(given: str, make_task: MakeTask, tmp_path: Path) -> None:
     task = make_task(clients=1, records=20)
     FedCGS().run(task).transcript.save(tmp_path / "sent")
@@ -98,7 +98,19 @@ def test_a_wrong_gallery_is_one_clear_error(given: str, make_task: MakeTask, tmp
         written(folder, task.test.features, task.test.labels + 7)
     elif given == "images":
         folder.mkdir()
-    said = {"nothing": "no such folder", "images": "--plan", "labels": "allowed: 0 to 9"}[given]
+    elif given == "names":
+        folder = tmp_path / "gallery.npz"
+        np.savez(folder, X=task.test.features, y=task.test.labels)
+    elif given == "table":
+        folder = tmp_path / "gallery.csv"
+        folder.write_text("a,b\n1,2\n")
+    said = {
+        "nothing": "no such folder",
+        "images": "--plan",
+        "labels": "allowed: 0 to 9",
+        "names": "holds no features and no labels beside X, y",
+        "table": "no file that is read; allowed: an .npz with",
+    }[given]
     with pytest.raises(DataError, match=said):
         audited(tmp_path, folder)
 

@@ -153,7 +153,7 @@ def test_loss_and_penalty_are_found_though_nobody_says_them(
 def test_a_scaler_of_another_width_is_not_read() -> None:
     gallery = candidates(8)
     scaler = StandardScaler().fit(gallery.features[:, :7])
-    with pytest.raises(NothingToReadError):
+    with pytest.raises(NothingToReadError, match="the model takes 7 features, and candidates have 40"):
         attacked(published(None, scaler), gallery)
 
 

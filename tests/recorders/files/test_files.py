@@ -398,3 +398,20 @@ def test_a_scaler_alone_is_read_as_one(arrays: dict[str, Any], tmp_path: Path) -
 def test_statistics_are_no_scaler(arrays: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **{name: np.full(shape, 5.0) for name, shape in arrays.items()})
     assert scaler_in(read_files(tmp_path / "a.npz", Corrections()).transcript.messages[0]) is None
+
+
+def test_a_head_of_centred_features_is_read_with_its_bias_moved(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights, bias, mean = rng.normal(size=(3, 8)), rng.normal(size=3), rng.normal(size=8)
+    np.savez(tmp_path / "head.npz", coef_=weights, intercept_=bias, mean_=mean, n_samples_seen_=30)
+    (message,) = read_files(tmp_path / "head.npz", Corrections()).transcript.messages
+    assert np.allclose(message.fields["bias"].values, bias - weights @ mean)
+    assert "mean_" not in message.fields
+
+
+@pytest.mark.parametrize("half", [{"scale_": (8,)}, {"mean_": (8,), "intercept_": ()}])
+def test_a_head_behind_half_a_scaler_is_not_read_as_one_without(half: dict[str, Any], tmp_path: Path) -> None:
+    made = {"intercept_": np.ones(3)} | {name: np.zeros(shape) for name, shape in half.items()}
+    np.savez(tmp_path / "head.npz", coef_=np.ones((3, 8)), **made)
+    (message,) = read_files(tmp_path / "head.npz", Corrections()).transcript.messages
+    assert "head" not in {item.kind for item in message.fields.values()}

@@ -97,7 +97,13 @@ def _plain_head(arrays: Arrays) -> Arrays:
     if weights.shape[0] != len(bias):
         return arrays
     beside = {name: array for name, array in arrays.items() if name not in own}
-    return {**dict(zip(HEAD, (weights, bias), strict=True)), **_plain_beside(beside, weights.shape[1])}
+    made = _plain_beside(beside, weights.shape[1])
+    if ("mean_" in made) != ("var_" in made):
+        # Centred inputs move a fitted bias alone; how any other half of a scaler is used is not known.
+        if "var_" in made or not bias.any():
+            return arrays
+        bias = bias - weights.astype(np.float64) @ made.pop("mean_")
+    return {**dict(zip(HEAD, (weights, bias), strict=True)), **made}
 
 
 def _plain_beside(arrays: Arrays, width: int) -> Arrays:
