@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.plan import rates as rate
+from fedassay.plan.measured import LEAST, Stage, corrected
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.plan.sizes import sizes_of
 from fedassay.plan.wiring import bounds_in, judged_by
@@ -49,30 +52,62 @@ def _estimate(scenario: Scenario) -> Estimate:
     sizes = sizes_of(scenario.plan, scenario.base)
     if isinstance(sizes, str):
         return Estimate({cell.key: None for cell in scenario.cells}, None, None, (f"no estimate: {sizes}",))
-    remarks: list[str] = []
     cells = {cell.key: method_seconds(cell, sizes) for cell in scenario.cells}
     unknown = sorted({cell.method.name for cell in scenario.cells if cells[cell.key] is None})
-    if unknown:
-        remarks.append(f"not estimated: {', '.join(unknown)}")
-    seeds = len(scenario.plan.seeds)
-    per_seed = len(scenario.cells) // seeds
-    total = rate.START + seeds * extraction(sizes) + sum(value or 0.0 for value in cells.values())
-    load = Load(
-        per_seed,
-        sum(value or 0.0 for value in cells.values()) / seeds,
-        sum(cells[cell.key] or 0.0 for cell in scenario.cells if cell.privacy.private) / seeds,
+    remarks = [f"not estimated: {', '.join(unknown)}"] if unknown else []
+    remarks += [f"not estimated: {name}" for name, cost in _costs(scenario) if cost is None]
+    total = rate.START + rate.PAGE * len(scenario.cells)
+    total += sum(
+        corrected(stage.unit, stage.of, stage.private, stage.expected) for stage in stages(scenario, sizes)
     )
-    costs = [(attack.name, attack.params, attack.build.facts.cost) for attack in scenario.attacks]
-    costs += [(audit.name, audit.params, audit.build.facts.cost) for audit in scenario.audits]
-    for name, params, cost in costs:
-        if cost is None:
-            remarks.append(f"not estimated: {name}")
-        else:
-            total += seeds * cost(params, sizes, load)
     remarks += [*_foreseen(scenario, sizes), *scenario.warnings]
     pictures = any("reconstructions" in attack.build.facts.gives for attack in scenario.attacks)
     held = memory(sizes, _parameters(scenario, sizes), pictures)
     return Estimate(cells, total, held, tuple(remarks))
+
+
+def stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:
+    """Units of a plan's work with the seconds of their formulas; nothing is measured (`took` is 0).
+
+    An attack's unit holds the verdicts on it; an audit's, what it does by itself. The work on all cells of a seed
+    is shared out as that on each cell alone.
+    """
+    backbone = scenario.plan.backbone
+    trained = backbone.weights is None or backbone.weights == "public"
+    for _ in scenario.plan.seeds:
+        yield Stage("prepare", backbone.name, trained, extraction(sizes), 0.0)
+    by_seed: dict[int | None, list[Cell]] = {}
+    for cell in scenario.cells:
+        by_seed.setdefault(cell.seed, []).append(cell)
+        own = _formula(cell, sizes)
+        if own is not None:
+            yield Stage("method", cell.method.name, cell.privacy.private, own, 0.0)
+    for cells in by_seed.values():
+        loads = [_load([cell], sizes) for cell in cells]
+        yield from (Stage("cell", cell.method.name, cell.privacy.private, 1.0, 0.0) for cell in cells)
+        for unit, cost in _costs(scenario):
+            if cost is None:
+                continue
+            alone = [max(LEAST, cost(sizes, load)) for load in loads]
+            whole = max(LEAST, cost(sizes, _load(cells, sizes))) / sum(alone)
+            for cell, one in zip(cells, alone, strict=True):
+                yield Stage(unit, cell.method.name, cell.privacy.private, whole * one, 0.0)
+
+
+def _load(cells: Sequence[Cell], sizes: Sizes) -> Load:
+    seconds = [_formula(cell, sizes) or 0.0 for cell in cells]
+    private = sum(own for own, cell in zip(seconds, cells, strict=True) if cell.privacy.private)
+    return Load(len(cells), sum(seconds), private)
+
+
+def _costs(scenario: Scenario) -> Iterator[tuple[str, Callable[[Sizes, Load], float] | None]]:
+    """The units of attacks and audits, and their costs."""
+    for attack in scenario.attacks:
+        cost = attack.build.facts.cost
+        yield attack.name, None if cost is None else partial(cost, attack.params)
+    for audit in scenario.audits:
+        cost = audit.build.facts.cost
+        yield audit.name, None if cost is None else partial(cost, audit.params)
 
 
 def foreseen(scenario: Scenario) -> tuple[str, ...]:
@@ -96,6 +131,11 @@ def _foreseen(scenario: Scenario, sizes: Sizes) -> tuple[str, ...]:
 
 def method_seconds(cell: Cell, sizes: Sizes) -> float | None:
     """Seconds of a cell's method; None where it has no rate."""
+    own = _formula(cell, sizes)
+    return None if own is None else corrected("method", cell.method.name, cell.privacy.private, own)
+
+
+def _formula(cell: Cell, sizes: Sizes) -> float | None:
     cost = cell.method.build.facts.cost
     return None if cost is None else cost(cell.method.params, sizes, cell.privacy.private)
 

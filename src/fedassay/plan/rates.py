@@ -44,8 +44,10 @@ SSIM = 9.0e-10
 """SSIM of a pair of images, for each pixel and channel."""
 AUDIT = 0.7
 """An audit of one cell besides what it compares: bootstrap, bounds, pictures; an attack that only reads."""
-START = 10.0
+START = 7.0
 """Importing what a run needs, and writing the report."""
+PAGE = 0.15
+"""What the report takes for each cell."""
 PROCESS_BYTES = 600 * 2**20
 """Memory of a process that audits statistics of small images: torch, diffusers, and what their audits hold."""
 PICTURES_BYTES = 340 * 2**10

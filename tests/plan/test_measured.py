@@ -1,0 +1,51 @@
+"""Costs are corrected by timed stages of the same unit, those of a like size first."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedassay.plan.measured import Stage, corrected, of_stages
+
+STAGES = {
+    "gallery": [
+        Stage("gallery", "fedcgs", False, 1.0, 3.0),
+        Stage("gallery", "fedcgs", False, 100.0, 50.0),
+        Stage("gallery", "fedpft", False, 1.0, 1.0),
+        Stage("gallery", "fedcgs", True, 1.0, 7.0),
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "private", "expected", "seconds"),
+    [
+        ("fedcgs", False, 1.0, 3.0),
+        ("fedcgs", False, 100.0, 50.0),
+        ("fedcgs", False, 1000.0, 500.0),
+        ("fedpft", False, 2.0, 2.0),
+        ("fedcgs", True, 2.0, 14.0),
+        # No private run of this method was timed: those of others count.
+        ("fedpft", True, 1.0, 7.0),
+    ],
+)
+def test_the_nearest_timed_stage_corrects(method: str, private: bool, expected: float, seconds: float) -> None:
+    assert of_stages(STAGES, "gallery", method, private, expected) == pytest.approx(seconds, rel=1e-3)
+
+
+def test_a_size_between_two_takes_from_both() -> None:
+    assert of_stages(STAGES, "gallery", "fedcgs", False, 10.0) == pytest.approx(10 * (3 * 0.5) ** 0.5)
+
+
+def test_a_unit_that_was_never_timed_keeps_its_formula() -> None:
+    assert of_stages(STAGES, "membership", "fedcgs", False, 4.0) == 4.0
+    assert corrected("of another package", "fedcgs", False, 4.0) == 4.0
+
+
+def test_a_method_is_corrected_by_its_own_stages_alone() -> None:
+    other = {"method": [Stage("method", "fedcgs", False, 1.0, 3.0)]}
+    assert of_stages(other, "method", "fedpft", False, 1.0) == 1.0
+
+
+def test_a_correction_is_bounded() -> None:
+    far = {"gallery": [Stage("gallery", "fedcgs", False, 0.01, 1000.0)]}
+    assert of_stages(far, "gallery", "fedcgs", False, 1.0) == pytest.approx(12.18, rel=1e-2)
