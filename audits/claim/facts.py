@@ -13,6 +13,9 @@ _METHOD_RUNS = 2.5
 _SEEN = 0.3
 """Cost of looking at the steps of a private run again, as a share of the run."""
 
+_WIDTH = 64
+"""Number of features of a record with which the questions to a cell take `rates.AUDIT`; replays grow with them."""
+
 _CANARY = 1e-3
 """Seconds of a gradient canary: two trainings of a linear head, in 200 steps."""
 
@@ -22,7 +25,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     canaries = _CANARY * given["canaries"] * load.cells
     # Some steps of a private training are computed again, and the noise of every one.
     seen = _SEEN * load.private
-    return float(rate.AUDIT * load.cells + again + canaries + seen)
+    return float(rate.AUDIT * load.cells * max(1, sizes.width / _WIDTH) + again + canaries + seen)
 
 
 DP_CLAIM = AuditFacts(

@@ -73,6 +73,3 @@ def spelled(values: NDArray[Any] | Sequence[Any]) -> NDArray[np.str_]:
         given = np.char.decode(given, "utf-8", "replace")
     texts = [str(each).strip() for each in given.tolist()]
     return np.array([str(int(found[1])) if (found := _WHOLE.fullmatch(each)) else each for each in texts], np.str_)
-
-
-__all__ = ["Classes", "spelled"]

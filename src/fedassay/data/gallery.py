@@ -47,11 +47,8 @@ def gallery_of(folder: Path, classes: Classes, extract: Callable[[Images], Float
             f"--gallery {folder}: images need a backbone, which --plan gives; allowed without one: {ARCHIVE}"
         )
     held = load(DataRequest("image_folder", None, folder.resolve(), None, 0, folder.resolve().parent)).train
-    if not classes.names:
-        labels = classes.numbers(held.labels, str(folder))
-    else:
-        labels = classes.numbers(np.asarray(held.class_names)[held.labels], str(folder))
-    return Records("candidates", held.images, labels, extract)
+    given = np.asarray(held.class_names)[held.labels] if classes.names else held.labels
+    return Records("candidates", held.images, classes.numbers(given, str(folder)), extract)
 
 
 def _of_archive(path: Path, classes: Classes) -> Records:

@@ -83,13 +83,13 @@ def stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:
         if own is not None:
             yield Stage("method", cell.method.name, cell.privacy.private, own, 0.0)
     for cells in by_seed.values():
-        loads = [_load([cell], sizes) for cell in cells]
+        loads, together = [_load([cell], sizes) for cell in cells], _load(cells, sizes)
         yield from (Stage("cell", cell.method.name, cell.privacy.private, 1.0, 0.0) for cell in cells)
         for unit, cost in _costs(scenario):
             if cost is None:
                 continue
             alone = [max(LEAST, cost(sizes, load)) for load in loads]
-            whole = max(LEAST, cost(sizes, _load(cells, sizes))) / sum(alone)
+            whole = max(LEAST, cost(sizes, together)) / sum(alone)
             for cell, one in zip(cells, alone, strict=True):
                 yield Stage(unit, cell.method.name, cell.privacy.private, whole * one, 0.0)
 

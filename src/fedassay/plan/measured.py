@@ -59,15 +59,11 @@ def of_stages(stages: Mapping[str, Sequence[Stage]], unit: str, of: str, private
     expected = max(LEAST, expected)
     if not alike:
         return expected
-    sizes, took = (np.log([max(LEAST, number) for number in each]) for each in zip(*_numbers(alike), strict=True))
+    sizes, took = np.log(np.maximum(LEAST, [(stage.expected, stage.took) for stage in alike])).T
     apart = ((sizes - np.log(expected)) / _LIKE) ** 2 / 2
     weights = np.exp(apart.min() - apart)
     ratio = (weights * (took - sizes)).sum() / weights.sum()
     return float(expected * np.exp(np.clip(ratio, -_MOST, _MOST)))
-
-
-def _numbers(stages: Sequence[Stage]) -> list[tuple[float, float]]:
-    return [(stage.expected, stage.took) for stage in stages]
 
 
 @cache
