@@ -51,7 +51,7 @@ from fedassay.exchange.statistics import (
     statistics_of,
     without_spread,
 )
-from fedassay.exchange.transcript import Message
+from fedassay.exchange.transcript import Message, kinds_in
 from fedassay.exchange.view import View
 from fedassay.mixtures.packed import diagonal_index
 from fedassay.plan import rates as rate
@@ -215,7 +215,7 @@ class MessageAlgebra(Parameters):
         said = remarks(messages, view.classes)
         fired = {*applicable(view), *found, *(remark.rule for remark in said if remark.discloses)}
         if not fired:
-            kinds = sorted({item.kind for message in messages for item in message.fields.values()})
+            kinds = sorted(kinds_in(messages))
             raise NotRunError(
                 f"no rule of arithmetic applies: clients send {', '.join(kinds)}, and the rules read features; "
                 "counts beside sums or means; sums beside second moments; moments of mixtures. What other "

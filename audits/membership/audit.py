@@ -70,7 +70,7 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, PrivacyClaim
 from fedassay.exchange.statistics import any_protected
-from fedassay.exchange.transcript import SERVER
+from fedassay.exchange.transcript import SERVER, kinds_in
 from fedassay.records.facts import Obstacle
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import FedassayError, NotRunError
@@ -425,7 +425,7 @@ def _by_model_alone(finding: Finding) -> bool:
 def _follows(findings: Sequence[Finding], context: AttackedContext) -> bool:
     """Whether the model is computed from sums that the adversary sees, and that the attack is caught on, too."""
     seen = context.view.from_clients()
-    kinds = {item.kind for message in seen for item in message.fields.values()}
+    kinds = kinds_in(seen)
     sent = any(sender != SERVER for sender, _ in context.view.models) or kinds & {"parameters", "gradient", "head"}
     of_messages = [finding for finding in findings if finding.source == "messages"]
     working = bool(of_messages) and all(finding.rule != "positive_control_missed" for finding in of_messages)

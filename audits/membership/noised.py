@@ -20,7 +20,7 @@ from fedassay.contracts.membership import MembershipGame, half_of_each
 from fedassay.data.records import joined
 from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.release import Release
-from fedassay.exchange.transcript import SERVER
+from fedassay.exchange.transcript import SERVER, kinds_in
 from fedassay.exchange.view import View
 from fedassay.mixtures.packed import pack_lower, unpack_lower
 from fedassay.support.types import Bools, Ints, Matrix
@@ -50,7 +50,7 @@ def noised_control(context: AttackedContext) -> ControlResult:
     inside = np.isin(np.arange(len(gallery)), half_of_each(gallery.labels, rng))
     features = gallery.features.astype(np.float64)
     features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1.0)
-    kinds = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
+    kinds = kinds_in(context.view.from_clients())
     moment = bool(kinds & _MOMENTS)
     inner = features @ features.T
     kernel = inner * (gallery.labels[:, None] == gallery.labels) + (inner**2 if moment else 0.0)

@@ -27,6 +27,7 @@ from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame, visible
 from fedassay.data.records import Records, joined
+from fedassay.exchange.transcript import kinds_in
 from fedassay.exchange.view import View
 from fedassay.support.errors import FedassayError, NotRunError, Why
 from fedassay.support.seeds import Seeds
@@ -242,13 +243,13 @@ def _run(
 
 def _speaks_in_messages(view: View) -> bool:
     """Whether clients send what says something of single records; networks are asked about one size alone."""
-    kinds = {item.kind for message in view.from_clients() for item in message.fields.values()}
+    kinds = kinds_in(view.from_clients())
     return bool(kinds & {"features", "second_moment", *_SUMS})
 
 
 def _parts(view: View) -> tuple[str, ...]:
     """Parts of messages that each give records away: evidence in the one would hide that the other is not read."""
-    kinds = {item.kind for message in view.from_clients() for item in message.fields.values()}
+    kinds = kinds_in(view.from_clients())
     return (_MOMENTS, _REST) if "second_moment" in kinds and kinds & set(_SUMS) else ()
 
 

@@ -25,7 +25,7 @@ from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.release import exact
 from fedassay.exchange.sent_head import head_in
-from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.exchange.transcript import SERVER, Message, MessageField, kinds_in
 from fedassay.exchange.view import View
 from fedassay.heads.penalised import PenalisedEstimator
 from fedassay.mixtures.packed import pack_lower
@@ -150,7 +150,7 @@ def _attacked(
     )
     # The number of records of a sender of a head alone is unknown, as it is for the captured one.
     known = np.bincount(gallery.labels[times[-1]], minlength=context.classes)
-    kinds = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
+    kinds = kinds_in(context.view.from_clients())
     sizes = {} if _a_head_alone(context) or _a_scaler_alone(kinds) else {sender: known}
     game: MembershipGame = replace(
         context.game, questions={sender: gallery}, sizes=sizes, gallery=gallery, kept={}

@@ -36,7 +36,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
-from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
+from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField, kinds_in
 from fedassay.exchange.view import View
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
@@ -384,7 +384,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
 def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[ControlResult, ControlResult]:
     """Controls of the histogram in the captured form: messages that determine it, and sums under much noise."""
     counts = np.bincount(controls.labels, minlength=context.classes)
-    sent = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
+    sent = kinds_in(context.view.from_clients())
     if sent & {"class_counts", "labels"} or "second_moment" not in sent:
         release = "exact class counts of records that are known"
         fields = {"counts": MessageField(counts, "class_counts", exact("labels"))}

@@ -14,7 +14,8 @@ from fedassay.support.errors import DataError
 from fedassay.support.text import cut
 from fedassay.support.types import Ints
 
-_WHOLE = re.compile(r"([+-]?\d{1,18})(?:\.0*)?")
+WHOLE = re.compile(r"([+-]?\d{1,18})(?:\.0*)?")
+"""A class label that is a whole number, as text."""
 _LISTED = 200
 """Letters of the names of classes that an error quotes."""
 
@@ -46,10 +47,10 @@ class Classes:
         if labels.dtype == np.bool_ and "True" not in self.names:
             labels = labels.astype(np.int64)
         told, places = np.unique(spelled(labels), return_inverse=True)
-        whole = all(_WHOLE.fullmatch(each) for each in told)
+        whole = all(WHOLE.fullmatch(each) for each in told)
         values = [int(each) for each in told] if whole else []
         within = whole and min(values) >= 0 and max(values) < self.count
-        numbered = [not _WHOLE.fullmatch(name) for name in self.names]
+        numbered = [not WHOLE.fullmatch(name) for name in self.names]
         if self.names and set(told) <= set(self.names):
             values = [self.names.index(each) for each in told]
         elif self.names and not (within and all(numbered)):
@@ -72,4 +73,4 @@ def spelled(values: NDArray[Any] | Sequence[Any]) -> NDArray[np.str_]:
     if given.dtype.kind == "S":
         given = np.char.decode(given, "utf-8", "replace")
     texts = [str(each).strip() for each in given.tolist()]
-    return np.array([str(int(found[1])) if (found := _WHOLE.fullmatch(each)) else each for each in texts], np.str_)
+    return np.array([str(int(found[1])) if (found := WHOLE.fullmatch(each)) else each for each in texts], np.str_)

@@ -5,7 +5,7 @@ The kind of a field says what its array means (`fedassay.exchange.kinds`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -123,3 +123,8 @@ class Message:
     def of_kind(self, kind: FieldKind) -> NDArray[Any] | None:
         """The array of the first field of that kind, or None."""
         return next((item.values for item in self.fields.values() if item.kind == kind), None)
+
+
+def kinds_in(messages: Iterable[Message]) -> frozenset[FieldKind]:
+    """The kinds of all fields of the messages."""
+    return frozenset(item.kind for message in messages for item in message.fields.values())

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from fedassay.exchange.declared import FieldRecord, Fields, Manifest, MessageRecord, Said
-from fedassay.exchange.message import AGGREGATE, SERVER, Message, MessageField
+from fedassay.exchange.message import AGGREGATE, SERVER, Message, MessageField, kinds_in
 from fedassay.exchange.release import Claim, NoClaim
 from fedassay.exchange.shapes import declared_problem, shape_problem
 from fedassay.exchange.stored import UNREADABLE, Stored, arrays_in, declared_arrays
@@ -40,6 +40,7 @@ __all__ = [
     "Message",
     "MessageField",
     "Transcript",
+    "kinds_in",
     "load_transcript",
     "shape_problem",
 ]

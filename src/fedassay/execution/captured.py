@@ -30,7 +30,7 @@ from fedassay.exchange.inference.derived import derived_from
 from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferred
 from fedassay.exchange.inference.populations import populations_of
 from fedassay.exchange.message import COLLUDER
-from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
+from fedassay.exchange.transcript import MANIFEST, Transcript, kinds_in, load_transcript
 from fedassay.execution import runfolder
 from fedassay.execution.basis import basis_of_messages, key_of_digests
 from fedassay.execution.captured_source import job_of_transcript
@@ -182,7 +182,7 @@ def _candidates(options: AuditOptions, transcript: Transcript, prepared: Prepare
     if options.gallery is None:
         return None if prepared is None else prepared.gallery
     extract = None if prepared is None or prepared.backbone is None else prepared.backbone.extract
-    kinds = {item.kind for message in transcript.from_clients() for item in message.fields.values()}
+    kinds = kinds_in(transcript.from_clients())
     headed = "head" in kinds
     classes = Classes(transcript.classes, transcript.class_names, headed, headed or "scaler_mean" not in kinds)
     return gallery_of(options.gallery, classes, extract)

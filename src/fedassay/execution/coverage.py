@@ -14,7 +14,7 @@ from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts
 from fedassay.contracts.registry import attack_facts, every_audit
 from fedassay.data.roles import Role
 from fedassay.exchange.feature_sources import other_features, public_bodies
-from fedassay.exchange.transcript import SERVER
+from fedassay.exchange.transcript import SERVER, kinds_in
 from fedassay.exchange.view import View
 from fedassay.execution.cell_job import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.next_run import NextRun, Part
@@ -40,10 +40,8 @@ def _foreign_to(facts: AttackFacts, view: View) -> bool:
 
 def seen_kinds(view: View) -> frozenset[str]:
     """Kinds in a view: the clients' fields, weights that anybody sent, models and generators."""
-    kinds = {item.kind for message in view.from_clients() for item in message.fields.values()}
-    broadcast = {
-        item.kind for message in view.messages if message.sender == SERVER for item in message.fields.values()
-    }
+    kinds = kinds_in(view.from_clients())
+    broadcast = kinds_in(message for message in view.messages if message.sender == SERVER)
     models = [*(["model"] if view.models else ()), *(["generator"] if view.generators else ())]
     return frozenset({*kinds, *(broadcast & {"head", "parameters"}), *models})
 

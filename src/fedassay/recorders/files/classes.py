@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedassay.data.class_labels import spelled
+from fedassay.data.class_labels import WHOLE, spelled
 from fedassay.exchange.kinds import FieldKind, called, facts_of
 from fedassay.recorders.files.grouping import Array, Arrays
 from fedassay.recorders.files.models import is_head, is_scaler
@@ -49,7 +49,7 @@ def named(sent: Mapping[tuple[int, str], Arrays], texts: Mapping[tuple[int, str]
         return ()
     first, *others = own.values()
     every = {name for names in own.values() for name in names}
-    whole = all(name.lstrip("+-").isdigit() for name in every)
+    whole = all(WHOLE.fullmatch(name) for name in every)
     names = first if all(each == first for each in others) else sorted(every, key=int if whole else str)
     for key, given in own.items():
         sent[key]["head_classes"] = np.array([names.index(name) for name in given])

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedassay.exchange.kinds import FieldKind, called
 from fedassay.exchange.message import AGGREGATE, SERVER
-from fedassay.exchange.transcript import Transcript
+from fedassay.exchange.transcript import Transcript, kinds_in
 from fedassay.recorders.files.formats import CLASS_NAMES, read_file
 from fedassay.recorders.files.grouping import Array, Arrays, messages_of
 from fedassay.support.errors import DataError
@@ -209,7 +209,7 @@ def missing(transcript: Transcript, given: bool, candidates: bool) -> str:
         candidates: Whether candidates are given.
     """
     sent = list(transcript.from_clients())
-    kinds = {item.kind for message in sent for item in message.fields.values()}
+    kinds = kinds_in(sent)
     if kinds & {"head", "scaler_mean"}:
         what, labels = ("linear head", " and labels (n,)") if "head" in kinds else ("scaler", "")
         asked = (
