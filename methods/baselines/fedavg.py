@@ -38,7 +38,6 @@ from fedassay.methods.shared.local_networks import (
     LocalTraining,
     MeanModel,
     Scores,
-    finite,
     local_network,
     personalized,
     scores_of,
@@ -46,7 +45,7 @@ from fedassay.methods.shared.local_networks import (
 from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.methods.shared.sent_networks import sent_networks
 from fedassay.methods.shared.server_steps import ServerKey, ServerSteps
-from fedassay.methods.shared.sites import Share, Site, make_site
+from fedassay.methods.shared.sites import Share, Site, average, make_site, trained, upload
 from fedassay.nets.bodies import BodySpec
 from fedassay.plan.work import networks
 from fedassay.support.errors import PlanError
@@ -164,7 +163,7 @@ class FedAvg(Parameters):
         for number in rounds.numbers(self.rounds):
             sent = rounds.sent(number, partial(self._train, number, sites, current, steps, task))
             messages += task.spool.keep_all(_upload(number, client, sent, release) for client in task.clients)
-            current = server.move(_average(task.clients, sent, equally=steps is not None))
+            current = server.move(average(task.clients, sent))
             messages += task.spool.keep_all(_broadcast(number, each, current, derived()) for each in task.clients)
             rounds.end(number, sent, messages, partial(self._measure, sites, current, task))
         for site in sites:
@@ -224,18 +223,10 @@ class FedAvg(Parameters):
         """Train every client from the current parameters; returns the arrays that they send."""
         training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
         training = replace(training, optimizer=self.optimizer, pull=self.proximal)
-        sent: Arrays = {}
-        for site in sites:
-            network = site.network
-            site.write(current)
-            self._train_site(site, training, number, task)
-            where = f"fedavg: training at {network.name} has diverged in round {number}"
-            sent[f"{network.name}/parameters"] = finite(site.read(), where)
-            if steps is None:
-                sent[f"{network.name}/records"] = np.array([len(network.labels)], dtype=np.int32)
-        return sent
+        train = partial(self._train_site, training, number, task)
+        return trained(sites, current, train, "fedavg", number, counted=steps is None)
 
-    def _train_site(self, site: Site, training: LocalTraining, number: int, task: MethodInput) -> None:
+    def _train_site(self, training: LocalTraining, number: int, task: MethodInput, site: Site) -> None:
         """A client's part of a round, in place; see `schedule`."""
         if self.schedule == "alternating":
             site.train_only("head")
@@ -282,18 +273,9 @@ def averaged_network(method: FedAvg, outcome: Outcome, task: MethodInput) -> nn.
     return site.network.module.eval()
 
 
-def _average(clients: Sequence[Records], sent: Arrays, *, equally: bool) -> NDArray[np.float32]:
-    """The mean over the clients, weighted by their numbers of records where those are sent."""
-    weights = [1.0 if equally else float(sent[f"{client.name}/records"][0]) for client in clients]
-    vectors = [sent[f"{client.name}/parameters"].astype(np.float64) for client in clients]
-    return np.average(vectors, axis=0, weights=weights).astype(np.float32)
-
-
 def _upload(number: int, client: Records, sent: Arrays, release: Release) -> Message:
-    fields = {"parameters": MessageField(sent[f"{client.name}/parameters"], "parameters", release)}
-    if f"{client.name}/records" in sent:
-        fields["records"] = MessageField(sent[f"{client.name}/records"], "other", exact("size"))
-    return Message(number, client.name, SERVER, fields)
+    parameters = MessageField(sent[f"{client.name}/parameters"], "parameters", release)
+    return upload(number, client, sent, {"parameters": parameters})
 
 
 def _broadcast(number: int, client: Records, values: NDArray[np.float32], release: Release) -> Message:

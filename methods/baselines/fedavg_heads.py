@@ -34,11 +34,11 @@ from fedassay.methods.shared.dp_sgd import (
 )
 from fedassay.methods.shared.heads import broadcast, overfitted
 from fedassay.methods.shared.local_heads import head_loss, sent_heads
-from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite
+from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining
 from fedassay.methods.shared.personalized import personalized_accuracy
 from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.methods.shared.server_steps import ServerKey, ServerSteps
-from fedassay.nets.state import read_tensors, state_of, write_tensors
+from fedassay.methods.shared.sites import Site, average, trained, upload
 from fedassay.plan import rates as rate
 from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Parameters
@@ -102,16 +102,16 @@ class FedAvgHeads(Parameters):
         if task.privacy.private:
             steps = self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch)
         release = exact() if steps is None else training_release(steps, task.privacy, group=_GROUP)
-        networks = [_network(client, task) for client in task.clients]
-        current = read_tensors(state_of(networks[0].module))
+        sites = [_site(client, task) for client in task.clients]
+        current = sites[0].read()
         server = ServerSteps(self.server, current, current.size)
         rounds = Rounds(self, task, [])
         messages: list[Message] = []
         head = _head(current, task)
         for number in rounds.numbers(self.rounds):
-            sent = rounds.sent(number, partial(self._train, number, networks, server.current, steps, task))
+            sent = rounds.sent(number, partial(self._train, number, sites, server.current, steps, task))
             up = task.spool.keep_all(_upload(number, client, sent, release, task) for client in task.clients)
-            head = _head(server.move(_mean(task.clients, sent)), task)
+            head = _head(server.move(average(task.clients, sent)), task)
             messages += up + task.spool.keep_all(broadcast(head, task.clients, number))
             rounds.end(number, sent, messages, partial(_measured, head, task))
         utility, remarks = rounds.summary(None)
@@ -131,7 +131,7 @@ class FedAvgHeads(Parameters):
     def _train(
         self,
         number: int,
-        networks: Sequence[LocalNetwork],
+        sites: Sequence[Site],
         current: NDArray[np.float32],
         steps: NoisedTraining | None,
         task: MethodInput,
@@ -140,38 +140,32 @@ class FedAvgHeads(Parameters):
         training = LocalTraining(
             self.local_epochs, self.batch, self.learning_rate, steps, _GROUP, self.optimizer, self.proximal
         )
-        sent: Arrays = {}
-        for network in networks:
-            write_tensors(state_of(network.module), current)
-            training(network, head_loss, task, number)
-            where = f"fedavg_heads: training at {network.name} has diverged in round {number}"
-            sent[f"{network.name}/head"] = finite(read_tensors(state_of(network.module)), where)
-            if steps is None:
-                sent[f"{network.name}/records"] = np.array([len(network.labels)], dtype=np.int32)
-        return sent
+        return trained(
+            sites,
+            current,
+            lambda site: training(site.network, head_loss, task, number),
+            "fedavg_heads",
+            number,
+            counted=steps is None,
+        )
 
 
-def _network(client: Records, task: MethodInput) -> LocalNetwork:
+def _site(client: Records, task: MethodInput) -> Site:
     """A client's head, as it starts, and its features."""
     module = nn.Linear(task.backbone.width, task.classes)
     nn.init.zeros_(module.weight)
     nn.init.zeros_(module.bias)
     features = torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device)
     labels = torch.tensor(client.labels, device=task.device)
-    return LocalNetwork(client.name, module.to(task.device), features, labels, task.persons(client))
+    network = LocalNetwork(client.name, module.to(task.device), features, labels, task.persons(client))
+    head = tuple(network.module.parameters())
+    return Site(network, head, task.classes * (task.backbone.width + 1), head)
 
 
 def _head(values: NDArray[np.float32], task: MethodInput) -> LinearHead:
     """The head that a vector holds, weights before bias."""
     weights = values[: -task.classes].reshape(task.classes, task.backbone.width)
     return LinearHead(np.arange(task.classes), weights, values[-task.classes :])
-
-
-def _mean(clients: Sequence[Records], sent: Arrays) -> NDArray[np.float32]:
-    """The mean over the clients, weighted by their numbers of records where those are sent."""
-    weights = [float(sent.get(f"{client.name}/records", np.ones(1))[0]) for client in clients]
-    vectors = [sent[f"{client.name}/head"].astype(np.float64) for client in clients]
-    return np.average(vectors, axis=0, weights=weights).astype(np.float32)
 
 
 def _measured(head: LinearHead, task: MethodInput) -> float | None:
@@ -181,11 +175,9 @@ def _measured(head: LinearHead, task: MethodInput) -> float | None:
 
 
 def _upload(number: int, client: Records, sent: Arrays, release: Release, task: MethodInput) -> Message:
-    head = _head(sent[f"{client.name}/head"], task)
+    head = _head(sent[f"{client.name}/parameters"], task)
     fields = {
         "head_weights": MessageField(head.weights, "head", release),
         "head_bias": MessageField(head.bias, "head", release),
     }
-    if f"{client.name}/records" in sent:
-        fields["records"] = MessageField(sent[f"{client.name}/records"], "other", exact("size"))
-    return Message(number, client.name, SERVER, fields)
+    return upload(number, client, sent, fields)

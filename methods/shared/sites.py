@@ -1,8 +1,8 @@
-"""A client's network in federated averaging: which part of it travels, and how the parts are trained."""
+"""A client's network in federated averaging: the part that travels, a round's training, and the mean of all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedassay.methods.shared.local_networks import LocalNetwork
+from fedassay.data.records import Records
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.methods.shared.local_networks import LocalNetwork, finite
+from fedassay.methods.shared.rounds import Arrays
 from fedassay.nets.state import moving_statistics, read_tensors, state_of, write_tensors
 from fedassay.support.errors import PlanError
 
@@ -83,3 +87,52 @@ def _head(module: nn.Module, layers: int) -> list[nn.Parameter]:
     if len(found) < layers:
         raise PlanError(f"head_layers: {layers} given; allowed: {len(found)} at most with this body")
     return [parameter for each in found[len(found) - layers :] for parameter in each.parameters()]
+
+
+def trained(
+    sites: Sequence[Site],
+    current: NDArray[np.float32],
+    train: Callable[[Site], None],
+    method: str,
+    number: int,
+    *,
+    counted: bool,
+) -> Arrays:
+    """Train every client from the current parameters; returns the arrays that they send.
+
+    Args:
+        sites: The clients' networks.
+        current: The averaged part as every client starts from it.
+        train: Trains the network of a site in place.
+        method: Registered name, for the error.
+        number: The round.
+        counted: Whether clients send their numbers of records.
+
+    Raises:
+        DataError: Training has diverged.
+    """
+    sent: Arrays = {}
+    for site in sites:
+        site.write(current)
+        train(site)
+        name = site.network.name
+        sent[f"{name}/parameters"] = finite(
+            site.read(), f"{method}: training at {name} has diverged in round {number}"
+        )
+        if counted:
+            sent[f"{name}/records"] = np.array([len(site.network.labels)], dtype=np.int32)
+    return sent
+
+
+def upload(number: int, client: Records, sent: Arrays, fields: Mapping[str, MessageField]) -> Message:
+    """A client's message of a round: its parameters' fields, and its number of records where that is sent."""
+    records = sent.get(f"{client.name}/records")
+    counted = {} if records is None else {"records": MessageField(records, "other", exact("size"))}
+    return Message(number, client.name, SERVER, {**fields, **counted})
+
+
+def average(clients: Sequence[Records], sent: Arrays) -> NDArray[np.float32]:
+    """The mean over the clients, weighted by their numbers of records where those are sent."""
+    weights = [float(sent.get(f"{client.name}/records", np.ones(1))[0]) for client in clients]
+    vectors = [sent[f"{client.name}/parameters"].astype(np.float64) for client in clients]
+    return np.average(vectors, axis=0, weights=weights).astype(np.float32)
