@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -79,15 +80,16 @@ class Target:
 
 def targets(view: View) -> list[Target]:
     """Every gradient, or change of weights, of a client or of the aggregate."""
-    found = (_target(message, view) for message in view.from_clients())
+    before = _before(view)
+    found = (_target(message, view, before) for message in view.from_clients())
     return [target for target in found if target is not None]
 
 
-def _target(message: Message, view: View) -> Target | None:
+def _target(message: Message, view: View, starts: Callable[[Message], Message | None]) -> Target | None:
     counted = message.fields.get("records")
     records = None if counted is None or counted.size != 1 else int(counted.values.ravel()[0])
     sent = _of_kind(message, "gradient")
-    before = _before(message, view)
+    before = starts(message)
     if sent:
         start = {} if before is None else _weights(before)
         network = _network(view)
@@ -115,17 +117,29 @@ def _weights(message: Message) -> Arrays:
     return _of_kind(message, "parameters") or _of_kind(message, "head")
 
 
-def _before(message: Message, view: View) -> Message | None:
-    """The server's message with the weights that a client started from; None where it was not seen."""
-    sent = [
-        other
-        for other in view.messages
-        if other.sender == SERVER and _weights(other) and other.round <= message.round
-    ]
-    own = [other for other in sent if other.receiver == message.sender] or sent
+def _before(view: View) -> Callable[[Message], Message | None]:
+    """Finds the server's message with the weights that a client started from; None where it was not seen.
+
+    The server's messages are sorted once: with one for each client a search for each would take their square.
+    """
+    sent = [message for message in view.messages if message.sender == SERVER and _weights(message)]
+    own: dict[str, list[Message]] = {}
+    for message in sent:
+        own.setdefault(message.receiver, []).append(message)
+    of_round = cache(lambda number: _latest([other for other in sent if other.round <= number], number))
+
+    def before(message: Message) -> Message | None:
+        to_it = [other for other in own.get(message.sender, ()) if other.round <= message.round]
+        return _latest(to_it, message.round) if to_it else of_round(message.round)
+
+    return before
+
+
+def _latest(sent: Sequence[Message], number: int) -> Message | None:
+    """The weights of a round, or of the last one before it."""
     # A round has weights that go out and weights that come back; those that go out are no sum over clients.
-    same = [other for other in own if other.round == message.round and not any(map(_is_answer, _fields(other)))]
-    earlier = [other for other in own if other.round < message.round]
+    same = [other for other in sent if other.round == number and not any(map(_is_answer, _fields(other)))]
+    earlier = [other for other in sent if other.round < number]
     return same[0] if same else earlier[-1] if earlier else None
 
 

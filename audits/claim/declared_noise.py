@@ -12,15 +12,15 @@ A field that is not refuted may still lack its noise, where its values are as la
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.claim.noise_blocks import NoisedArray, noised_arrays
-from fedassay.audits.stats.least_noise import log10_p_of_noise, one_sided_levels, two_sided_levels
+from fedassay.audits.stats.least_noise import log10_ps_of_noise, one_sided_levels, two_sided_levels
 from fedassay.exchange.transcript import Transcript
 
 Array = NDArray[np.float64]
@@ -29,6 +29,8 @@ LEVEL = 1e-3
 """Probability of a false accusation, for a transcript."""
 _LEAST_ROW = 8
 """Entries from which a row is a block of its own."""
+_POOLED = 10_000_000
+"""Entries at most, evenly spread, by which a field is tested over all messages: more may not fit in memory."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,14 @@ def declared_noise(transcript: Transcript, *, level: float = LEVEL) -> tuple[Fie
         transcript: Captured messages.
         level: Probability of refuting any field of a transcript with its noise present.
     """
-    by_field: dict[str, list[NoisedArray]] = {}
+    sizes: Counter[str] = Counter()
+    for message in transcript.from_clients():
+        sizes.update({name: item.size for name, item in message.fields.items()})
+    found: dict[str, _Tested] = {}
     for array in noised_arrays(transcript):
-        by_field.setdefault(array.field, []).append(array)
-    blocks = {name: list(_blocks(arrays)) for name, arrays in by_field.items()}
-    tests = max(1, sum(len(part) for part in blocks.values()))
-    return tuple(_judged(name, by_field[name], blocks[name], tests, level) for name in sorted(by_field))
+        found.setdefault(array.field, _Tested(array.field, -(-sizes[array.field] // _POOLED))).add(array)
+    tests = sum(each.tests for each in found.values())
+    return tuple(found[name].judged(tests, level) for name in sorted(found))
 
 
 def p_words(log10_p: float) -> str:
@@ -86,18 +90,71 @@ def p_words(log10_p: float) -> str:
     return f"{10**log10_p:.2g}" if log10_p > -300 else "1e-300"
 
 
-def _blocks(arrays: Sequence[NoisedArray]) -> list[tuple[str, Array]]:
-    """Names and levels of the blocks that are tested of a field."""
-    tested = [(array, _levels(array)) for array in arrays if not array.reason]
-    found = (
-        [(f"all {len(tested)} messages", np.concatenate([part.ravel() for _, part in tested]))] if tested else []
-    )
-    for array, levels in tested:
+@dataclass
+class _Tested:
+    """Tests of one field, made array by array: of each, its smallest p-value and some of its levels are kept.
+
+    Attributes:
+        name: The field.
+        every: One in so many entries is in the test over all messages.
+        arrays: Arrays that were tested.
+        tests: Blocks that were tested.
+        draws: Entries that were tested.
+        scale: Smallest declared standard deviation.
+        least: Smallest logarithm of a p-value over blocks, and the block in words.
+        levels: The levels that are kept.
+        reasons: Reasons why arrays were not tested.
+    """
+
+    name: str
+    every: int
+    arrays: int = 0
+    tests: int = 0
+    draws: int = 0
+    scale: float = math.inf
+    least: tuple[float, str] = (math.inf, "")
+    levels: list[Array] = field(default_factory=list)
+    reasons: dict[str, None] = field(default_factory=dict)
+
+    def add(self, array: NoisedArray) -> None:
+        """Test one array, and each of its rows that is long enough."""
+        self.scale = min(self.scale, float(array.scales.min()))
+        if array.reason:
+            self.reasons[array.reason] = None
+            return
+        levels = _levels(array)
+        self.tests += not self.arrays  # the test over all messages
+        self.arrays += 1
+        self.draws += int((~array.tied).sum())
+        self.levels.append(levels.ravel()[:: self.every].copy())
         whose = f"{array.sender} (round {array.round})"
-        found.append((whose, levels.ravel()))
+        self._test(levels.reshape(1, -1), [whose])
         if len(levels) > 1 and levels.shape[1] >= _LEAST_ROW:
-            found += [(f"row {number} of {whose}", row) for number, row in enumerate(levels)]
-    return found
+            self._test(levels, [f"row {number} of {whose}" for number in range(len(levels))])
+
+    def _test(self, blocks: Array, words: list[str]) -> None:
+        """Test blocks (n, entries), each with its name."""
+        logs = log10_ps_of_noise(blocks)
+        self.tests += len(logs)
+        self.least = min(self.least, min(zip(logs.tolist(), words, strict=True), key=_log), key=_log)
+
+    def judged(self, tests: int, level: float) -> FieldNoise:
+        """Result for the field, of so many tests of the transcript in all."""
+        reason = "; ".join(self.reasons)
+        if not self.arrays:
+            return FieldNoise(self.name, 0, self.scale, 0.0, "not_tested", reason=reason)
+        if not self.draws:
+            reason = "every entry is clipped or a copy of another"
+            return FieldNoise(self.name, 0, self.scale, 0.0, "not_tested", reason=reason)
+        pooled = float(log10_ps_of_noise(np.concatenate(self.levels)[None])[0])
+        log, where = min((pooled, f"all {self.arrays} messages"), self.least, key=_log)
+        corrected = min(0.0, log + math.log10(tests))
+        outcome: Literal["refuted", "not_refuted"] = "refuted" if corrected <= math.log10(level) else "not_refuted"
+        return FieldNoise(self.name, self.draws, self.scale, corrected, outcome, where, reason)
+
+
+def _log(found: tuple[float, str]) -> float:
+    return found[0]
 
 
 def _levels(array: NoisedArray) -> Array:
@@ -111,22 +168,3 @@ def _levels(array: NoisedArray) -> Array:
     if not array.nonnegative and (values.min() >= 0 or values.max() <= 0):
         levels[np.abs(values) == np.abs(values).min()] = 1.0
     return levels
-
-
-def _judged(
-    name: str, arrays: Sequence[NoisedArray], blocks: Sequence[tuple[str, Array]], tests: int, level: float
-) -> FieldNoise:
-    scale = min(float(array.scales.min()) for array in arrays)
-    reasons = dict.fromkeys(array.reason for array in arrays if array.reason)
-    if not blocks:
-        return FieldNoise(name, 0, scale, 0.0, "not_tested", reason="; ".join(reasons))
-    logs = [log10_p_of_noise(levels) for _, levels in blocks]
-    least = int(np.argmin(logs))
-    corrected = min(0.0, logs[least] + math.log10(tests))
-    draws = sum(int((~array.tied).sum()) for array in arrays if not array.reason)
-    outcome: Literal["refuted", "not_refuted", "not_tested"] = "not_refuted"
-    if corrected <= math.log10(level):
-        outcome = "refuted"
-    elif not draws:
-        return FieldNoise(name, 0, scale, 0.0, "not_tested", reason="every entry is clipped or a copy of another")
-    return FieldNoise(name, draws, scale, corrected, outcome, blocks[least][0], "; ".join(reasons))

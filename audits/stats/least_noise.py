@@ -16,6 +16,7 @@ float.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import betainc, erf, ndtr
@@ -51,17 +52,21 @@ def log10_p_of_noise(levels: Matrix) -> float:
     Returns:
         At most 0; 0 for no entries.
     """
-    n = len(levels)
+    return float(log10_ps_of_noise(levels[None])[0])
+
+
+def log10_ps_of_noise(levels: Matrix) -> Matrix:
+    """The same of several blocks of as many entries each, a row each: shape (b, n), and (b,) for the result."""
+    n = levels.shape[1]
     if n == 0:
-        return 0.0
+        return np.zeros(len(levels))
     ranks = _ranks(n)
-    reached = np.sort(levels)[ranks - 1]
-    chances = betainc(ranks, n - ranks + 1, reached)
-    logs = np.full(len(ranks), -math.inf)
-    held = chances > _TINY
-    logs[held] = np.log10(chances[held])
-    logs[~held] = _chernoff(ranks[~held], n, reached[~held])
-    return min(0.0, float(logs.min()) + math.log10(len(ranks)))
+    reached = np.sort(levels, axis=1)[:, ranks - 1]
+    logs = betainc(ranks, n - ranks + 1, reached)
+    held = logs > _TINY
+    logs[held] = np.log10(logs[held])
+    logs[~held] = _chernoff(np.broadcast_to(ranks, held.shape)[~held], n, reached[~held])
+    return np.asarray(np.minimum(0.0, logs.min(axis=1) + math.log10(len(ranks))))
 
 
 def _chernoff(ranks: Ints, n: int, levels: Matrix) -> Matrix:
@@ -73,6 +78,7 @@ def _chernoff(ranks: Ints, n: int, levels: Matrix) -> Matrix:
     return np.asarray(-n * divergence / math.log(10))
 
 
+@lru_cache(64)
 def _ranks(n: int) -> Ints:
     if n <= 32:
         return np.arange(1, n + 1)

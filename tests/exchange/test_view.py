@@ -67,3 +67,18 @@ def test_sums_of_different_shapes_are_refused() -> None:
 def test_rounds() -> None:
     assert [m.round for m in view(_transcript(), ThreatModel(rounds="last")).messages] == [1]
     assert [m.round for m in view(_transcript(), ThreatModel(rounds=0)).messages] == [0, 0]
+
+
+def test_messages_are_sorted_into_rounds_once() -> None:
+    reads = []
+
+    class Counted(int):
+        def __eq__(self, other: object) -> bool:
+            reads.append(other)
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    messages = tuple(_client(0, [0], round_=Counted(number)) for number in range(40))
+    assert len(view(Transcript("x", 1, messages), ThreatModel()).messages) == 40
+    assert len(reads) <= 20 * 40

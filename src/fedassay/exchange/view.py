@@ -117,8 +117,10 @@ def view(transcript: Transcript, threat: ThreatModel) -> View:
     colluders = colluders_of(transcript.messages)
     seen = []
     cohorts: dict[int, tuple[str, ...]] = {}
-    for number in sorted({message.round for message in messages}):
-        of_round = [message for message in messages if message.round == number]
+    by_round: dict[int, list[Message]] = {}
+    for message in messages:
+        by_round.setdefault(message.round, []).append(message)
+    for number, of_round in sorted(by_round.items()):
         clients = [message for message in of_round if message.sender not in {SERVER, *colluders}]
         everything = threat.view == "aggregate"
         if not everything:

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedassay.attacks.gradients import targets
 from fedassay.attacks.gradients.attack import BEHIND, INPUTS, MATCHED, STRONGEST, GradientInversion
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import visible
 from fedassay.contracts.method import MethodInput, Outcome
-from fedassay.exchange.transcript import SERVER, Transcript
+from fedassay.exchange.release import exact, public
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.execution.captured import AuditOptions, audit_transcript
 from fedassay.methods.baselines.fedavg import FedAvg
@@ -156,3 +158,21 @@ def test_a_view_without_gradients_does_not_apply(make_task: MakeTask) -> None:
     task = make_task()
     with pytest.raises(NothingToReadError, match="no gradient"):
         attacked(seen_of(RawFeatures().run(replace(task))), task)
+
+
+def test_the_start_of_every_client_is_looked_up_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, weights = [], targets._weights
+
+    def counted(message: Message) -> Any:
+        asked.append(message)
+        return weights(message)
+
+    monkeypatch.setattr(targets, "_weights", counted)
+    clients, messages = 30, []
+    for number in range(clients):
+        start = {"w": MessageField(np.full((2, 3), float(number)), "parameters", public())}
+        sent = {"w": MessageField(np.ones((2, 3)), "gradient", exact())}
+        messages += [Message(0, SERVER, f"client/{number}", start), Message(0, f"client/{number}", SERVER, sent)]
+    found = targets.targets(View(tuple(messages), 2, ThreatModel()))
+    assert [target.start["w"][0, 0] for target in found] == list(range(clients))
+    assert len(asked) <= 3 * clients

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from fedassay.audits.claim.captured_again import measured_noise
 from fedassay.audits.claim.declared_noise import LEVEL, declared_noise
+from fedassay.audits.claim.noise_blocks import NoisedArray, noised_arrays
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.mixtures.packed import pack_lower
@@ -154,6 +157,28 @@ def test_the_level_holds_in_many_transcripts(law: str) -> None:
         found = declared_noise(captured(kind, [array]), level=0.05)
         alarms += any(each.outcome == "refuted" for each in found)
     assert alarms / 4000 <= 0.05 + 3 * math.sqrt(0.05 / 4000)
+
+
+def test_arrays_are_tested_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, most = [], 0
+
+    def followed(transcript: Transcript) -> Iterator[NoisedArray]:
+        nonlocal most
+        for array in noised_arrays(transcript):
+            held.append(weakref.ref(array))
+            most = max(most, sum(other() is not None for other in held))
+            yield array
+
+    monkeypatch.setattr("fedassay.audits.claim.declared_noise.noised_arrays", followed)
+    rng = np.random.default_rng(12)
+    transcript = captured("class_sums", [_noise(rng) / 4 for _ in range(20)])
+    every = only(transcript)
+    assert (every.outcome, every.where, every.draws) == ("refuted", "all 20 messages", 20 * CLASSES * WIDTH)
+    assert most <= 3
+    monkeypatch.setattr("fedassay.audits.claim.declared_noise._POOLED", 20 * 320)
+    fewer = only(transcript)
+    assert (fewer.outcome, fewer.where, fewer.draws) == ("refuted", "all 20 messages", every.draws)
+    assert every.log10_p < fewer.log10_p
 
 
 def test_only_the_sum_of_secure_fields_is_tested() -> None:
