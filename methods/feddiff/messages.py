@@ -1,4 +1,4 @@
-"""The statistics that a FedDiff client sends beside its weights: label histogram and mean magnitude."""
+"""The mean magnitude that a FedDiff client sends beside its weights and its label histogram."""
 
 from __future__ import annotations
 
@@ -13,18 +13,6 @@ from fedassay.data.records import Records
 from fedassay.exchange.spectra import magnitudes
 from fedassay.methods.feddiff.magnitudes import mean_magnitude, noised_mean, pydp_bounds, pydp_means
 from fedassay.methods.feddiff.private import Budget
-from fedassay.privacy.mechanisms import release_class_counts
-
-
-def sent_histogram(client: Records, budget: Budget | None, task: MethodInput) -> NDArray[np.generic]:
-    """A client's label histogram (C,): int32 where it leaves exactly, float32 where it is noised."""
-    if budget is None or budget.histogram == 0:
-        return np.bincount(client.labels, minlength=task.classes).astype(np.int32)
-    mechanism = task.mechanism(client.name, 0, "class_counts")
-    weights = task.weights(client)
-    return release_class_counts(
-        client.labels, task.classes, sigma=budget.histogram, noise=mechanism, weights=weights
-    ).astype(np.float32)
 
 
 def sent_magnitude(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self, TypedDict
 
@@ -21,12 +22,11 @@ from fedassay.contracts.method import MethodInput, Model, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
-from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.feddiff.magnitudes import distances, largest_norm, pydp_bounds
 from fedassay.methods.feddiff.magnitudes import kept as kept_by
-from fedassay.methods.feddiff.messages import sent_histogram, sent_magnitude
+from fedassay.methods.feddiff.messages import sent_magnitude
 from fedassay.methods.feddiff.private import (
     Budget,
     Composition,
@@ -51,6 +51,7 @@ from fedassay.methods.shared.heads import OVERFITTED
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import finite
 from fedassay.methods.shared.rounds import fingerprint
+from fedassay.methods.shared.sent_generators import received_generators, sent_histogram
 from fedassay.nets.dp_sgd.checkpoint import keep_trainings, restore_trainings
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
 from fedassay.nets.generators import (
@@ -68,7 +69,7 @@ from fedassay.privacy.tape_checkpoint import keep_draws, restore_draws
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.progress import Advance
-from fedassay.support.types import Parameters
+from fedassay.support.types import Ints, Parameters
 
 _SOURCE = (
     "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
@@ -218,10 +219,7 @@ class FedDiff(Parameters):
         messages = task.spool.keep_all(
             self._message(i, client, budget, run, task) for i, client in enumerate(task.clients)
         )
-        asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
-        generators = self._generators(messages, asked, task)
-        if not generators:
-            raise DataError("feddiff: no client's histogram has a positive count")
+        generators, fewer = received_generators("feddiff", messages, partial(self._generator, task))
         utility: dict[str, float] = {}
         notes: tuple[str, ...] = ()
         if task.simulated:
@@ -236,7 +234,7 @@ class FedDiff(Parameters):
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             mechanisms=self._mechanisms(budget, task),
             generators=generators,
-            notes=(*asked.notes, *notes),
+            notes=(*fewer, *notes),
         )
 
     def _served(
@@ -305,7 +303,7 @@ class FedDiff(Parameters):
                 weights = self._train(index, client, budget, task, name, advance)
             arrays: dict[str, NDArray[np.generic]] = {
                 "weights": finite(weights, f"feddiff: training at {client.name} has diverged"),
-                "class_counts": sent_histogram(client, budget, task),
+                "class_counts": sent_histogram(client, None if budget is None else budget.histogram, task),
             }
             if self.fmf != "none":
                 count = float(np.asarray(arrays["class_counts"], dtype=np.float64).sum())
@@ -332,7 +330,7 @@ class FedDiff(Parameters):
             "class_counts": MessageField(
                 arrays["class_counts"],
                 "class_counts",
-                exact("labels") if budget is None else budget.of_histogram(target),
+                exact("labels") if budget is None else budget.histogram.release(),
             ),
         }
         if "magnitude_mean" in arrays:
@@ -366,19 +364,12 @@ class FedDiff(Parameters):
             )
         return flatten_weights(model.weights)
 
-    def _generators(
-        self, messages: Sequence[Message], asked: Draws, task: MethodInput
-    ) -> dict[str, DiffusionGenerator]:
-        """Return the generator of each client with a positive count in its histogram."""
+    def _generator(self, task: MethodInput, index: int, message: Message, counts: Ints) -> DiffusionGenerator:
+        """A client's generator as received."""
+        values, shape = message.fields["weights"].values, task.clients[index].image_shape
+        model = received_generator(values, self._preset(index), shape, task.classes)
         sampling = Sampling(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
-        found = {}
-        each = zip(task.clients, messages, asked.counts, strict=True)
-        for index, (client, message, counts) in enumerate(each):
-            if counts.any():
-                values = message.fields["weights"].values
-                model = received_generator(values, self._preset(index), client.image_shape, task.classes)
-                found[client.name] = DiffusionGenerator(model, counts, sampling, task.device)
-        return found
+        return DiffusionGenerator(model, counts, sampling, task.device)
 
     def _sampled(
         self,
@@ -412,19 +403,15 @@ class FedDiff(Parameters):
         return sampled, notes
 
     def _mechanisms(self, budget: Budget | None, task: MethodInput) -> dict[str, reruns.Experiment]:
-        found: dict[str, reruns.Experiment] = {}
         if budget is None:
-            return found
-        adjacency = task.privacy.adjacency
-        if budget.histogram_sensitivity > 0:
-            classes = min(task.classes, 2)
-            found["label histogram"] = reruns.class_counts(
-                adjacency=adjacency, sigma=budget.histogram, classes=classes, unit=task.privacy.unit
-            )
+            return {}
+        found = budget.histogram.experiments(task.classes)
         if budget.magnitude > 0:
-            clip = self._clip(task)
             found["mean magnitude"] = reruns.magnitude_sum(
-                clip, adjacency=adjacency, sigma=budget.magnitude, unit=task.privacy.unit
+                self._clip(task),
+                adjacency=task.privacy.adjacency,
+                sigma=budget.magnitude,
+                unit=task.privacy.unit,
             )
         if (
             budget.coordinates

@@ -18,13 +18,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedassay.exchange.release import PrivacyTarget, Release, exact
+from fedassay.exchange.release import PrivacyTarget, Release
 from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.sent_generators import HistogramNoise, histogram_noise
 from fedassay.nets.dp_sgd.steps import PrivateSteps, steps_of
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent
 from fedassay.privacy.gaussian import mu_of
-from fedassay.privacy.sensitivities import class_counts, magnitude_sum
+from fedassay.privacy.sensitivities import magnitude_sum
 from fedassay.support.optimisation import OptimizerKey
 
 Fmf = Literal["none", "gaussian", "pydp"]
@@ -82,8 +83,7 @@ class Budget:
 
     Attributes:
         steps: Settings of DP-SGD.
-        histogram: Noise on each count; 0 where counts leave exactly.
-        histogram_sensitivity: L2 sensitivity of the histogram.
+        histogram: Noise on the label histogram.
         magnitude: Noise on each coordinate of the sum of magnitude vectors; 0 where there is none.
         magnitude_sensitivity: L2 sensitivity of that sum.
         each: `pydp`: epsilon of one coordinate.
@@ -91,24 +91,11 @@ class Budget:
     """
 
     steps: PrivateSteps
-    histogram: float
-    histogram_sensitivity: float
+    histogram: HistogramNoise
     magnitude: float = 0.0
     magnitude_sensitivity: float = 0.0
     each: float = 0.0
     coordinates: int = 0
-
-    def of_histogram(self, target: PrivacyTarget) -> Release:
-        """The release of the label histogram."""
-        if self.histogram == 0:
-            return exact("labels")
-        return Release(
-            mechanism="gaussian",
-            adjacency=target.adjacency,
-            unit=target.unit,
-            noise_scale=(self.histogram,),
-            sensitivity=(self.histogram_sensitivity,),
-        )
 
     def of_magnitude(self, target: PrivacyTarget) -> Release:
         """The release of the mean magnitude."""
@@ -153,13 +140,9 @@ def make_budget(
         PlanError: No noise multiplier meets the target.
     """
     mu = mu_of(target.epsilon, target.delta)
-    reach = class_counts(adjacency=target.adjacency, classes=classes).sensitivity
-    others: list[Event] = []
-    histogram = magnitude = moved = each = 0.0
-    if labels == "noised" and reach > 0:
-        own = math.sqrt(label_share) * mu
-        histogram = reach / own
-        others.append(GaussianEvent(own))
+    histogram = histogram_noise(target, labels, label_share, classes)
+    others: list[Event] = [GaussianEvent(histogram.mu)] if histogram.mu else []
+    magnitude = moved = each = 0.0
     if filtering.fmf == "gaussian":
         own = math.sqrt(filtering.share) * mu
         moved = magnitude_sum(2, filtering.clip, adjacency=target.adjacency).sensitivity
@@ -176,7 +159,6 @@ def make_budget(
     return Budget(
         PrivateSteps(multiplier, dp_sgd.sampling_rate, steps, dp_sgd.norm, float(dp_sgd.batch), dp_sgd.engine),
         histogram,
-        reach,
         magnitude,
         moved,
         each,

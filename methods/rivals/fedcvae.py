@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
@@ -19,8 +19,7 @@ from fedassay.contracts.method import MethodInput, Model, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
-from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
-from fedassay.exchange.release import Release, exact
+from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Classifiers, MadeWhenAsked, of_network, read, write
 from fedassay.methods.shared.decoders import TRUNCATION, DecoderGenerator
@@ -28,18 +27,19 @@ from fedassay.methods.shared.dp_sgd import DpSgd, training_mechanism, training_r
 from fedassay.methods.shared.heads import overfitted
 from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.methods.shared.local_networks import finite
+from fedassay.methods.shared.sent_generators import (
+    HistogramNoise,
+    histogram_noise,
+    received_generators,
+    sent_histogram,
+)
 from fedassay.nets.cvae import CVAE, CVAEKind, build_cvae, one_hot, pixel_rows, truncated_normal
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import Normals, train, train_privately
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
-from fedassay.privacy import reruns
-from fedassay.privacy.gaussian import mu_of
-from fedassay.privacy.mechanisms import release_class_counts
-from fedassay.privacy.sensitivities import class_counts
-from fedassay.support.errors import DataError
 from fedassay.support.optimisation import OptimizerKey, chosen, take_step
-from fedassay.support.types import Parameters
+from fedassay.support.types import Ints, Parameters
 
 _SOURCE = (
     "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
@@ -53,8 +53,7 @@ class _Noise:
     """Protection of a private run: DP-SGD for the networks, Gaussian noise for the label histogram."""
 
     steps: PrivateSteps
-    scale: float
-    sensitivity: float
+    histogram: HistogramNoise
 
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
@@ -138,10 +137,7 @@ class FedCVAE(Parameters):
             self._message(client, self._train(client, noise, task), noise, task)
             for client in task.progress.each("autoencoders", task.clients)
         )
-        asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
-        generators = self._generators(messages, asked, task)
-        if not generators:
-            raise DataError("fedcvae: no client's histogram has a positive count")
+        generators, notes = received_generators("fedcvae", messages, partial(self._generator, task))
         if task.simulated:
             model: Model = MadeWhenAsked(lambda: self._served(generators, task))
         else:
@@ -151,9 +147,9 @@ class FedCVAE(Parameters):
             Transcript("fedcvae", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
             model,
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
-            mechanisms=self._mechanisms(noise, task),
+            mechanisms={} if noise is None else noise.histogram.experiments(task.classes),
             generators=generators,
-            notes=asked.notes,
+            notes=notes,
         )
 
     def _served(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> Ensemble:
@@ -177,15 +173,11 @@ class FedCVAE(Parameters):
     def _noise(self, task: MethodInput) -> _Noise | None:
         if not task.privacy.private:
             return None
-        sensitivity = class_counts(adjacency=task.privacy.adjacency, classes=task.classes).sensitivity
-        mu, scale = 0.0, 0.0
-        if self.labels == "noised" and sensitivity > 0:
-            mu = math.sqrt(self.label_share) * mu_of(task.privacy.epsilon, task.privacy.delta)
-            scale = sensitivity / mu
+        histogram = histogram_noise(task.privacy, self.labels, self.label_share, task.classes)
         steps = self.dp_sgd.record_steps(
-            task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch, other=mu
+            task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch, other=histogram.mu
         )
-        return _Noise(steps, scale, sensitivity)
+        return _Noise(steps, histogram)
 
     def _fresh(self, client: Records, task: MethodInput) -> CVAE:
         return build_cvae(
@@ -239,39 +231,21 @@ class FedCVAE(Parameters):
     def _message(self, client: Records, network: CVAE, noise: _Noise | None, task: MethodInput) -> Message:
         trained = finite(read(network.decoder), f"fedcvae: training at {client.name} has diverged")
         of_decoder, of_counts = exact(), exact("labels")
-        counts: NDArray[np.generic] = np.bincount(client.labels, minlength=task.classes).astype(np.int32)
         if noise is not None:
             of_decoder = training_release(noise.steps, task.privacy, "encoder and decoder together")
-        if noise is not None and noise.scale > 0:
-            noise_mechanism = task.mechanism(client.name, 0, "class_counts")
-            counts = release_class_counts(
-                client.labels, task.classes, sigma=noise.scale, noise=noise_mechanism, weights=task.weights(client)
-            )
-            counts = counts.astype(np.float32)
-            of_counts = Release(
-                mechanism="gaussian",
-                adjacency=task.privacy.adjacency,
-                unit=task.privacy.unit,
-                noise_scale=(noise.scale,),
-                sensitivity=(noise.sensitivity,),
-            )
+            of_counts = noise.histogram.release()
+        counts = sent_histogram(client, None if noise is None else noise.histogram, task)
         fields = {
             "decoder": MessageField(trained, "parameters", of_decoder),
             "class_counts": MessageField(counts, "class_counts", of_counts),
         }
         return Message(0, client.name, SERVER, fields)
 
-    def _generators(
-        self, messages: Sequence[Message], asked: Draws, task: MethodInput
-    ) -> dict[str, DecoderGenerator]:
-        """Return the generator of each client with a positive count in its histogram."""
-        found = {}
-        for client, message, counts in zip(task.clients, messages, asked.counts, strict=True):
-            if counts.any():
-                network = self._fresh(client, task)
-                write(network.decoder, message.fields["decoder"].values)
-                found[client.name] = DecoderGenerator(network.eval(), counts, client.image_shape)
-        return found
+    def _generator(self, task: MethodInput, index: int, message: Message, counts: Ints) -> DecoderGenerator:
+        """A client's decoder as received."""
+        network = self._fresh(task.clients[index], task)
+        write(network.decoder, message.fields["decoder"].values)
+        return DecoderGenerator(network.eval(), counts, task.clients[index].image_shape)
 
     def _sampled(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> Records:
         """As many images as the histograms say."""
@@ -304,15 +278,6 @@ class FedCVAE(Parameters):
             loss = functional.binary_cross_entropy_with_logits(student.decoder(given), goal)
             take_step(optimizer, loss)
         return DecoderGenerator(student.eval(), counts, first.image_shape)
-
-    def _mechanisms(self, noise: _Noise | None, task: MethodInput) -> dict[str, reruns.Experiment]:
-        if noise is None or noise.sensitivity == 0:
-            return {}
-        asked = task.privacy
-        found = reruns.class_counts(
-            adjacency=asked.adjacency, sigma=noise.scale, classes=min(task.classes, 2), unit=asked.unit
-        )
-        return {"label histogram": found}
 
 
 def _bound(found: Tensor, labels: Tensor) -> Tensor:

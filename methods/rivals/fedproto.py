@@ -20,6 +20,7 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.methods.fedlog.messages import as_sent, upload
 from fedassay.methods.fedlog.private import (
     GROUP,
     BodyTraining,
@@ -209,8 +210,7 @@ class FedProto(Parameters):
             training(network, loss, task, number)
             found = outputs(network.module, client.images)[:, task.classes :]
             found = finite(found, f"fedproto: training at {client.name} has diverged in round {number}")
-            own = _sums(found, client, protected, self.clip, number, task)
-            sent |= {f"{client.name}/{name}": values for name, values in own.items()}
+            sent |= _sums(found, client, protected, self.clip, number, task)
         return sent
 
     def _loss(self, shared: Prototypes | None, task: MethodInput) -> RecordLoss:
@@ -284,35 +284,24 @@ def _sums(
             noise=noise,
             weights=task.weights(client),
         )
-        return {"counts": noised[:, 0].astype(np.float32), "sums": noised[:, 1:].astype(np.float32)}
+        return as_sent(client, noised, protected)
     classes, counts = np.unique(client.labels, return_counts=True)
     means = [features[client.labels == label].astype(np.float64).mean(axis=0) for label in classes]
     return {
-        "class_ids": classes.astype(np.int32),
-        "class_counts": counts.astype(np.int32),
-        "prototypes": np.array(means, dtype=np.float32).reshape(len(classes), features.shape[1]),
+        f"{client.name}/class_ids": classes.astype(np.int32),
+        f"{client.name}/class_counts": counts.astype(np.int32),
+        f"{client.name}/prototypes": np.array(means, dtype=np.float32).reshape(len(classes), features.shape[1]),
     }
 
 
 def _upload(number: int, client: Records, sent: Arrays, protected: Protection | None) -> Message:
-    def own(name: str) -> NDArray[np.generic]:
-        return sent[f"{client.name}/{name}"]
-
-    if protected is None:
-        fields = {
-            "class_ids": MessageField(own("class_ids"), "class_ids", exact("labels")),
-            "class_counts": MessageField(own("class_counts"), "class_counts", exact("labels")),
-            "prototypes": MessageField(own("prototypes"), "class_means", exact()),
-        }
-        return Message(number, client.name, SERVER, fields)
-    release = protected.of_statistic()
+    if protected is not None:
+        return upload(number, client, sent, protected)
     fields = {
-        "counts": MessageField(own("counts"), "class_counts", release, additive=True),
-        "sums": MessageField(own("sums"), "class_sums", release, additive=True),
+        "class_ids": MessageField(sent[f"{client.name}/class_ids"], "class_ids", exact("labels")),
+        "class_counts": MessageField(sent[f"{client.name}/class_counts"], "class_counts", exact("labels")),
+        "prototypes": MessageField(sent[f"{client.name}/prototypes"], "class_means", exact()),
     }
-    of_body = protected.of_body()
-    if of_body is not None:
-        fields["body_dependence"] = MessageField(np.zeros(0, dtype=np.uint8), "other", of_body)
     return Message(number, client.name, SERVER, fields)
 
 

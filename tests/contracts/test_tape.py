@@ -369,7 +369,7 @@ def test_a_resumed_generator_has_its_draws(
             kept.append(tape)
             case.run(task)
 
-    _interrupted(monkeypatch, "fedassay.methods.feddiff.method.draws", 1, run)
+    _interrupted(monkeypatch, "fedassay.methods.shared.sent_generators.draws", 1, run)
     with taped() as resumed:
         case.run(task)
     assert not resumed.lacks

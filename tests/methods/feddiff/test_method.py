@@ -352,7 +352,7 @@ def test_private_clients_without_records_send_noise_all_the_same(make_task: Make
 def test_noised_histograms_ask_for_no_more_images_than_are_drawn(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedassay.methods.feddiff.method.MAX_IMAGES", 50)
+    monkeypatch.setattr("fedassay.methods.shared.sent_generators.MAX_IMAGES", 50)
     outcome = _quick().run(make_task(clients=2, records=60, epsilon=1e-3))
     assert sum(int(generator.counts.sum()) for generator in outcome.generators.values()) == 50
     assert outcome.utility["generated_images"] == 50

@@ -136,7 +136,7 @@ def test_noised_histograms_ask_for_no_more_images_than_are_drawn(
     server: str, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At epsilon 0.001 of 60 records there would be thousands of images, and hours of training on them."""
-    monkeypatch.setattr("fedassay.methods.rivals.fedcvae.MAX_IMAGES", 300)
+    monkeypatch.setattr("fedassay.methods.shared.sent_generators.MAX_IMAGES", 300)
     method = FedCVAE.model_validate({**QUICK, "server": server, "distillation_epochs": 1})
     outcome = method.run(make_task(clients=2, records=60, epsilon=1e-3))
     assert sum(int(generator.counts.sum()) for generator in outcome.generators.values()) == 300
