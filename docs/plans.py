@@ -5,8 +5,8 @@ python docs/plans.py --check             exits 1 where the page is not what it w
 python docs/plans.py --measure PLAN ...  runs plans first, and keeps what they took in docs/plans.yaml
 
 A plan is measured in a process of its own, with an empty cache, one thread, and neither FEDASSAY_DATA nor
-FEDASSAY_WEIGHTS set. Its stages are kept too: estimates of other plans are corrected by
-them. What was not measured is what `fedassay run --dry-run` estimates.
+FEDASSAY_WEIGHTS set. Its stages are kept too, and correct the estimates of other plans. Where nothing was
+measured, `fedassay run --dry-run` estimates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,15 +26,13 @@ import yaml
 
 from fedassay.contracts.sizes import Sizes
 from fedassay.plan import measured, rates
-from fedassay.plan.estimate import estimate, stages
+from fedassay.plan.estimate import estimate, stages, timed
 from fedassay.plan.published import files_of
 from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import load_scenario
 from fedassay.plan.schema import Scenario
 from fedassay.plan.sizes import sizes_of
 
-Key = tuple[str, str, bool]
-"""Unit of work, method or backbone, and whether it is private."""
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS, PAGE, KEPT = ROOT / "configs", ROOT / "docs" / "plans.md", ROOT / "docs" / "plans.yaml"
 
@@ -152,24 +149,13 @@ def keep_stages(path: Path, record: dict[str, Any], seconds: float) -> None:
     scenario = load_scenario(path)
     sizes = sizes_of(scenario.plan, scenario.base)
     assert isinstance(sizes, Sizes)
-    units = {part.label: part.name for part in (*scenario.attacks, *scenario.audits)}
-    took, all_stages = defaultdict[Key, float](float), 0.0
-    for cell in record["cells"]:
-        for stage, taken in cell["seconds"].items():
-            # An attack's unit holds the verdicts on it, whose stages are called AUDIT:ATTACK.
-            unit = "method" if stage == "method" else units.get(stage.rpartition(":")[2], "cell")
-            took[unit, cell["method"], cell["epsilon"] not in (None, "inf")] += taken
-            all_stages += taken
-    expected = defaultdict[Key, list[float]](list)
-    for stage in stages(scenario, sizes):
-        expected[stage.unit, stage.of, stage.private].append(stage.expected)
-        if stage.unit == "prepare":
-            outside = seconds - all_stages - rates.START - rates.PAGE * len(scenario.cells)
-            took[stage.unit, stage.of, stage.private] = max(0.1, outside)
-    rows = [
-        [*key, float(f"{sum(each) / len(each):.3g}"), float(f"{took[key] / len(each):.3g}")]
-        for key, each in expected.items()
-    ]
+    cells = [(cell["method"], cell["epsilon"] not in (None, "inf"), cell["seconds"]) for cell in record["cells"]]
+    # What a run takes outside its cells, besides its start and its page, is preparation.
+    outside = seconds - sum(sum(took.values()) for *_, took in cells)
+    outside -= rates.START + rates.PAGE * len(cells)
+    first = next(stages(scenario, sizes))
+    prepared = first._replace(took=float(f"{max(0.1, outside / len(scenario.plan.seeds)):.3g}"))
+    rows = [prepared._replace(expected=float(f"{first.expected:.3g}")), *timed(scenario, cells)]
     kept = json.loads(measured.FILE.read_text(encoding="utf-8")) | {name_of(path.resolve()): rows}
     lines = [f"{json.dumps(name)}: [\n{_lines(kept[name])}\n]" for name in sorted(kept)]
     measured.FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

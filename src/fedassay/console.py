@@ -108,6 +108,7 @@ def print_keys(keys: list[Key], name: str, quiet: bool, as_json: bool) -> None:
 def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequence[str] = ()) -> None:
     """Print the cells that a plan would run, their time, and the files that the run would download."""
     from fedassay.plan.estimate import estimate
+    from fedassay.plan.here import this_machine
     from fedassay.plan.own_images import outline_of, persons_in_words
     from fedassay.plan.rates import in_words
     from fedassay.plan.record_claims import most_of_a_person, record_claims
@@ -116,7 +117,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
     data = outline_of(scenario.plan, scenario.base)
     targets = ((cell.method.label, cell.privacy) for cell in scenario.cells)
     mistaken, persons = record_claims(targets, most_of_a_person(data)), persons_in_words(scenario.plan, data)
-    found = estimate(scenario, device)
+    found = estimate(scenario, device, this_machine(scenario.plan.resources.threads))
     rows = [
         {
             "cell": cell.key,
@@ -194,10 +195,12 @@ def _mission(scenario: Scenario) -> list[str]:
 def time_of(plan: Path) -> str:
     """Return the time of a run of a plan on one core, as a clause."""
     from fedassay.plan.estimate import estimate
+    from fedassay.plan.here import this_machine
     from fedassay.plan.rates import in_words
     from fedassay.plan.resolve import load_scenario
 
-    seconds = estimate(load_scenario(plan), "cpu").seconds
+    scenario = load_scenario(plan)
+    seconds = estimate(scenario, "cpu", this_machine(scenario.plan.resources.threads)).seconds
     return (
         "nobody can say how long a run takes"
         if seconds is None

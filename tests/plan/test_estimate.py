@@ -140,7 +140,7 @@ def test_the_sizes_of_another_packages_data_set_are_not_known(tmp_path: Path) ->
 
 def test_estimates_grow_with_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     # Formulas alone: timed stages bend them.
-    monkeypatch.setattr("fedassay.plan.measured._stages", dict)
+    monkeypatch.setattr("fedassay.plan.measured.shipped", dict)
     plan = CONFIGS / "frontier.yaml"
 
     def cells(*assignments: str) -> dict[str, float | None]:

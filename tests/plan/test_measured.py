@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fedassay.plan.measured import Stage, corrected, of_stages
+from fedassay.plan.here import Here
+from fedassay.plan.measured import Stage, corrected
 
-STAGES = {
-    "gallery": [
-        Stage("gallery", "fedcgs", False, 1.0, 3.0),
-        Stage("gallery", "fedcgs", False, 100.0, 50.0),
-        Stage("gallery", "fedpft", False, 1.0, 1.0),
-        Stage("gallery", "fedcgs", True, 1.0, 7.0),
-    ]
-}
+STAGES = [
+    Stage("gallery", "fedcgs", False, 1.0, 3.0),
+    Stage("gallery", "fedcgs", False, 100.0, 50.0),
+    Stage("gallery", "fedpft", False, 1.0, 1.0),
+    Stage("gallery", "fedcgs", True, 1.0, 7.0),
+]
 
 
 @pytest.mark.parametrize(
@@ -29,23 +28,33 @@ STAGES = {
     ],
 )
 def test_the_nearest_timed_stage_corrects(method: str, private: bool, expected: float, seconds: float) -> None:
-    assert of_stages(STAGES, "gallery", method, private, expected) == pytest.approx(seconds, rel=1e-3)
+    assert corrected(Stage("gallery", method, private, expected, 0.0), STAGES) == pytest.approx(seconds, rel=1e-3)
 
 
 def test_a_size_between_two_takes_from_both() -> None:
-    assert of_stages(STAGES, "gallery", "fedcgs", False, 10.0) == pytest.approx(10 * (3 * 0.5) ** 0.5)
+    assert corrected(Stage("gallery", "fedcgs", False, 10.0, 0.0), STAGES) == pytest.approx(10 * (3 * 0.5) ** 0.5)
 
 
 def test_a_unit_that_was_never_timed_keeps_its_formula() -> None:
-    assert of_stages(STAGES, "membership", "fedcgs", False, 4.0) == 4.0
-    assert corrected("of another package", "fedcgs", False, 4.0) == 4.0
+    assert corrected(Stage("membership", "fedcgs", False, 4.0, 0.0), []) == 4.0
+    assert corrected(Stage("of another package", "fedcgs", False, 4.0, 0.0)) == 4.0
 
 
 def test_a_method_is_corrected_by_its_own_stages_alone() -> None:
-    other = {"method": [Stage("method", "fedcgs", False, 1.0, 3.0)]}
-    assert of_stages(other, "method", "fedpft", False, 1.0) == 1.0
+    other = [Stage("method", "fedcgs", False, 1.0, 3.0)]
+    assert corrected(Stage("method", "fedpft", False, 1.0, 0.0), other) == 1.0
 
 
 def test_a_correction_is_bounded() -> None:
-    far = {"gallery": [Stage("gallery", "fedcgs", False, 0.01, 1000.0)]}
-    assert of_stages(far, "gallery", "fedcgs", False, 1.0) == pytest.approx(12.18, rel=1e-2)
+    far = [Stage("gallery", "fedcgs", False, 0.01, 1000.0)]
+    assert corrected(Stage("gallery", "fedcgs", False, 1.0, 0.0), far) == pytest.approx(12.18, rel=1e-2)
+
+
+def test_stages_that_this_machine_timed_count_before_shipped_ones_and_speed_corrects_these() -> None:
+    here = Here(2.0, (Stage("gallery", "fedcgs", False, 1.0, 3.0),))
+    assert here.seconds(Stage("gallery", "fedcgs", False, 10.0, 0.0)) == pytest.approx(30.0)
+    for other in (
+        Stage("gallery", "fedcgs", True, 10.0, 0.0),
+        Stage("of another package", "fedcgs", False, 10.0, 0.0),
+    ):
+        assert here.seconds(other) == corrected(other) / 2

@@ -8,6 +8,7 @@ cells or on the number of workers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ from fedassay.execution.run_output import output_folder, write_run
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.simulated_source import SimulatedSource, job_of_plan, similarity_of
 from fedassay.execution.unfinished import Standing
+from fedassay.plan.estimate import timed
+from fedassay.plan.here import keep
 from fedassay.plan.published import measures_lpips
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
@@ -146,6 +149,9 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
                 raise
             record = made(standing.done)
             write_run(folder, record)
+    if not options.redact and options.engine != "ray" and not is_gpu(device):
+        cells = [item.cell for item in standing.done.values() if not item.reused]
+        keep(timed(scenario, [(cell.method, math.isfinite(cell.epsilon), cell.seconds) for cell in cells]))
     return record
 
 

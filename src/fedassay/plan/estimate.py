@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.plan import rates as rate
+from fedassay.plan.here import Here
 from fedassay.plan.measured import LEAST, Stage, corrected
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.plan.sizes import sizes_of
@@ -35,7 +37,12 @@ class Estimate:
     basis: str = ""
 
 
-def estimate(scenario: Scenario, device: str = "cpu") -> Estimate:
+Unit = tuple[str, str, bool]
+"""Unit of work, method or backbone, and whether it is private: what a stage is known by."""
+Cost = Callable[[Sizes, Load], float]
+
+
+def estimate(scenario: Scenario, device: str = "cpu", here: Here | None = None) -> Estimate:
     """Estimate a plan without reading its data.
 
     Sizes come from a data set's name or a file's header. Nothing is downloaded.
@@ -43,23 +50,24 @@ def estimate(scenario: Scenario, device: str = "cpu") -> Estimate:
     Args:
         scenario: The plan.
         device: Device of the rates; it need not be there.
+        here: The machine of the run; by default that of the rates.
     """
     with rate.rates_of(device) as basis:
-        return replace(_estimate(scenario), basis=basis)
+        return replace(_estimate(scenario, here), basis=basis)
 
 
-def _estimate(scenario: Scenario) -> Estimate:
+def _estimate(scenario: Scenario, here: Here | None) -> Estimate:
+    seconds = corrected if here is None else here.seconds
     sizes = sizes_of(scenario.plan, scenario.base)
     if isinstance(sizes, str):
         return Estimate({cell.key: None for cell in scenario.cells}, None, None, (f"no estimate: {sizes}",))
-    cells = {cell.key: method_seconds(cell, sizes) for cell in scenario.cells}
+    methods = {cell.key: _method(cell, sizes) for cell in scenario.cells}
+    cells = {key: None if stage is None else seconds(stage) for key, stage in methods.items()}
     unknown = sorted({cell.method.name for cell in scenario.cells if cells[cell.key] is None})
     remarks = [f"not estimated: {', '.join(unknown)}"] if unknown else []
     remarks += [f"not estimated: {name}" for name, cost in _costs(scenario) if cost is None]
-    total = rate.START + rate.PAGE * len(scenario.cells)
-    total += sum(
-        corrected(stage.unit, stage.of, stage.private, stage.expected) for stage in stages(scenario, sizes)
-    )
+    total = (rate.START + rate.PAGE * len(scenario.cells)) / (1.0 if here is None else here.speed)
+    total += sum(map(seconds, stages(scenario, sizes)))
     remarks += [*_foreseen(scenario, sizes), *scenario.warnings]
     pictures = any("reconstructions" in attack.build.facts.gives for attack in scenario.attacks)
     held = memory(sizes, _parameters(scenario, sizes), pictures)
@@ -76,22 +84,51 @@ def stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:
     trained = backbone.weights is None or backbone.weights == "public"
     for _ in scenario.plan.seeds:
         yield Stage("prepare", backbone.name, trained, extraction(sizes), 0.0)
-    by_seed: dict[int | None, list[Cell]] = {}
+    by_seed = defaultdict[int | None, list[Cell]](list)
     for cell in scenario.cells:
-        by_seed.setdefault(cell.seed, []).append(cell)
-        own = _formula(cell, sizes)
-        if own is not None:
-            yield Stage("method", cell.method.name, cell.privacy.private, own, 0.0)
+        by_seed[cell.seed].append(cell)
     for cells in by_seed.values():
-        loads, together = [_load([cell], sizes) for cell in cells], _load(cells, sizes)
+        yield from (stage for cell in cells if (stage := _method(cell, sizes)) is not None)
         yield from (Stage("cell", cell.method.name, cell.privacy.private, 1.0, 0.0) for cell in cells)
         for unit, cost in _costs(scenario):
-            if cost is None:
-                continue
-            alone = [max(LEAST, cost(sizes, load)) for load in loads]
-            whole = max(LEAST, cost(sizes, together)) / sum(alone)
-            for cell, one in zip(cells, alone, strict=True):
-                yield Stage(unit, cell.method.name, cell.privacy.private, whole * one, 0.0)
+            if cost is not None:
+                yield from shared(unit, cost, cells, sizes)
+
+
+def shared(unit: str, cost: Cost, cells: Sequence[Cell], sizes: Sizes) -> Iterator[Stage]:
+    """The work of an attack or audit on all cells of a seed, shared out as that on each cell alone."""
+    alone = [max(LEAST, cost(sizes, _load([cell], sizes))) for cell in cells]
+    whole = max(LEAST, cost(sizes, _load(cells, sizes))) / sum(alone)
+    for cell, one in zip(cells, alone, strict=True):
+        yield Stage(unit, cell.method.name, cell.privacy.private, whole * one, 0.0)
+
+
+def timed(scenario: Scenario, cells: Iterable[tuple[str, bool, Mapping[str, float]]]) -> list[Stage]:
+    """Mean seconds of each unit of a finished run's work, beside those of its formula; empty without sizes.
+
+    Args:
+        scenario: The plan.
+        cells: Name of the method, whether epsilon is finite, and seconds by stage of each cell.
+    """
+    sizes = sizes_of(scenario.plan, scenario.base)
+    if isinstance(sizes, str):
+        return []
+    units = {part.label: part.name for part in (*scenario.attacks, *scenario.audits)}
+    took, expected = defaultdict[Unit, float](float), defaultdict[Unit, list[float]](list)
+    ran = set()
+    for method, private, seconds in cells:
+        ran.add((method, private))
+        for name, taken in seconds.items():
+            # An attack's unit holds the verdicts on it, whose stages are called AUDIT:ATTACK.
+            unit = "method" if name == "method" else units.get(name.rpartition(":")[2], "cell")
+            took[unit, method, private] += taken
+    for stage in stages(scenario, sizes):
+        expected[stage[:3]].append(stage.expected)
+    return [
+        Stage(*key, float(f"{sum(each) / len(each):.3g}"), float(f"{took[key] / len(each):.3g}"))
+        for key, each in expected.items()
+        if key[1:] in ran
+    ]
 
 
 def _load(cells: Sequence[Cell], sizes: Sizes) -> Load:
@@ -100,7 +137,7 @@ def _load(cells: Sequence[Cell], sizes: Sizes) -> Load:
     return Load(len(cells), sum(seconds), private)
 
 
-def _costs(scenario: Scenario) -> Iterator[tuple[str, Callable[[Sizes, Load], float] | None]]:
+def _costs(scenario: Scenario) -> Iterator[tuple[str, Cost | None]]:
     """The units of attacks and audits, and their costs."""
     for attack in scenario.attacks:
         cost = attack.build.facts.cost
@@ -131,8 +168,13 @@ def _foreseen(scenario: Scenario, sizes: Sizes) -> tuple[str, ...]:
 
 def method_seconds(cell: Cell, sizes: Sizes) -> float | None:
     """Seconds of a cell's method; None where it has no rate."""
+    stage = _method(cell, sizes)
+    return None if stage is None else corrected(stage)
+
+
+def _method(cell: Cell, sizes: Sizes) -> Stage | None:
     own = _formula(cell, sizes)
-    return None if own is None else corrected("method", cell.method.name, cell.privacy.private, own)
+    return None if own is None else Stage("method", cell.method.name, cell.privacy.private, own, 0.0)
 
 
 def _formula(cell: Cell, sizes: Sizes) -> float | None:

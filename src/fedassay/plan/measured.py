@@ -1,13 +1,14 @@
 """Costs corrected by the stages of runs that were timed: those of the shipped plans (`measured.json`).
 
 A cost formula gives how work grows, and its constant may be off. The ratio of measured to expected seconds is
-averaged over the timed stages of the same unit of work, those of a like size counting most.
+averaged over the timed stages of the same unit of work, those of a like size counting most. Where this machine
+timed the same unit itself, its own stages count (`fedassay.plan.here`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -42,32 +43,34 @@ class Stage(NamedTuple):
     took: float
 
 
-def corrected(unit: str, of: str, private: bool, expected: float) -> float:
-    """Return the seconds of a unit of work: those of its formula, corrected by timed stages.
+def corrected(stage: Stage, timed: Sequence[Stage] | None = None, most: float = _MOST) -> float:
+    """Return the seconds of a stage: those of its formula, corrected by timed stages of its unit.
 
     Where none on this method was timed, those on all methods count, except for a method itself. Where none at all
     was, the formula stands.
+
+    Args:
+        stage: Its `took` is not read.
+        timed: Of its unit; by default those of shipped plans.
+        most: Largest correction, in natural logarithms.
     """
-    return of_stages(_stages(), unit, of, private, expected)
-
-
-def of_stages(stages: Mapping[str, Sequence[Stage]], unit: str, of: str, private: bool, expected: float) -> float:
-    """Return `corrected` by given stages, by unit."""
-    alike = [stage for stage in stages.get(unit, ()) if stage.private == private] or stages.get(unit, ())
-    own = [stage for stage in alike if stage.of == of]
-    alike = own if unit == "method" else own or alike
-    expected = max(LEAST, expected)
+    timed = shipped().get(stage.unit, ()) if timed is None else timed
+    alike = [each for each in timed if each.private == stage.private] or timed
+    own = [each for each in alike if each.of == stage.of]
+    alike = own if stage.unit == "method" else own or alike
+    expected = max(LEAST, stage.expected)
     if not alike:
         return expected
-    sizes, took = np.log(np.maximum(LEAST, [(stage.expected, stage.took) for stage in alike])).T
+    sizes, took = np.log(np.maximum(LEAST, [(each.expected, each.took) for each in alike])).T
     apart = ((sizes - np.log(expected)) / _LIKE) ** 2 / 2
     weights = np.exp(apart.min() - apart)
     ratio = (weights * (took - sizes)).sum() / weights.sum()
-    return float(expected * np.exp(np.clip(ratio, -_MOST, _MOST)))
+    return float(expected * np.exp(np.clip(ratio, -most, most)))
 
 
 @cache
-def _stages() -> dict[str, list[Stage]]:
+def shipped() -> dict[str, list[Stage]]:
+    """Timed stages of shipped plans, by unit."""
     found: dict[str, list[Stage]] = {}
     for rows in json.loads(FILE.read_text(encoding="utf-8")).values():
         for row in rows:

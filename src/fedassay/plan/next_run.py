@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, cast, get_args
 
 from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts, AuditFacts
 from fedassay.contracts.registry import attack_facts, component, declared
-from fedassay.contracts.sizes import Load, Sizes
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.roles import Role
-from fedassay.plan.estimate import method_seconds
+from fedassay.plan.estimate import method_seconds, shared
+from fedassay.plan.measured import corrected
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.plan.standard import meets
 from fedassay.records.facts import Change, Obstacle, Remedy
@@ -63,13 +65,13 @@ class NextRun:
         return both[0], both[1] - both[0]
 
     def _of_cells(self, cells: int, method: float, parts: Sequence[Part], sizes: Sizes) -> float | None:
-        load = Load(cells, cells * method, cells * method * self.cell.privacy.private)
         total = cells * method
         for part in parts:
             cost = cast("AttackFacts | AuditFacts", declared(part.kind, part.name).facts).cost
             if cost is None:
                 return None
-            total += cost({**self._parameters(part), **part.changed}, sizes, load)
+            own = partial(cost, {**self._parameters(part), **part.changed})
+            total += sum(map(corrected, shared(part.name, own, [self.cell] * cells, sizes)))
         return float(total)
 
     def _parameters(self, part: Part) -> dict[str, Any]:

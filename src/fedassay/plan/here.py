@@ -1,0 +1,87 @@
+"""Stages that this machine timed in earlier runs, and its speed: they correct the estimates that a reader sees.
+
+Both are kept in the cache, by number of threads and version; nothing in a record depends on them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.plan.measured import Stage, corrected
+from fedassay.plan.resources import threads_limited
+from fedassay.support.cache import Key, cached_arrays, entry_of
+
+_KEY: Key = {"what": "timed stages", "edition": 1}
+_MOST_KEPT = 5000
+"""Stages that are kept, the latest ones: some hundred runs."""
+_REFERENCE = (0.0060, 0.0310, 0.0125)
+"""Seconds that the three pieces of work of `_pieces` take on the machine of `measured.json`."""
+_REPEATS = 9
+
+
+class Here(NamedTuple):
+    """This machine.
+
+    Attributes:
+        speed: Its speed, in units of that of the machine on which shipped plans were timed.
+        stages: Stages that it timed itself.
+    """
+
+    speed: float
+    stages: tuple[Stage, ...]
+
+    def seconds(self, stage: Stage) -> float:
+        """Return the seconds of a stage here: by stages of its own that were timed here, else by shipped ones."""
+        unit, of, private = stage[:3]
+        own = [each for each in self.stages if each[:3] == (unit, of, private)]
+        return corrected(stage, own, math.inf) if own else corrected(stage) / self.speed
+
+
+def this_machine(threads: int | None) -> Here:
+    """Return this machine's speed and timed stages; its speed is measured once, in half a second.
+
+    Args:
+        threads: Those of the plan.
+    """
+    with threads_limited(threads):
+        kept = entry_of(_KEY).read()
+        speed = cached_arrays({**_KEY, "what": "speed"}, lambda: {"speed": np.array(measure())})
+    rows = [] if kept is None else json.loads(kept["rows"].tobytes())
+    return Here(float(speed["speed"]), tuple(Stage(*row) for row in rows))
+
+
+def keep(stages: Sequence[Stage]) -> None:
+    """Keep timed stages of a run, with the threads of now, for the estimates of further ones."""
+    entry = entry_of(_KEY)
+    kept = entry.read()
+    rows = ([] if kept is None else json.loads(kept["rows"].tobytes())) + [list(stage) for stage in stages]
+    entry.write({"rows": np.frombuffer(json.dumps(rows[-_MOST_KEPT:]).encode(), np.uint8)})
+
+
+def measure() -> float:
+    """Measure this machine's speed: the geometric mean over a product of matrices, a sort and plain Python."""
+    took = [min(_timed(piece) for _ in range(_REPEATS)) for piece in _pieces()]
+    ratios = [there / here for here, there in zip(took, _REFERENCE, strict=True)]
+    return float(np.clip(math.exp(sum(map(math.log, ratios)) / len(ratios)), 0.1, 10.0))
+
+
+def _timed(piece: Callable[[], object]) -> float:
+    began = time.process_time()
+    piece()
+    return max(1e-6, time.process_time() - began)
+
+
+def _pieces() -> tuple[Callable[[], object], ...]:
+    values: NDArray[np.float32] = np.random.default_rng(0).random((512, 512), np.float32)
+    return (
+        lambda: [values @ values for _ in range(3)],
+        lambda: np.argsort(values, axis=None, kind="stable"),
+        lambda: sum(number * number for number in range(200_000)),
+    )
