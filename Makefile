@@ -29,7 +29,7 @@ quickstart: $(RUNS)
 test: $(STAMP)
 	$(TESTED) -n 2 --dist loadfile
 
-# What takes seconds a test, which `make test` leaves out; CI runs both.
+# What takes a second and more a test, which `make test` leaves out; CI runs both.
 test-long: $(STAMP)
 	$(TESTED) -n 2 --dist loadfile -m "long and not slow"
 

@@ -69,6 +69,7 @@ def test_a_mapping_is_run_and_left_as_it_was(ran: fedassay.Run) -> None:
     assert fedassay.load(ran.folder / "record.json").folder == ran.folder
 
 
+@pytest.mark.long
 def test_every_form_of_a_plan_gives_the_same_record(
     ran: fedassay.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

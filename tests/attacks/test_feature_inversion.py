@@ -70,6 +70,7 @@ def own_images(task: MethodInput) -> Records:
     return Records("attacker", held.images, held.labels, lambda images: images.reshape(len(images), -1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["spectrum", "principal_components", "pixels", "deep_image_prior"])
 def test_every_family_inverts_pixels(make_task: Callable[..., MethodInput], family: str) -> None:
     task = make_task(clients=1, records=6)
@@ -157,6 +158,7 @@ def test_the_strongest_direction_of_a_lone_record_is_its_feature(make_task: Call
     assert cosines.min() > 0.98
 
 
+@pytest.mark.long
 def test_class_sums_without_counts_are_inverted(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=1, records=10)
     plain, hidden = (

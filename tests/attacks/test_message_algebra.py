@@ -362,6 +362,7 @@ def test_nothing_is_found_in_large_classes() -> None:
     assert not result.artifacts["discloses"].any()
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(counts=st.lists(st.integers(0, 4), min_size=3, max_size=3), seed=st.integers(0, 99))
 def test_as_many_singletons_as_classes_of_one(counts: list[int], seed: int) -> None:

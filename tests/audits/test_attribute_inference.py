@@ -84,6 +84,7 @@ def test_an_attribute_that_nothing_depends_on_is_not_told(make: Make) -> None:
     assert finding.controls.positive.caught
 
 
+@pytest.mark.long
 def test_what_features_tell_anybody_is_no_leak_of_large_sums(make: Make) -> None:
     """The planted correlation is there, and whoever has the image reads it off; the message adds nothing."""
     finding = audited(make("shift", clients=2, each=900))

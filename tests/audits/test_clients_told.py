@@ -81,6 +81,7 @@ def test_a_leaky_release_of_clients_is_caught_under_a_claim_for_clients(of_unit:
     assert not found.controls.negative.flagged
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hold", ["own", "canaries"])
 def test_honest_noise_is_not_flagged(of_unit: Make, hold: str) -> None:
     found = client_finding(of_unit("client", 1.0), hold, 3, 120)  # type: ignore[arg-type]

@@ -66,6 +66,7 @@ def test_every_audit_that_attacks_is_here() -> None:
     assert {case.audit for case in CASES.values()} == set(every_audit()) - others
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_an_audit_hands_over_every_arm(name: str, walked: Walked) -> None:
     arms, findings = walked(name)

@@ -181,6 +181,7 @@ class TestPreprocess:
 
 
 class TestSmallCnn:
+    @pytest.mark.long
     def test_public_weights_are_decent_on_digits(self, roles: Roles, trained: Backbone) -> None:
         """A linear probe on private features beats one on pixels and one on random features."""
         from sklearn.linear_model import LogisticRegression

@@ -174,6 +174,7 @@ class TestPinnedWeights:
         with pytest.raises(PlanError, match=r"'imagenet_v2' given; resnet18 takes imagenet, random, imagenet_v1"):
             check_weights(name, word, Path("."))
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("online")
     def test_a_version_is_its_own_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """`imagenet` is the newest version, and the record says which; the other version's file is refused."""

@@ -99,6 +99,7 @@ def test_mechanism_reruns() -> None:
     module.check(module.experiment(), 4000, 150)
 
 
+@pytest.mark.long
 def test_sequential_refutation() -> None:
     assert script("sequential_refutation").check(20) < 10
 
@@ -224,6 +225,7 @@ def test_the_standard_battery_is_a_shipped_plan_with_everything(tmp_path: Path) 
     assert module.busier([3.0, 1.0, 1.0, 4.0]) == 6.0
 
 
+@pytest.mark.long
 def test_ten_small_plans_can_be_estimated(tmp_path: Path) -> None:
     from fedassay.plan.estimate import estimate
     from fedassay.plan.resolve import load_scenario

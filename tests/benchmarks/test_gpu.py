@@ -37,6 +37,7 @@ def script(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+@pytest.mark.long
 def test_the_dry_run_tells_every_row_and_needs_no_card(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,6 +53,7 @@ def test_the_dry_run_tells_every_row_and_needs_no_card(
     assert told["minutes"] <= LEASE
 
 
+@pytest.mark.long
 def test_what_is_counted_is_what_is_computed() -> None:
     """Arithmetic by torch's own counter on real tensors, bytes held by what autograd keeps."""
     from dataclasses import replace

@@ -56,6 +56,7 @@ def test_error_of_a_thousand_null_runs_whatever_the_time_of_stopping() -> None:
     assert fallen <= 68, fallen
 
 
+@pytest.mark.long
 def test_a_bound_is_above_the_truth_no_oftener_either() -> None:
     above = 0
     for seed in range(40):

@@ -112,6 +112,7 @@ def test_gdp_bound_is_silent_on_noise_of_any_shape(law):
     assert np.mean([bound.mu is not None and bound.mu > 0 for bound in bounds]) <= ALLOWED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [30, 400])
 def test_mu_bound_has_exactly_its_nominal_coverage(n):
     """Both the noncentral t and its large-sample form: a 95 % bound exceeds the truth in 5 % of runs."""

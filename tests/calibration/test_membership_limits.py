@@ -37,6 +37,7 @@ def share_of(limit: Limit) -> float:
     return (limit.value - rate) / (norm.sf(norm.isf(rate) - TOLD) - rate)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("members", "non_members"), [(100, 100), (40, 60), (300, 150)])
 def test_members_told_at_the_limit_are_found(members: int, non_members: int) -> None:
     limit = limit_for(Size(non_members, members, TESTS))
@@ -56,6 +57,7 @@ def test_members_told_at_the_limit_are_found(members: int, non_members: int) -> 
     assert found(share / 3) < 0.6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("members", [60, 200])
 def test_a_control_that_is_told_less_well_gives_no_smaller_limit(members: int) -> None:
     size = Size(members, members, TESTS)
@@ -72,6 +74,7 @@ def test_a_control_that_is_told_less_well_gives_no_smaller_limit(members: int) -
     assert hits / RUNS >= 0.95
 
 
+@pytest.mark.long
 def test_a_shift_of_all_members_at_the_limit_is_found() -> None:
     limit = limit_for(Size(100, 100, TESTS))
     assert limit.shift is not None

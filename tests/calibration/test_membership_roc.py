@@ -45,6 +45,7 @@ def one_release(seed: int, *, shift: float = 0.0, pairs: int = 60) -> Separation
     return separate_one_release(scores, members, blocks, rng, delta=1e-5, tests=1)
 
 
+@pytest.mark.long
 def test_silent_where_a_release_says_nothing() -> None:
     told = [one_release(seed) for seed in range(SEEDS)]
     assert np.mean([each.test.rejects for each in told]) <= ALLOWED
@@ -89,6 +90,7 @@ def test_the_bound_of_pairs_is_valid_and_close(epsilon: float) -> None:
     assert np.median(found) > 0.4 * epsilon
 
 
+@pytest.mark.long
 def test_independent_releases_bound_a_gaussian_mechanism() -> None:
     mu, delta = 1.0, 1e-5
     truth = epsilon_of(mu, delta)
@@ -106,6 +108,7 @@ def test_independent_releases_bound_a_gaussian_mechanism() -> None:
     assert np.median(threshold) > 1
 
 
+@pytest.mark.long
 def test_independent_releases_are_silent_on_noise() -> None:
     flags = []
     for seed in range(SEEDS):

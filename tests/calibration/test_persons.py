@@ -47,6 +47,7 @@ def test_an_area_covers_by_persons_and_not_by_records() -> None:
     assert shares["records"] <= 0.7
 
 
+@pytest.mark.long
 def test_a_rank_test_holds_its_level_by_persons_and_not_by_records() -> None:
     rng = np.random.default_rng(1)
     sides = [(_alike(rng), _alike(rng)) for _ in range(RUNS)]

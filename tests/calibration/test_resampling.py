@@ -32,6 +32,7 @@ def test_one_row_is_refused() -> None:
         resampled(1, mean_of(np.zeros(1)), np.random.default_rng(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [1.0, 0.05])
 def test_the_permutation_test_is_exact(share: float) -> None:
     """Exchangeable groups of unequal size: p <= 0.05 in no more than 5 %, whatever the scores look like."""

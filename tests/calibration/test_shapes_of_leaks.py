@@ -79,6 +79,7 @@ def test_a_leak_of_each_shape_is_found_at_the_limit(shape: str, size: int, contr
     assert hits >= LEAST, (limit.value, hits)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [100, 300])
 def test_the_largest_limit_of_the_shapes_counts(size: int) -> None:
     limit = limit_for(size, 80)

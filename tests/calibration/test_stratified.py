@@ -16,6 +16,7 @@ def _groups(rng: np.random.Generator, shift: float = 0.0) -> tuple[np.ndarray, n
     return first + shift, second, strata
 
 
+@pytest.mark.long
 def test_p_values_are_uniform_when_nothing_differs() -> None:
     rng = np.random.default_rng(0)
     values = []

@@ -76,6 +76,7 @@ def test_order_statistics_cover_the_median(law: str, n: int) -> None:
     assert least(4000) <= covered <= 0.985
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("law", UNBOUNDED)
 def test_the_bootstrap_of_a_mean_is_named_approximate(law: str) -> None:
     """At n = 100: near nominal for normal values, and what skewness costs is known."""

@@ -63,6 +63,7 @@ def test_what_an_audit_emits_it_declares(room: str) -> None:
     assert emitted - declared == set()
 
 
+@pytest.mark.long
 def test_the_search_finds_what_is_emitted() -> None:
     found = {str(name) for room in ROOMS for tree in _trees(room) for name in _emitted(tree)}
     assert found >= {"psnr_gain", "copied", "total_variation", "auc", "identified", "noise_p", "misfit"}

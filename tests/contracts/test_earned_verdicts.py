@@ -88,6 +88,7 @@ def test_random_numbers_of_audits_come_from_seeds() -> None:
             assert not drawn, f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} has a generator of its own"
 
 
+@pytest.mark.long
 def test_functions_of_audits_are_short() -> None:
     for path, tree in parsed(r"\bdef\b", ROOT / "audits"):
         for node in ast.walk(tree):

@@ -86,6 +86,7 @@ def test_bare_numbers_leave_in_named_places_alone() -> None:
     assert _where(".bare", lambda node: isinstance(node, ast.Attribute) and node.attr == "bare") == set(BARE)
 
 
+@pytest.mark.long
 def test_reports_read_epsilons_with_their_kind() -> None:
     """What a report, a figure or a table reads of a record is `cell.claimed`, and never `cell.privacy.claimed`."""
     assert _where("privacy", _raw) == set(RAW)

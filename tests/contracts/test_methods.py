@@ -120,6 +120,7 @@ def private(request: pytest.FixtureRequest, make_task: Callable[..., MethodInput
     return _run(request.param, make_task(epsilon=5.0, adjacency=factory.facts.adjacency))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "replace_one_same_label"])
 def test_what_a_record_keeps_of_the_releases_adds_up_to_the_same(private: Outcome, adjacency: Adjacency) -> None:
     """`check` accounts again from it, and must refuse no run that nobody changed."""

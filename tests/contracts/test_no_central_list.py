@@ -107,6 +107,7 @@ def named() -> set[tuple[str, str]]:
     return found
 
 
+@pytest.mark.long
 def test_no_file_names_a_component_of_another(named: set[tuple[str, str]]) -> None:
     assert sorted(named - set(OTHERS)) == []
 

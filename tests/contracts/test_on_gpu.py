@@ -277,6 +277,7 @@ def test_the_denoiser(preset: Preset, make_task: MakeTask, on_both: OnBoth, tmp_
     same(there, again)
 
 
+@pytest.mark.long
 def test_dropout_draws_on_the_gpu(make_task: MakeTask, on_both: OnBoth) -> None:
     """From the device's own generator, seeded in every step; a caller finds that generator as it was."""
     records = make_task(clients=1, records=24).clients[0]
@@ -349,6 +350,7 @@ def test_searches(name: str, pictures: np.ndarray, on_both: OnBoth) -> None:
     assert gpu.share() == 1 or (name in {"ssim", "group_agreement"} and not gpu.work)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("net", ["alex", "squeeze"])
 def test_lpips(net: str, pictures: np.ndarray, on_both: OnBoth, tmp_path: Path) -> None:
     """With a trunk of random weights."""
@@ -437,6 +439,7 @@ def plan_of_everything() -> dict[str, Any]:
     return plan
 
 
+@pytest.mark.long
 def test_attacks_and_audits_of_messages(on_both: OnBoth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that need nothing but messages, of other packages too: a quick run with the same record."""
     plan = plan_of_everything()

@@ -50,6 +50,7 @@ def test_rooms_do_not_import_each_other(room: str) -> None:
             assert other in (None, room), f"{path.relative_to(ROOT)} imports {module}"
 
 
+@pytest.mark.long
 def test_only_execution_the_command_line_and_the_public_face_know_the_rooms() -> None:
     corridor = [
         path

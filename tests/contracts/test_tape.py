@@ -357,6 +357,7 @@ def test_a_resumed_run_has_a_whole_tape_or_says_what_it_lacks(
     assert len(late.lacks) == 3
 
 
+@pytest.mark.long
 def test_a_resumed_generator_has_its_draws(
     make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

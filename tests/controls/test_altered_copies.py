@@ -90,6 +90,7 @@ def strangers(own: Records) -> Images:
     return np.random.default_rng(1).integers(0, 256, own.images.shape, dtype=np.uint8)
 
 
+@pytest.mark.long
 def test_mirrored_copies_are_found_where_pixel_distance_finds_none(assess: Callable[..., Finding]) -> None:
     missed, found = assess(mirror, "none"), assess(mirror, "aligned")
     copied = missed.metrics["copied"].value
@@ -117,10 +118,12 @@ def test_images_of_nobody_are_no_altered_copies(assess: Callable[..., Finding]) 
     assert "altered copies" in beside.reason
 
 
+@pytest.mark.long
 def test_plain_copies_stay_a_leak(assess: Callable[..., Finding]) -> None:
     assert assess(lambda own: own.images, "aligned").verdict == "leak"
 
 
+@pytest.mark.long
 def test_a_space_that_sees_no_altered_copy_says_nothing(
     assess: Callable[..., Finding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +139,7 @@ def test_a_space_that_sees_no_altered_copy_says_nothing(
     assert "not counted: copies altered on purpose are not seen" in beside.reason
 
 
+@pytest.mark.long
 def test_evidence_that_other_records_show_as_well_does_not_count(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
@@ -152,6 +156,7 @@ def test_evidence_that_other_records_show_as_well_does_not_count(
     assert finding.verdict != "leak"
 
 
+@pytest.mark.long
 def test_a_space_that_is_not_to_be_had_is_said(assess: Callable[..., Finding]) -> None:
     finding = assess(mirror, "lpips")
     metric = finding.metrics["altered_copied"]
@@ -187,6 +192,7 @@ def test_large_images_are_reduced_before_they_are_shifted() -> None:
     assert len(shown) == 2 * 7 * 5
 
 
+@pytest.mark.long
 def test_scores_are_those_of_a_naive_search(make_task: MakeTask) -> None:
     task = make_task(clients=1, records=60)
     own, unseen = distinct(task.clients[0]), distinct(task.test).without(task.clients[0])

@@ -92,6 +92,7 @@ def test_too_little_noise_is_unsound_although_the_ledger_is_content(
     assert controls_pass(found)
 
 
+@pytest.mark.long
 def test_forgotten_noise_is_unsound(judge: Callable[..., Finding], monkeypatch: pytest.MonkeyPatch) -> None:
     scale_noise(monkeypatch, 0.0)
     found = judge(1.0)
@@ -99,6 +100,7 @@ def test_forgotten_noise_is_unsound(judge: Callable[..., Finding], monkeypatch: 
     assert controls_pass(found)
 
 
+@pytest.mark.long
 def test_more_noise_than_declared_is_not_what_was_declared(
     judge: Callable[..., Finding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +114,7 @@ def test_more_noise_than_declared_is_not_what_was_declared(
     assert observed < 0.6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["fedcgs", "fedpft"])
 def test_a_sensitivity_of_half_the_truth_is_unsound(
     make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, name: str
@@ -160,6 +163,7 @@ def _observe(experiment: reruns.Experiment, claimed: float = 1.0) -> claim_bound
     )
 
 
+@pytest.mark.long
 def test_an_audit_that_cries_wolf_is_inconclusive(
     judge: Callable[..., Finding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +178,7 @@ def test_an_audit_that_cries_wolf_is_inconclusive(
     assert found.controls.negative.flagged
 
 
+@pytest.mark.long
 def test_an_audit_that_sees_nothing_is_inconclusive(
     judge: Callable[..., Finding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +197,7 @@ def test_an_audit_that_sees_nothing_is_inconclusive(
     assert not found.controls.positive.caught
 
 
+@pytest.mark.long
 def test_a_mechanism_exactly_at_its_claim_is_rarely_called_unsound() -> None:
     """Corrected bounds of 200 audits: above the claim in at most 5 % of runs of 2 bounds, hardly ever of 40."""
     epsilon = 1.0

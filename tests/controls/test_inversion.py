@@ -195,6 +195,7 @@ def _real(task: MethodInput, context: AuditContext) -> dict[str | None, Finding]
     return {finding.source: finding for finding in InversionAudit(permutations=400).assess(result, own)}
 
 
+@pytest.mark.long
 def test_fedcgs_of_few_records_leaks_their_pictures(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:

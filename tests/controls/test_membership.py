@@ -92,6 +92,7 @@ def test_small_clients_without_noise_leak(make_task: MakeTask, make_context: Mak
     assert set(finding.series["roc"].columns) == {"fpr", "tpr", "tpr_low", "tpr_high"}
 
 
+@pytest.mark.long
 def test_noise_at_epsilon_1_stays_under_the_curve(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=200, epsilon=1.0, adjacency="replace_one_same_label")
     context = make_context(task, FedPFT(components=1), bounds=20)
@@ -230,6 +231,7 @@ def test_exact_sums_are_differenced(make_task: MakeTask, make_context: MakeConte
     assert controls_hold(finding)
 
 
+@pytest.mark.long
 def test_too_little_noise_is_caught_on_the_worst_neighbours(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
@@ -302,6 +304,7 @@ def test_canaries_of_unprotected_training_disprove_a_claim(make_task: MakeTask, 
     assert finding.metrics["claimed"].value == 0.5
 
 
+@pytest.mark.long
 def test_canaries_of_private_training_stay_below_the_claim(make_task: MakeTask, make_context: MakeContext) -> None:
     method = FedAvg.model_validate({"local_epochs": 4, "dp_sgd": {"sampling_rate": 0.25}})
     context = make_context(make_task(clients=1, records=60, epsilon=3.0), method, bounds=20)
@@ -388,6 +391,7 @@ def private(
     return make_context(task, method or FedCGS(), bounds=20, **shared)
 
 
+@pytest.mark.long
 def test_silence_comes_with_the_smallest_leak_that_would_have_been_found(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
@@ -447,6 +451,7 @@ def test_every_client_of_the_control_must_be_told(make_task: MakeTask, make_cont
     assert "but not those of client/" in finding.reason
 
 
+@pytest.mark.long
 def test_a_sum_over_several_clients_must_be_told(make_task: MakeTask, make_context: MakeContext) -> None:
     """Where only a sum is seen, the control asks of several clients at once, as the audit does."""
 
@@ -461,6 +466,7 @@ def test_a_sum_over_several_clients_must_be_told(make_task: MakeTask, make_conte
     assert intact.verdict == "no_leak_found", intact.reason
 
 
+@pytest.mark.long
 def test_a_source_that_only_the_control_answers_is_said(make_task: MakeTask, make_context: MakeContext) -> None:
     """The audited release is passed over without a word; control records are not."""
     calls: list[View] = []
@@ -476,6 +482,7 @@ def test_a_source_that_only_the_control_answers_is_said(make_task: MakeTask, mak
     assert "no answer" in findings["messages/None"].reason
 
 
+@pytest.mark.long
 def test_a_source_that_nothing_answers_is_said(make_task: MakeTask, make_context: MakeContext) -> None:
     """The attack gives a source up on every release, as it does where a condition is its opposite."""
 
@@ -527,6 +534,7 @@ def test_too_few_control_records_leave_silence_undecided_and_say_how_many_are_mi
     assert leak.verdict == "leak", leak.reason
 
 
+@pytest.mark.long
 def test_cells_that_differ_in_epsilon_share_the_control(make_task: MakeTask, make_context: MakeContext) -> None:
     runs, shared = [], dict[str, object]()
     for epsilon in (1.0, 4.0):
@@ -605,6 +613,7 @@ def test_a_claim_on_records_that_says_nothing_of_persons_is_no_claim(
     assert any("nothing is claimed of a person: (80, 1)" in line for line in finding.assumptions)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("few", [False, True])
 def test_a_control_that_few_members_leave_open_is_asked_of_more(
     make_task: MakeTask, make_context: MakeContext, few: bool
@@ -626,6 +635,7 @@ def test_a_control_that_few_members_leave_open_is_asked_of_more(
     assert {each.n for each in own} == ({40} if few else {60, 80})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [FedPFT(components=1), FedAvg(local_epochs=1)], ids=["from sums", "of clients"])
 def test_a_model_that_follows_from_seen_messages_is_no_question_of_its_own(
     make_task: MakeTask, make_context: MakeContext, method: Method

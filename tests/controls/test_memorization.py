@@ -86,6 +86,7 @@ def _generators(task: MethodInput, make: Callable[[Records], Generator]) -> dict
     return {client.name: make(client) for client in task.clients}
 
 
+@pytest.mark.long
 def test_copies_are_a_leak(assess: Callable[..., Finding], make_task: MakeTask, tmp_path: Path) -> None:
     finding = assess(_generators(make_task(), lambda own: Drawing(own.images)))
     assert finding.verdict == "leak"
@@ -131,6 +132,7 @@ def test_generators_of_a_domain_of_their_own_do_not_remember(
     assert finding.verdict == "inconclusive", finding.reason
 
 
+@pytest.mark.long
 def test_a_few_copies_among_fresh_images_are_found(assess: Callable[..., Finding], make_task: MakeTask) -> None:
     """A fifth of a client's images with a little noise, and for the rest images that are not digits at all."""
     task = make_task()
@@ -145,6 +147,7 @@ def test_a_few_copies_among_fresh_images_are_found(assess: Callable[..., Finding
     assert finding.metrics["copied"].value == pytest.approx(0.2, abs=0.05)
 
 
+@pytest.mark.long
 def test_images_of_nobody_are_no_leak(assess: Callable[..., Finding], make_task: MakeTask) -> None:
     def noise(own: Records) -> Generator:
         return Drawing(np.random.default_rng(1).integers(0, 256, own.images.shape, dtype=np.uint8))
@@ -159,6 +162,7 @@ def test_images_of_nobody_are_no_leak(assess: Callable[..., Finding], make_task:
     assert finding.limit.n > 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("epsilon", "verdict"), [(float("inf"), "leak"), (10.0, "no_leak_found")])
 def test_being_closer_without_copies_is_a_leak_where_no_claim_allows_it(
     epsilon: float,
@@ -199,6 +203,7 @@ def test_methods_without_generators_are_not_audited(assess: Callable[..., Findin
     assert raised.value.why.kind == "nothing_to_read"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

@@ -143,6 +143,7 @@ def test_clients_beyond_what_the_attack_recovers_are_not_concluded_about(
     assert finding.verdict == "leak" or "control clients were recovered up to 0 records" in finding.reason
 
 
+@pytest.mark.long
 def test_larger_clients_than_the_control_role_are_not_concluded_about(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
@@ -582,6 +583,7 @@ class _TwoRounds:
         return replace(first, transcript=transcript)
 
 
+@pytest.mark.long
 def test_records_of_a_client_that_leaves_are_attributed_to_it(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
@@ -630,6 +632,7 @@ def test_features_that_are_always_zero_show_no_rank(
     assert controls_hold(finding)
 
 
+@pytest.mark.long
 def test_a_noised_sum_over_clients_has_a_control_of_label_histograms(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:

@@ -166,6 +166,7 @@ def test_shuffled_truth_is_not_flagged(make_task: Callable[..., MethodInput], tm
         assert finding.controls.positive.caught
 
 
+@pytest.mark.long
 def test_means_of_many_records_are_not_a_leak(make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     found = _findings(make_task(clients=2, records=600), "fedcgs", exact, tmp_path)
     assert set(found) == {"oracle_all", "oracle"}
@@ -230,6 +231,7 @@ def test_fresh_records_cry_wolf_no_more_often_than_said(
     assert sum(flagged) <= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_private_images_of_another_domain_than_the_tests_are_not_mistaken_for_reconstructions(
     seed: int, make_task: Callable[..., MethodInput], tmp_path: Path

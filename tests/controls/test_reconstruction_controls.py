@@ -88,6 +88,7 @@ def test_garbage_from_the_methods_own_vectors_is_no_answer(
             assert "own release" in finding.controls.positive.release
 
 
+@pytest.mark.long
 def test_noised_reconstructions_that_are_ruined_stay_conclusive(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_without_noise_ruin_is_no_answer(make_task: MakeTask, make_context: Make
         assert "worse than what needs no generator" in finding.reason
 
 
+@pytest.mark.long
 def test_too_few_control_records_say_how_many_more(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:

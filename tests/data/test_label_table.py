@@ -116,6 +116,7 @@ def test_keys_of_a_table(folder: Path) -> None:
 _ROWS = "scan_1,ill\nscan_2,well\nscan_3,well\nscan_4,ill\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("table", "says"),
     [

@@ -82,6 +82,7 @@ def test_small_shares_of_small_classes_add_up() -> None:
     assert len(roles.public) == 18
 
 
+@pytest.mark.long
 def test_only_what_is_given_a_role_has_one() -> None:
     """What is computed of `public` records is kept as public, so that nothing else may say that of itself."""
     data = LoadedData(_images(np.arange(60), np.arange(60) % 3), None, "test")
@@ -188,6 +189,7 @@ def test_groups_of_one_record_each_change_nothing() -> None:
         assert np.array_equal(one.indices[role], other.indices[role])
 
 
+@pytest.mark.long
 def test_an_attacker_holds_no_near_duplicate_of_a_private_photograph() -> None:
     from fedassay.similarity.ssim_search import most_similar
 

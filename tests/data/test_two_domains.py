@@ -24,6 +24,7 @@ def test_as_large_as_declared(name: str) -> None:
     assert len({image.tobytes() for image in train.images}) >= len(train) - 1
 
 
+@pytest.mark.long
 def test_one_domain_is_the_other_in_inverted_grey() -> None:
     train, plain = _train("photographs_inverted", groups="region"), _train("photographs")
     assert train.domains is not None

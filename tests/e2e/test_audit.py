@@ -396,6 +396,7 @@ def _plan(tmp_path: Path, text: str = PLAN) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_plan_for_other_classes_is_refused(tmp_path: Path) -> None:
     folder = _save(tmp_path / "in", [_sums(6, seed=0)])
     with pytest.raises(PlanError, match="10 classes, the transcript declares 5"):

@@ -52,6 +52,7 @@ def _applied(run: fedassay.Run, folder: Path) -> int:
     return len(steps)
 
 
+@pytest.mark.long
 def test_an_attack_that_the_plan_left_out_is_added_with_the_audit_that_judges_it(tmp_path: Path) -> None:
     first = fedassay.run(
         plan([{"label_distribution": {}}, {"membership": {"shadows": 4}}], ["message", "membership"]),

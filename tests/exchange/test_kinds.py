@@ -126,6 +126,7 @@ def test_the_page_on_transcripts_lists_every_kind() -> None:
     ]
 
 
+@pytest.mark.long
 def test_code_names_no_other_kind() -> None:
     """Strings that are asked for as kinds are declared, as a type of literals would hold."""
     asked = set()

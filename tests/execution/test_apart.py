@@ -133,6 +133,7 @@ def test_what_the_run_gave_out_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(questions) < first.out.nbytes
 
 
+@pytest.mark.long
 def test_several_end_in_any_order() -> None:
     """The second holds a copy of the first's connection, which must not keep the first from ending."""
     first, second, third = (Apart(_nothing) for _ in range(3))

@@ -62,6 +62,7 @@ def _without_times(record: RunRecord) -> list[dict[str, Any]]:
     return [cell.model_dump(mode="json", exclude={"seconds"}) for cell in record.cells]
 
 
+@pytest.mark.long
 def test_resume_refuses_other_images_under_the_same_names(tmp_path: Path) -> None:
     """One cell was removed, all images were replaced: the record held old and new ones side by side."""
     _images(tmp_path, 0)
@@ -124,6 +125,7 @@ def _digests(record: RunRecord) -> dict[str, str]:
     return basis.data
 
 
+@pytest.mark.long
 def test_digests_of_a_redacted_run_confirm_no_guess(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

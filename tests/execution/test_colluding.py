@@ -122,6 +122,7 @@ def test_a_divided_noise_is_accounted_without_their_shares(
     assert again.problems == ()
 
 
+@pytest.mark.long
 def test_captured_messages_name_their_colluders(tmp_path: Path) -> None:
     """Senders called colluder/0 and so on are subtracted; a plan must say as many."""
     sent = tmp_path / "run" / "transcripts" / run(tmp_path).cells[0].key

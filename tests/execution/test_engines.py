@@ -32,6 +32,7 @@ def _fails(key: str) -> str:
     raise PlanError(f"{key}: no")
 
 
+@pytest.mark.long
 def test_what_a_worker_raises_is_raised_here() -> None:
     """Whichever cell fails first."""
     with pytest.raises(PlanError, match=r"^[ab]: no$"):
@@ -58,6 +59,7 @@ def test_an_address_where_nothing_answers_is_refused_at_once() -> None:
             ray_cluster._must_answer(address)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "why"),
     [

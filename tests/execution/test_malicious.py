@@ -35,6 +35,7 @@ def run(folder: Path, **changes: Any) -> RunRecord:
     return run_scenario(resolve(plan, folder, "plan"), folder, RunOptions(device="cpu", quiet=True))[1]
 
 
+@pytest.mark.long
 def test_a_trap_reads_records_that_an_honest_broadcast_leaves_hidden(tmp_path: Path) -> None:
     """The gradient of 179 records, summed over two clients."""
     found = {}
@@ -51,6 +52,7 @@ def test_a_trap_reads_records_that_an_honest_broadcast_leaves_hidden(tmp_path: P
     assert leak.metrics["psnr"].value > 30
 
 
+@pytest.mark.long
 def test_what_goes_out_is_not_what_an_honest_server_sends(tmp_path: Path) -> None:
     from fedassay.exchange.transcript import load_transcript
 

@@ -133,6 +133,7 @@ def test_the_order_of_work_changes_no_result(tmp_path: Path, monkeypatch: pytest
     assert found[0] == found[1]
 
 
+@pytest.mark.long
 def test_what_is_settled_is_said_before_the_cell_is_done(tmp_path: Path) -> None:
     said: list[str] = []
     Work(_case(tmp_path, Progress(tells=said.append))).run()

@@ -134,6 +134,7 @@ def test_a_stronger_form_is_advised_of_attacks_that_have_one() -> None:
     assert would_decide(_too_weak("feature_diffusion")).startswith("a stronger attack (a larger preset), or more")
 
 
+@pytest.mark.long
 def test_the_advice_followed_changes_the_state(tmp_path: Path) -> None:
     first = fedassay.run(plan(0.0), tmp_path / "first", progress=False)
     open_ = [f for f in first.record.cells[0].findings if f.obstacle and f.obstacle.kind == "records_missing"]

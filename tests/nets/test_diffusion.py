@@ -35,6 +35,7 @@ def error(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.mean((a.astype(float) - b.astype(float)) ** 2))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("centres", [0, 50])
 def test_reconstructs_fresh_records_far_better_than_the_mean_image(centres: int) -> None:
     images, conditions = pairs(400)
@@ -48,6 +49,7 @@ def test_reconstructs_fresh_records_far_better_than_the_mean_image(centres: int)
     assert error(shuffled, private) > error(mean, private)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preset", [FAST, replace(WARM, dropout=0.2), replace(WARM_CONVOLUTIONAL, steps=3)])
 def test_same_seed_same_bits(preset: Preset) -> None:
     images, conditions = pairs()
@@ -173,6 +175,7 @@ def test_structural_loss_agrees_with_skimage(shape: tuple[int, int, int]) -> Non
         np.testing.assert_allclose(ssim(*to_torch).numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.long
 def test_stops_when_the_records_held_out_are_forgotten() -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, size=(40, 6, 6, 1)).astype(np.uint8)

@@ -52,6 +52,7 @@ def test_ddpm_is_ancestral_sampling(prediction: str) -> None:
     assert not np.array_equal(found, sample(model, conditions, seed=5, steps=60, guidance=1.0))
 
 
+@pytest.mark.long
 def test_the_class_decides_what_is_drawn() -> None:
     """Two classes, black and white."""
     images = np.repeat(np.array([0, 255], np.uint8), 8)[:, None, None, None] * np.ones((1, 8, 8, 1), np.uint8)

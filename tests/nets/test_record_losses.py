@@ -27,6 +27,7 @@ def learnt(make_task: MakeTask) -> tuple[TrainedDenoiser, MethodInput]:
     return model, task
 
 
+@pytest.mark.long
 def test_the_error_is_that_of_the_noise(learnt: tuple[TrainedDenoiser, MethodInput]) -> None:
     model, task = learnt
     images, conditions = task.test.images[:5], one_hot(task.test.labels[:5], 10)

@@ -99,6 +99,7 @@ def _singles(values: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
     return (_with(place, value) for place in _places() for value in values)
 
 
+@pytest.mark.long
 def test_an_odd_value_is_refused_in_words_or_laid_out() -> None:
     """`components: []` ended in a traceback, as did a sampling rate that makes infinitely many steps."""
     taken = [_laid_out(tree) for tree in _singles(([], {}, 5e-324, 10**30))]

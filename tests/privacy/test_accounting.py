@@ -221,6 +221,7 @@ def test_many_alike_steps_are_composed_as_they_are():
     assert compose(several, DELTA).epsilon == told.epsilon
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 6, 10])
 def test_random_compositions_against_dp_accounting_and_opacus(seed):
     check_against_peers(seed)
@@ -269,6 +270,7 @@ def test_large_pure_events_compose(pure):
     assert pure < total.epsilon <= pure + 0.1 + epsilon_of(1.0, DELTA)
 
 
+@pytest.mark.long
 def test_calibrated_noise_fits_and_a_little_less_does_not():
     for adjacency in ("add_remove", "replace_one"):
         others = [GaussianEvent(0.1)]
@@ -291,6 +293,7 @@ def test_tight_privacy_of_a_plain_test_matches_the_trade_off():
     assert float(ndtr(mu - threshold) - math.exp(epsilon) * ndtr(-threshold)) == pytest.approx(DELTA, rel=1e-8)
 
 
+@pytest.mark.long
 def test_many_kinds_of_releases_are_composed_as_few_that_give_away_more(monkeypatch):
     pure = [PureEvent(0.01 + 0.001 * i) for i in range(9)]
     exact = compose(pure, DELTA).epsilon

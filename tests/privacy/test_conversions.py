@@ -238,6 +238,7 @@ def test_no_replacement_of_a_group_is_worse_than_opposite_gradients() -> None:
     assert nearest > 0.99
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("replaced", [False, True])
 def test_places_that_are_looked_for_block_by_block_are_those_of_all_at_once(monkeypatch, replaced: bool) -> None:
     def deltas() -> list[float]:

@@ -24,6 +24,7 @@ def steps(noise: float, rate: float, count: int, adjacency: Adjacency, sampling:
     return compose([event], DELTA).epsilon
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 @pytest.mark.parametrize(("noise", "rate", "count"), [(1.1, 0.01, 1000), (2.0, 0.1, 300), (0.8, 1e-3, 5000)])
 def test_it_is_an_upper_bound_and_no_loose_one(

@@ -313,6 +313,7 @@ def test_soft_labels_are_worst_when_hard():
         assert 0.9 * bound < found <= bound * (1 + 1e-12)
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(
     w1=st.floats(0, 10),

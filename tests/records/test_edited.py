@@ -104,6 +104,7 @@ _FOUND: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("path", "value"), _FOUND)
 def test_an_edited_number_is_refused_in_words_or_shown(
     run: Path, monkeypatch: pytest.MonkeyPatch, path: str, value: Any

@@ -157,6 +157,7 @@ def test_axe_is_listening(browser: Any, pages: dict[str, Path]) -> None:
     assert {each[0] for each in complaints(browser, "colours")} == {"color-contrast"}
 
 
+@pytest.mark.long
 def test_every_fold_opens_from_the_keyboard(browser: Any, pages: dict[str, Path]) -> None:
     browser.open(pages["report"])
     browser.evaluate("document.querySelector('details.fold:not([open]) > summary').focus()")

@@ -282,6 +282,7 @@ def test_what_is_open_of_a_release_that_breaks_a_rule_is_not_what_comes_next() -
     assert "membership" in within.next.what
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["photographs", "closed_forms", "sweep", "clinic", "demonstration"])
 def test_the_command_that_comes_next_does_what_the_answer_says(name: str) -> None:
     """The plan had the first change of the whole run, whichever release and policy had been asked about."""

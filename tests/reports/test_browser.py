@@ -181,6 +181,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(load_record(PHOTOGRAPHS), PHOTOGRAPHS, "html", written)
 
 
+@pytest.mark.long
 def test_a_long_page_is_gone_through_by_its_parts(browser: Any, photographs: Path) -> None:
     """Every column and every table was a stop: 313 of them."""
     browser.open(photographs)
@@ -337,6 +338,7 @@ def test_a_usual_run_is_printed_on_twelve_sheets(
     assert 1 < pages_of(tmp_path / "page.pdf") <= 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "sheets"), [("photographs", 14), ("quickstart", 12)])
 def test_a_run_of_the_gallery_is_printed_on_few_sheets(
     browser: Any, tmp_path: Path, name: str, sheets: int
@@ -427,6 +429,7 @@ def test_copying_gives_tab_separated_rows(browser: Any, report: Path) -> None:
     assert "0.950 [0.942, 0.958]" in rows[1]
 
 
+@pytest.mark.long
 def test_paper_gets_what_is_open_and_a_line_for_what_is_not(browser: Any, report: Path, tmp_path: Path) -> None:
     browser.open(report)
     browser.pdf(tmp_path / "page.pdf")

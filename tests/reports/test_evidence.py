@@ -329,6 +329,7 @@ def test_who_sees_what_is_said_in_words(build_cell: Any, threat: dict[str, Any] 
     assert "_" not in line.answer
 
 
+@pytest.mark.long
 def test_the_second_page_says_nothing_that_the_first_says(record: RunRecord) -> None:
     for release in every(record):
         found = pages(release)
@@ -393,6 +394,7 @@ def test_the_motivated_intruder_s_line_has_the_numbers_of_a_gallery(build_cell: 
     assert line().answer.endswith("How many candidates are named was not measured.")
 
 
+@pytest.mark.long
 def test_fields_that_a_guarantee_declares_public_are_named(record: RunRecord) -> None:
     for release in every(record):
         line = next(line for line in lines(release) if "sent without noise" in line.question)
@@ -406,6 +408,7 @@ def test_fields_that_a_guarantee_declares_public_are_named(record: RunRecord) ->
         assert sum(name.lower() in line.answer.lower() for name in exact) >= min(len(exact), 6)
 
 
+@pytest.mark.long
 def test_the_levels_of_risk_follow_the_ranked_harms(record: RunRecord) -> None:
     order = ("severe", "serious", "limited")
     seen = set()

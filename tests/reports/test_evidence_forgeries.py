@@ -154,6 +154,7 @@ def test_a_signature_of_a_run_is_none_of_its_evidence(
         verify_evidence(folder, key)
 
 
+@pytest.mark.long
 def test_sums_that_do_not_fit_are_refused_and_a_print_is_said_to_be_held_to_nothing(
     record: RunRecord, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_what_is_missing_is_named(
     assert "print evidence.html in any browser, or install fedassay[pdf]" in str(error.value)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(FOUND is None, reason="no Chromium on this machine (apt-get install chromium)")
 def test_the_pdf_is_in_the_statement_and_an_edited_one_is_refused(record: RunRecord, tmp_path: Path) -> None:
     folder = write_report(record, tmp_path, "evidence", None, None, "fedcgs", 1.0, pdf=True)

@@ -111,6 +111,7 @@ def pyplot(monkeypatch: pytest.MonkeyPatch) -> Any:
     plt.close("all")
 
 
+@pytest.mark.long
 def test_tradeoff_draws_every_release_that_has_both(held: Run, pyplot: Any) -> None:
     axes = held.plot.tradeoff("ssim_gain")
     drawn = {(x, y) for bars in axes.containers for x, y in zip(*bars[0].get_data(), strict=True)}

@@ -76,6 +76,7 @@ def leaves(tokens: list[Token]) -> list[Token]:
     return [leaf for token in tokens for leaf in (leaves(token.children) if token.children else [token])]
 
 
+@pytest.mark.long
 @MANY
 @example("&#x202e;")
 @example("1. a")
@@ -98,6 +99,7 @@ def test_markdown_prints_a_text_as_it_is(words: str) -> None:
         assert lists == (before == "- ")
 
 
+@pytest.mark.long
 @MANY
 @given(HOSTILE, HOSTILE)
 def test_markdown_tables_keep_their_cells(one: str, other: str) -> None:
@@ -106,6 +108,7 @@ def test_markdown_tables_keep_their_cells(one: str, other: str) -> None:
     assert sum(token.type == "td_open" for token in tokens) == 2
 
 
+@pytest.mark.long
 @MANY
 @example(["=1", " =1", "\u200d=1", "\uff1d1", "a;=1", 'a;"=1', "\t+1", "+1", "-1", "@x", "; -1"])
 @given(st.lists(HOSTILE, min_size=1, max_size=4))
@@ -138,6 +141,7 @@ class Tags(HTMLParser):
         self.links += [value or "" for name, value in attrs if name in {"href", "src", "action", "data"}]
 
 
+@pytest.mark.long
 @SOME
 @given(HOSTILE)
 def test_no_text_adds_a_tag_or_an_attribute_to_a_page(hostile_record: MakeRecord, words: str) -> None:
@@ -182,6 +186,7 @@ def test_junit_has_the_cases_of_the_record_and_attaches_nothing(hostile_record: 
     assert "[[" not in text
 
 
+@pytest.mark.long
 @SOME
 @given(HOSTILE)
 def test_pages_in_markdown_hold_no_link(hostile_record: MakeRecord, tmp_path: Path, words: str) -> None:

@@ -247,6 +247,7 @@ def test_a_grid_too_large_to_open_is_refused_unread(tmp_path: Path, build_cell: 
     assert not page.all("img")
 
 
+@pytest.mark.long
 def test_write_report_names_what_it_wrote(run: Path, record: RunRecord, tmp_path: Path) -> None:
     for name in ("html", "md", "json", "sarif", "junit"):
         path = write_report(record, run, name, tmp_path / f"report.{name}")

@@ -149,6 +149,7 @@ def test_an_attack_that_was_left_out_is_named_where_it_applies(run: str) -> None
                 assert lost in line.untested, (lost, line.untested)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", RUNS)
 def test_bounds_are_of_attacks_that_ran_and_name_them(run: str) -> None:
     """Without `gram_factorization` nothing may be said of what it would have missed."""

@@ -68,6 +68,7 @@ def test_a_redacted_page_holds_no_path_of_the_command(stopped: RunRecord) -> Non
     assert "ada" not in found.command
 
 
+@pytest.mark.long
 def test_a_run_that_breaks_off_leaves_the_page_of_its_finished_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def whole(written: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(written, tmp_path / "run"))
 
 
+@pytest.mark.long
 def test_a_run_as_it_was_written(whole: Path) -> None:
     found = verify(whole)
     assert found.problems == ()
@@ -46,6 +47,7 @@ def test_a_run_as_it_was_written(whole: Path) -> None:
     assert found.signature == "none"
 
 
+@pytest.mark.long
 def test_what_lies_beside_a_run_and_what_it_lacks_is_said(whole: Path) -> None:
     before = set(verify(whole).open)
     (whole / "report.html").unlink()
@@ -77,6 +79,7 @@ def test_pages_that_were_made_later_follow_from_the_record(whole: Path) -> None:
     assert "report.md does not follow from the record" in problem
 
 
+@pytest.mark.long
 def test_redacted_pages_follow_from_the_record(whole: Path) -> None:
     for format in ("html", "csv"):
         arguments = ["report", str(whole), "--redact", "--format", format]
@@ -238,6 +241,7 @@ def test_a_signature(whole: Path, tmp_path: Path) -> None:
     assert "is not signed by" in verify(whole, other).problems[0]
 
 
+@pytest.mark.long
 def test_a_signer_that_names_no_key(whole: Path, tmp_path: Path) -> None:
     signer, key = _keys(tmp_path, "key.pem")
     _sign(whole, signer)
@@ -247,6 +251,7 @@ def test_a_signer_that_names_no_key(whole: Path, tmp_path: Path) -> None:
     assert verify(whole, key).problems == ()
 
 
+@pytest.mark.long
 def test_a_forged_run_with_its_statement_made_anew_is_caught_by_the_signature(whole: Path, tmp_path: Path) -> None:
     signer, key = _keys(tmp_path, "key.pem")
     _sign(whole, signer)
@@ -260,6 +265,7 @@ def test_a_forged_run_with_its_statement_made_anew_is_caught_by_the_signature(wh
     assert any("is not what was signed" in problem for problem in problems)
 
 
+@pytest.mark.long
 def test_a_signed_payload_that_was_changed(whole: Path, tmp_path: Path) -> None:
     signer, key = _keys(tmp_path, "key.pem")
     _sign(whole, signer)

@@ -108,6 +108,7 @@ def test_dct_basis_is_orthonormal_and_begins_with_the_constant(side: int) -> Non
     torch.testing.assert_close(basis[0], torch.full((side,), side**-0.5, dtype=torch.float64))
 
 
+@pytest.mark.long
 def test_photographs_with_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
     images = photographs()
     values = double_loop(images, images)

@@ -199,6 +199,7 @@ def test_no_other_module_names_the_device() -> None:
     assert not named
 
 
+@pytest.mark.long
 def test_searches_find_the_same_with_a_gpus_blocks(pretended_gpu: Pretend) -> None:
     from fedassay.similarity import nearest, ssim_search
 

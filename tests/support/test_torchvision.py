@@ -49,6 +49,7 @@ def _package(folder: Path, source: str) -> None:
     (folder / "torchvision" / "part.py").write_text(_PART)
 
 
+@pytest.mark.long
 def test_missing_operators_are_declared_and_the_import_is_repeated(tmp_path: Path) -> None:
     _package(tmp_path, _BROKEN)
     code = "import fedassay.support.torchvision as c; print(c.import_torchvision().imported, len(c._declared))"

@@ -63,6 +63,7 @@ def errors(found: Matrix, truth: Matrix) -> Matrix:
     return np.asarray(apart[rows, columns])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "signed"), [(2, False), (3, False), (2, True)])
 def test_records_of_a_component_come_back(size: int, signed: bool) -> None:
     groups = [drawn(size, 10 + seed, signed=signed) for seed in range(4)]

@@ -81,6 +81,7 @@ def test_who_joined_and_left_is_named_between_two_captures(make_task: MakeTask, 
     assert control.detected
 
 
+@pytest.mark.long
 def test_nobody_is_named_of_strangers(make_task: MakeTask, tmp_path: Path) -> None:
     task = make_task(clients=1, records=100)
     FedCGS().run(task).transcript.save(tmp_path / "sent")

@@ -136,6 +136,7 @@ def test_members_are_named_under_a_certificate(name: str) -> None:
     assert (told.names == (np.arange(CANDIDATES) < MEMBERS)).all()
 
 
+@pytest.mark.long
 def test_candidates_that_hardly_move_a_head_are_not_named_under_its_certificate() -> None:
     """One in a hundred names may be wrong where a certificate is for the list as a whole."""
     estimator, certified, named, wrong = PenalisedEstimator("softmax", 1.0), 0, 0, 0

@@ -96,6 +96,7 @@ def test_the_sum_over_clients_hides_nothing_while_records_are_few() -> None:
     assert errors(vectors(result), features).max() < 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_records_that_others_took_the_place_of_are_not_made_up(dtype: type) -> None:
     """A difference of either sign is no second moment, though independent runs may well agree on vectors of it."""
@@ -186,6 +187,7 @@ def test_a_view_without_second_moments_is_not_attacked() -> None:
         GramFactorization().run(View((Message(0, "client/0", "server", counts),), 4, ThreatModel()), KNOWLEDGE)
 
 
+@pytest.mark.long
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), n=st.integers(1, 10))
 def test_the_order_of_records_and_features_means_nothing(seed: int, n: int) -> None:

@@ -21,6 +21,7 @@ def gram(features: Matrix, labels: NDArray[np.int64], *, counts: bool = True) ->
     return Gram(features.T @ features, member.T @ features, sent, np.arange(CLASSES), 2.0**-53)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "width", "seed"), [(20, 16, 1), (20, 16, 2), (24, 16, 4), (40, 32, 0)])
 def test_more_records_than_features_come_back(n: int, width: int, seed: int) -> None:
     features, labels = sparse(n, width=width, zeros=0.78, seed=seed)
@@ -32,6 +33,7 @@ def test_more_records_than_features_come_back(n: int, width: int, seed: int) -> 
     assert result.scores["records"].tolist() == [n]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [2, 5, 7])
 def test_counts_that_nobody_sends_are_searched_for(seed: int) -> None:
     features, labels = sparse(20, width=16, zeros=0.75, seed=seed)

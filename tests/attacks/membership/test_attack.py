@@ -104,6 +104,7 @@ def test_the_likelihood_ratio_is_that_of_two_gaussians(n: int, noise: float, see
         assert found[row] == pytest.approx(naive, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.long
 def test_a_likelihood_ratio_has_mean_one_for_strangers() -> None:
     """E[exp(score)] is 1 under the law without the record, whatever the record: no ratio that is off passes."""
     people, n, rng = people_of(3, 0), 6, np.random.default_rng(0)

@@ -63,6 +63,7 @@ def first(scores: np.ndarray[Any, Any]) -> list[int]:
     return [int((own[1:] >= own[0]).sum()) for own in scores.reshape(4, 16)]
 
 
+@pytest.mark.long
 def test_a_public_seed_tells_architecture_and_record(make_task: MakeTask) -> None:
     task, game, _ = held(make_task(clients=3, records=900))
     for place, body in enumerate(("mlp", "linear")):

@@ -299,6 +299,7 @@ def test_the_same_seed_gives_the_same_finding(judge: Callable[..., Finding]) -> 
     assert value(first, "observed") != value(other, "observed")
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(epsilon=7.0, delta=1e-6, factor=1.0, seed=85135)  # normality refused at the first draw
 @given(
@@ -370,6 +371,7 @@ def test_fedpft_s_exact_counts_are_caught(
     assert f"leave exactly: under {adjacency} one record changes them" in found.reason
 
 
+@pytest.mark.long
 def test_fedpft_paper_at_50_is_unsupported(make_task: MakeTask, make_context: MakeContext) -> None:
     """53.1 on exact sensitivities in the limit of many records (52.5 for 89 of a class), 89.6 as stated."""
     method = FedPFT(components=1, mechanism="paper", covariance="full")

@@ -75,6 +75,7 @@ def test_no_claim_is_not_run(make_task: MakeTask, make_context: MakeContext) -> 
     assert finding.metrics["accounted"].value == float("inf")
 
 
+@pytest.mark.long
 def test_steps_that_were_measured_count_here_as_well(make_task: MakeTask, make_context: MakeContext) -> None:
     context = make_context(
         make_task(epsilon=4.0, clients=2, records=80), lookup("method", "fedavg")(local_epochs=2)

@@ -123,6 +123,7 @@ def test_enough_noise_is_not_refuted_and_the_reach_is_told(judge: Callable[..., 
     assert found.controls.positive.caught
 
 
+@pytest.mark.long
 def test_bounds_are_rarely_above_the_truth(judge: Callable[..., Finding]) -> None:
     """Noise for exactly epsilon 2: the 95 % bounds of 25 audits are below it, but for a few."""
     sigma = calibrate_sigma(2.0, DELTA, 1.0)

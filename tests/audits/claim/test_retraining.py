@@ -61,6 +61,7 @@ def test_a_body_trained_on_the_records_is_unsound(judge: Callable[..., Finding],
     assert any("is public" in text for text in found.assumptions)
 
 
+@pytest.mark.long
 def test_a_body_that_hardly_trains_is_not_called_unsound(judge: Callable[..., Finding]) -> None:
     """Then the sensitivity of a fixed body holds, and what is seen stays below the claim."""
     found = judge(_fedlog(learning_rate=1e-12, local_epochs=1))
@@ -68,6 +69,7 @@ def test_a_body_that_hardly_trains_is_not_called_unsound(judge: Callable[..., Fi
     assert 0 < _observed(found) < 5.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("params", [{"body": "public"}, {"body": "dp_sgd", "dp_sgd": {"sampling_rate": 1.0}}])
 def test_other_bodies_are_sound(judge: Callable[..., Finding], params: dict[str, object]) -> None:
     found = judge(_fedlog(local_epochs=1, **params))
@@ -113,6 +115,7 @@ def test_a_record_that_makes_a_minibatch_more_is_tried(make_task: MakeTask, make
     assert "the worst of 6 neighbours tried, by the exact statistics" in found.says
 
 
+@pytest.mark.long
 def test_the_experiment_is_what_the_method_does(make_task: MakeTask, make_context: MakeContext) -> None:
     """Runs of the method itself, many noise seeds a side, are as far apart as the experiment says."""
     context = make_context(make_task(clients=2, records=200, epsilon=5.0), _fedlog(local_epochs=2))

@@ -54,6 +54,7 @@ def _bounds(steps: Steps, count: int = CANARIES) -> tuple[float, float]:
     return conditional.epsilon, free.epsilon
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one_same_label"])
 def test_whole_steps_show_most_of_what_is_accounted_and_no_more(adjacency: str) -> None:
     steps = _steps(adjacency)
@@ -174,6 +175,7 @@ def test_broken_steps_are_refuted_beyond_what_is_accounted(
     assert max(_bounds(steps)) > steps.epsilon
 
 
+@pytest.mark.long
 def test_records_that_come_into_every_step_are_told(monkeypatch: Patch) -> None:
     """One in five gives itself away, and the rest nothing: the few largest scores say so."""
     steps = _steps()
@@ -196,6 +198,7 @@ def test_scores_of_full_batches_are_the_gaussian_likelihood_ratio(adjacency: Any
     np.testing.assert_allclose(scores.named()["likelihood"], expected)
 
 
+@pytest.mark.long
 def test_more_canaries_and_larger_claims_are_guessed_on_differently() -> None:
     """The number of guesses is fixed by what is declared alone."""
     many, few = (pairs_of_guesses(count, 1.0, DELTA, 0.05) for count in (20_000, 1000))

@@ -161,6 +161,7 @@ def test_a_release_that_declares_other_noise_than_the_training_is_unsound(
     assert "and no such step was taken" in finding.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("coins", "found"),
     [
@@ -183,6 +184,7 @@ def test_sampling_by_public_coins_is_found(
     assert ("its sampling is drawn from the root of the cell's public streams" in answer.words) == found
 
 
+@pytest.mark.long
 def test_noise_of_another_generator_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing can be computed again, the noise over its declared deviation is left."""
     private = PrivateSteps(1.0, 0.2, 10, 2.0, 20.0)

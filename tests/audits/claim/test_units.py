@@ -151,6 +151,7 @@ def test_the_observed_bound_is_near_what_is_accounted(
     assert observed >= 0.9 * context.accounted.epsilon
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["average", "fedavg_heads"])
 @pytest.mark.parametrize(("unit", "mechanism"), [("person", "dp_sgd"), ("client", "gaussian")])
 def test_dp_sgd_of_persons_and_updates_of_clients_keep_their_claim(
@@ -164,6 +165,7 @@ def test_dp_sgd_of_persons_and_updates_of_clients_keep_their_claim(
     assert [answer.status for answer in asked.answers] == ["passed"] * 4, asked.rows
 
 
+@pytest.mark.long
 def test_fedlog_of_persons(of_persons: Make, make_context: Context) -> None:
     context = make_context(of_persons(), FedLog(rounds=1, local_epochs=1))
     assert context.accounted.epsilon == pytest.approx(4.0, rel=1e-3)
@@ -228,6 +230,7 @@ def test_several_components_and_the_chain_keep_their_claim(
         assert [answer.status for answer in asked.answers] == ["passed"] * 4, asked.rows
 
 
+@pytest.mark.long
 def test_components_that_count_records_one_by_one_are_caught(
     of_persons: Make, make_context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_clients_of_few_classes_stay_so() -> None:
     assert np.mean([concentration(each) for each in flat]) < 1.2 * concentration(even)
 
 
+@pytest.mark.long
 def test_estimates_that_know_nothing_are_no_leak_at_five_percent() -> None:
     """Four deals of five clients: the truths share their records, and the test must not mind."""
     rejected = 0

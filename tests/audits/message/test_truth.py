@@ -160,6 +160,7 @@ def _alike(seed: int, shift: float) -> tuple[Any, Any, Any, Any, Any]:
     return vectors, features, means, persons, rng
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [True, False])
 def test_vectors_of_one_person_are_no_trials_of_their_own(known: bool) -> None:
     rejected = 0

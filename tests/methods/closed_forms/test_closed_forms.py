@@ -102,6 +102,7 @@ def test_any_partition_gives_the_same_predictions(make_task: MakeTask, name: str
         assert (one == other).mean() > 0.99
 
 
+@pytest.mark.long
 def test_afl_is_least_squares_of_the_pooled_records(make_task: MakeTask) -> None:
     """The absolute aggregation law, and the ridge removed: nothing is left of gamma."""
     task = make_task(clients=5, records=900, backbone="small_cnn")

@@ -197,6 +197,7 @@ def test_small_clients(make_task: MakeTask) -> None:
         _quick().run(replace(task, clients=(none,)))
 
 
+@pytest.mark.long
 def test_filtering_drops_gamma_percent(make_task: MakeTask) -> None:
     task = make_task()
     for scope in ("client", "pooled"):
@@ -264,6 +265,7 @@ def test_the_published_composition_of_fmf_is_refuted(make_task: MakeTask) -> Non
         assert can_be_observed(target, coordinates) == expected
 
 
+@pytest.mark.long
 def test_either_engine_of_dp_sgd_sends_the_same_weights(make_task: MakeTask) -> None:
     task = make_task(clients=1, epsilon=10.0, records=30)
     weights = []
@@ -274,6 +276,7 @@ def test_either_engine_of_dp_sgd_sends_the_same_weights(make_task: MakeTask) -> 
     assert np.abs(weights[0]).max() > 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [math.inf, 10.0])
 def test_generators_are_trained_by_the_optimiser_of_the_plan(epsilon: float, make_task: MakeTask) -> None:
     """Without decay AdamW is Adam; SGD's weights are others, and a rate in the key goes before the one beside."""
@@ -349,6 +352,7 @@ def test_private_clients_without_records_send_noise_all_the_same(make_task: Make
     assert np.ptp(second.fields["magnitude_mean"].values) > 0
 
 
+@pytest.mark.long
 def test_noised_histograms_ask_for_no_more_images_than_are_drawn(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,6 +232,7 @@ def test_gradients_pass_through_the_clip_or_not(through: bool) -> None:
 # Sensitivity and accounting
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -637,6 +638,7 @@ def test_training_that_diverges_is_an_error(make_task: MakeTask) -> None:
 # What it is good for
 
 
+@pytest.mark.long
 def test_less_is_sent_than_by_federated_averaging_for_more(make_task: MakeTask) -> None:
     """Clients of two classes each: the best that averaging reaches in six rounds, for under 1 % of its bytes."""
     task = make_task(records=600, clients=1)

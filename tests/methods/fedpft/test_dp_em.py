@@ -22,6 +22,7 @@ from fedassay.support.seeds import Seeds
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=8), st.floats(0.1, 3))
 def test_simplex_projection_is_the_nearest_point(values: list[float], cap: float) -> None:

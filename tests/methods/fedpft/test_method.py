@@ -38,6 +38,7 @@ def _clients(outcome: Outcome) -> list[Message]:
     return list(outcome.transcript.from_clients())
 
 
+@pytest.mark.long
 def test_ten_components_are_within_four_points_of_centralized(make_task: MakeTask) -> None:
     task = make_task(clients=5, records=800, backbone="small_cnn")
     ours = _accuracy(FedPFT().run(task), task)

@@ -78,6 +78,7 @@ def test_calibration_mends_an_averaged_head(make_task: MakeTask) -> None:
     assert after > outcome.utility["accuracy_before_calibration"] + 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("virtual", "expected"), [(None, 400), (700, 700)])
 def test_noised_counts_ask_for_no_more_virtual_features_than_are_drawn(
     virtual: int | None, expected: int, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch

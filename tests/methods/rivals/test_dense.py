@@ -68,6 +68,7 @@ def test_the_generator_makes_images(shape: tuple[int, int, int]) -> None:
     assert torch.equal(generator.dense.weight, again.dense.weight)
 
 
+@pytest.mark.long
 def test_a_private_run_releases_the_classifiers_alone(make_task: MakeTask) -> None:
     task = make_task(epsilon=5.0)
     outcome = Dense.model_validate({"networks": {**NETWORKS, "local_epochs": 2}, "rounds": 1}).run(task)

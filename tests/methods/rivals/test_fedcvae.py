@@ -87,6 +87,7 @@ def test_a_rerun_makes_its_server_part_when_somebody_asks(make_task: MakeTask) -
     assert np.array_equal(rerun.model.predict(task.test), whole.model.predict(task.test))
 
 
+@pytest.mark.long
 def test_generators_sample_images_of_the_senders_classes(make_task: MakeTask) -> None:
     task = make_task(clients=2, records=400, labels_of=[0, 1])
     outcome = FedCVAE.model_validate({**LEARNING, "classifier": {"local_epochs": 1}}).run(task)
@@ -131,6 +132,7 @@ def test_with_labels_public_the_histogram_costs_nothing(make_task: MakeTask) -> 
     assert not outcome.mechanisms
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", ["ensemble", "distill"])
 def test_noised_histograms_ask_for_no_more_images_than_are_drawn(
     server: str, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch

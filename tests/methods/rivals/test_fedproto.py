@@ -72,6 +72,7 @@ def test_it_learns(make_task: MakeTask) -> None:
     assert outcome.communication["paper_parameters_up"] == 5 * 3 * 10 * 31
 
 
+@pytest.mark.long
 def test_private_rounds(make_task: MakeTask) -> None:
     task = make_task(epsilon=5.0)
     outcome = _quick().run(task)

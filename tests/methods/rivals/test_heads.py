@@ -78,6 +78,7 @@ def test_students_vote_where_they_agree() -> None:
     np.testing.assert_array_equal(votes, [[2, 0, 0], [0, 2, 0], [0, 0, 0]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_fedkt_sends_students_of_the_votes_alone(make_task: MakeTask, partitions: int) -> None:
     task = make_task(records=300)

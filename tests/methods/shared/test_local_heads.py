@@ -135,6 +135,7 @@ def test_private_heads_spend_their_budget_once(make_task: MakeTask, method: Aver
     assert account(method.run(make_task()).transcript, "add_remove", 1e-3).epsilon == math.inf
 
 
+@pytest.mark.long
 def test_private_heads_learn_with_enough_budget(make_task: MakeTask) -> None:
     task = make_task(clients=1, records=1200, epsilon=50.0)
     assert _accuracy(Average().run(task), task) > 0.75

@@ -27,6 +27,7 @@ def _noise(mechanism: TrainingMechanism, steps: int = 8, deviation: float = 0.7)
     return np.stack([np.concatenate([each.double().numpy().ravel() for each in own.values()]) for own in drawn])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mechanism", [PUBLISHED, SHADOW], ids=["published", "shadow"])
 def test_noise_is_normal_and_new_in_every_step(mechanism: TrainingMechanism) -> None:
     noise = _noise(mechanism) / 0.7

@@ -176,6 +176,7 @@ _STATISTICS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", HONEST)
 def test_honest_messages_of_other_kinds_are_no_statistics(kind: str, tmp_path: Path) -> None:
     for seed in range(25):

@@ -61,6 +61,7 @@ def test_a_mechanism_without_noise_is_found() -> None:
     assert "no noise" in broken_promise(entry, np.random.default_rng(0))
 
 
+@pytest.mark.long
 def test_an_epsilon_that_is_not_split_over_the_columns_is_found() -> None:
     entry = _sealed(_pydp(10.0), 10.0)
     assert "on known inputs" in broken_promise(entry, np.random.default_rng(0))

@@ -97,6 +97,7 @@ def test_honest_methods_pass(case: Case, make_task: MakeTask, make_context: Make
     assert asked.open is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("records", [3, 7])
 @pytest.mark.parametrize("case", [CGS, CGS_SAME, PFT, ONE_ROUND], ids=str)
 def test_clients_of_one_record_can_be_asked(
@@ -385,6 +386,7 @@ def test_noise_that_comes_from_elsewhere_is_not_asked(
     assert asked.open.verdict == "unsupported"
 
 
+@pytest.mark.long
 def test_a_release_by_class_that_names_no_class_is_told_which_line_to_write(
     make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -413,6 +413,7 @@ def test_what_stays_at_clients_is_said_to_have_no_claim(asked_of: Callable[..., 
     assert "no claim covers what stays at clients (accuracy_on_train)" in asked.passed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("grid", ["public", "none"])
 def test_shares_of_a_sums_noise_lie_on_a_public_grid(
     grid: str, asked_of: Callable[..., TapeAnswers], monkeypatch: pytest.MonkeyPatch
