@@ -83,7 +83,7 @@ class AFL(Parameters):
             if noise is None
             else {
                 "statistics": reruns.ridge_sums(
-                    adjacency=privacy.adjacency, sigmas=(noise.scale, noise.scale), unit=noise.unit
+                    adjacency=privacy.adjacency, sigmas=(noise.scale, noise.scale), unit=noise.target.unit
                 )
             },
         )

@@ -65,7 +65,7 @@ def send_class_means(name: str, transport: Transport, task: MethodInput) -> Sent
     mechanisms = {}
     if noise is not None:
         mechanisms["statistics"] = reruns.count_sums(
-            adjacency=adjacency, sigmas=(noise.scale, noise.scale), unit=noise.unit
+            adjacency=adjacency, sigmas=(noise.scale, noise.scale), unit=noise.target.unit
         )
     sent = sum(item.size for message in messages for item in message.fields.values() if item.dtype.kind == "f")
     return Sent(

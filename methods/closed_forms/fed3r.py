@@ -127,12 +127,13 @@ class Fed3R(Parameters):
         return ridge_sums_sensitivity(width, adjacency=adjacency, classes=classes, constant=True).sensitivity
 
     def _experiment(self, noise: JointNoise) -> Experiment:
+        target = noise.target
         if self.mechanism == "assembled":
             return reruns.beside_constant(
-                reruns.shared_sums(adjacency=noise.adjacency, sigmas=(noise.scale,) * 3, unit=noise.unit)
+                reruns.shared_sums(adjacency=target.adjacency, sigmas=(noise.scale,) * 3, unit=target.unit)
             )
         return reruns.ridge_sums(
-            adjacency=noise.adjacency, sigmas=(noise.scale,) * 2, constant=True, unit=noise.unit
+            adjacency=target.adjacency, sigmas=(noise.scale,) * 2, constant=True, unit=target.unit
         )
 
     def _message(

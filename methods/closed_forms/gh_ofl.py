@@ -110,7 +110,7 @@ class GHOFL(Parameters):
             if noise is None
             else {
                 "statistics": reruns.class_sums(
-                    adjacency=adjacency, sigmas=(noise.scale,) * 3, family=family, unit=noise.unit
+                    adjacency=adjacency, sigmas=(noise.scale,) * 3, family=family, unit=noise.target.unit
                 )
             },
         )

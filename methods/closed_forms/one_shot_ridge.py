@@ -94,7 +94,7 @@ class OneShotRidge(Parameters):
             if noise is None
             else {
                 "statistics": reruns.ridge_sums(
-                    adjacency=noise.adjacency, sigmas=(noise.scale, noise.scale), unit=noise.unit
+                    adjacency=noise.target.adjacency, sigmas=(noise.scale, noise.scale), unit=noise.target.unit
                 )
             },
         )
@@ -118,7 +118,7 @@ class OneShotRidge(Parameters):
             return joint_noise(task, joint)
         each = max(sensitivity(1.0, 0.0), sensitivity(0.0, 1.0))
         scale = classical_sigma(privacy.epsilon, privacy.delta, each)
-        return JointNoise(scale, joint, privacy.adjacency, privacy.unit)
+        return JointNoise(scale, joint, privacy)
 
     def _solve(
         self, messages: Sequence[Message], noise: JointNoise | None, task: MethodInput

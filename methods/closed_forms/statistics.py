@@ -11,7 +11,7 @@ from fedassay.contracts.facts import Given
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.sizes import Sizes
 from fedassay.exchange.public_map import PublicMap
-from fedassay.exchange.release import Release, derived, exact
+from fedassay.exchange.release import PrivacyTarget, Release, derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.estimating import Estimator
 from fedassay.heads.linear import FeatureModel, Head, LinearHead
@@ -21,7 +21,6 @@ from fedassay.plan import rates as rate
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_beside_constant, clip_features
 from fedassay.privacy.reruns import Experiment
-from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Matrix
 
@@ -61,26 +60,16 @@ class JointNoise:
     Attributes:
         scale: Standard deviation, isometric.
         sensitivity: Joint L2 sensitivity that it is calibrated to.
-        adjacency: The adjacency of that sensitivity.
-        unit: The unit of privacy.
+        target: The run's.
     """
 
     scale: float
     sensitivity: float
-    adjacency: Adjacency
-    unit: Unit = "record"
+    target: PrivacyTarget
 
     def release(self, note: str = "") -> Release:
         """Return the release of each of its fields."""
-        return Release(
-            mechanism="gaussian",
-            adjacency=self.adjacency,
-            unit=self.unit,
-            group=GROUP,
-            noise_scale=(self.scale,),
-            sensitivity=(self.sensitivity,),
-            note=note,
-        )
+        return self.target.gaussian(self.scale, self.sensitivity, group=GROUP, note=note)
 
 
 def joint_noise(task: MethodInput, sensitivity: float) -> JointNoise | None:
@@ -89,7 +78,7 @@ def joint_noise(task: MethodInput, sensitivity: float) -> JointNoise | None:
     if not privacy.private:
         return None
     scale = calibrate_sigma(privacy.epsilon, privacy.delta, sensitivity)
-    return JointNoise(scale, sensitivity, privacy.adjacency, privacy.unit)
+    return JointNoise(scale, sensitivity, privacy)
 
 
 def release_of(noise: JointNoise | None, note: str = "") -> Release:

@@ -352,13 +352,10 @@ def _clipped(messages: Sequence[Message]) -> tuple[str, ...]:
 def _release(noise: _Noise | None, task: MethodInput) -> Release:
     if noise is None:
         return exact()
-    return Release(
-        mechanism="gaussian",
-        adjacency=task.privacy.adjacency,
-        unit=task.privacy.unit,
+    return task.privacy.gaussian(
+        noise.scale,
+        noise.sensitivity,
         group=_GROUP,
-        noise_scale=(noise.scale,),
-        sensitivity=(noise.sensitivity,),
         shares=1 if noise.divided is None else noise.divided.clients,
         note="" if noise.divided is None else noise.divided.note,
     )

@@ -107,12 +107,9 @@ class Budget:
                 note=f"PyDP BoundedMean at epsilon {self.each:.3g} a coordinate, {self.coordinates} coordinates",
             )
         divisor = "the noised number of records" if target.adjacency == "add_remove" else "the number of records"
-        return Release(
-            mechanism="gaussian",
-            adjacency=target.adjacency,
-            unit=target.unit,
-            noise_scale=(self.magnitude,),
-            sensitivity=(self.magnitude_sensitivity,),
+        return target.gaussian(
+            self.magnitude,
+            self.magnitude_sensitivity,
             note=f"of the sum over half the spectrum, paired frequencies times sqrt(2); sent divided by {divisor}",
         )
 

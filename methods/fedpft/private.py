@@ -247,7 +247,7 @@ class PrivateFit:
         usable = moments_from_sums(*released, family=self.family)
         mean, second = bounded_moments(usable.means, usable.second, self.family)
         covariances = covariance_from_moments(Moments(mean, second), self.family, floor=_floor(width))
-        joint = _joint(task, scale, sensitivity)
+        joint = task.privacy.gaussian(scale, sensitivity, group=_GROUP)
         return ClientMixtures(
             np.arange(task.classes),
             released.counts if noised or task.privacy.unit != "record" else released.counts.astype(np.int64),
@@ -289,7 +289,12 @@ class PrivateFit:
             )
             for label in classes
         ]
-        joint = _joint(task, scale, sensitivity, f"DP-EM: {self.dp_steps} adaptive steps composed as one Gaussian")
+        joint = task.privacy.gaussian(
+            scale,
+            sensitivity,
+            group=_GROUP,
+            note=f"DP-EM: {self.dp_steps} adaptive steps composed as one Gaussian",
+        )
         counts = np.array([fit.count for fit in fits], dtype=np.float64)
         mixtures = concatenate(
             [
@@ -311,18 +316,6 @@ class PrivateFit:
 def _mixture(fit: PrivateMixture, family: Family) -> Mixtures:
     one = np.array([len(fit.weights)], dtype=np.int64)
     return Mixtures(family, one, np.zeros(1, dtype=np.int64), fit.weights, fit.means, fit.covariances)
-
-
-def _joint(task: MethodInput, scale: float, sensitivity: float, note: str = "") -> Release:
-    return Release(
-        mechanism="gaussian",
-        adjacency=task.privacy.adjacency,
-        unit=task.privacy.unit,
-        group=_GROUP,
-        noise_scale=(scale,),
-        sensitivity=(sensitivity,),
-        note=note,
-    )
 
 
 def _releases(moments: Release, counts: Release, classes: Release, weights: Release) -> dict[str, Release]:

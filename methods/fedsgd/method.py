@@ -41,7 +41,6 @@ from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.sensitivities import vector_sum
 from fedassay.privacy.tape import NoiseSource
-from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Ints, Matrix, Parameters
 
@@ -191,23 +190,17 @@ class GradientNoise:
         scale: Standard deviation, isometric.
         clip: L2 norm that each record's gradient is clipped to.
         sensitivity: L2 sensitivity of the sum.
-        adjacency: The relation that this is for.
+        target: The run's.
     """
 
     scale: float
     clip: float
     sensitivity: float
-    adjacency: Adjacency
+    target: PrivacyTarget
 
     def release(self) -> Release:
         """The release of each array of the gradient."""
-        return Release(
-            mechanism="gaussian",
-            adjacency=self.adjacency,
-            group=GROUP,
-            noise_scale=(self.scale,),
-            sensitivity=(self.sensitivity,),
-        )
+        return self.target.gaussian(self.scale, self.sensitivity, group=GROUP)
 
 
 def calibrated(clip: float, privacy: PrivacyTarget) -> GradientNoise | None:
@@ -216,7 +209,7 @@ def calibrated(clip: float, privacy: PrivacyTarget) -> GradientNoise | None:
         return None
     sensitivity = vector_sum(_DIMENSIONS, clip, adjacency=privacy.adjacency).sensitivity
     scale = calibrate_sigma(privacy.epsilon, privacy.delta, sensitivity)
-    return GradientNoise(scale, clip, sensitivity, privacy.adjacency)
+    return GradientNoise(scale, clip, sensitivity, privacy)
 
 
 def noised(total: Matrix, noise: GradientNoise, noise_mechanism: NoiseSource) -> Matrix:
@@ -226,7 +219,7 @@ def noised(total: Matrix, noise: GradientNoise, noise_mechanism: NoiseSource) ->
 
 def experiment(noise: GradientNoise) -> reruns.Experiment:
     """The same mechanism on the neighbours that are the worst for it."""
-    return reruns.vector_sum(noise.clip, adjacency=noise.adjacency, sigma=noise.scale)
+    return reruns.vector_sum(noise.clip, adjacency=noise.target.adjacency, sigma=noise.scale)
 
 
 _TOGETHER = 256

@@ -17,7 +17,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
-from fedassay.exchange.release import Release, exact, public
+from fedassay.exchange.release import exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.baselines.fedavg import FedAvg, averaged_network
@@ -167,13 +167,10 @@ class CCVR(Parameters):
         else:
             own = _noised(features, client, noise, self.fedavg.rounds, task)
             of_labels = public("all classes")
-            moved = Release(
-                mechanism="gaussian",
-                adjacency=task.privacy.adjacency,
-                unit=task.privacy.unit,
+            moved = task.privacy.gaussian(
+                noise.scale,
+                noise.sensitivity,
                 group=_GROUP,
-                noise_scale=(noise.scale,),
-                sensitivity=(noise.sensitivity,),
                 note="means and covariances are derived from noised counts, sums and second-moment sums",
             )
         counts = own.counts.astype(np.int32 if noise is None else np.float32)

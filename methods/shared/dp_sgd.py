@@ -108,15 +108,7 @@ def training_release(
 ) -> Release:
     """Return the release of a round's training; fields of one `group` were trained together."""
     if isinstance(steps, ClippedUpdate):
-        return Release(
-            mechanism="gaussian",
-            group=group,
-            adjacency=target.adjacency,
-            unit=target.unit,
-            noise_scale=(steps.scale,),
-            sensitivity=(steps.sensitivity,),
-            note=note,
-        )
+        return target.gaussian(steps.scale, steps.sensitivity, group=group, note=note)
     return Release(
         mechanism="dp_sgd",
         group=group,

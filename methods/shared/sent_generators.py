@@ -48,13 +48,7 @@ class HistogramNoise:
         """The release of the histogram."""
         if not self.mu:
             return exact("labels")
-        return Release(
-            mechanism="gaussian",
-            adjacency=self.target.adjacency,
-            unit=self.target.unit,
-            noise_scale=(self.scale,),
-            sensitivity=(self.sensitivity,),
-        )
+        return self.target.gaussian(self.scale, self.sensitivity)
 
     def experiments(self, classes: int) -> dict[str, reruns.Experiment]:
         """The release of counts of so many classes, for audits to rerun; none where no record moves it."""

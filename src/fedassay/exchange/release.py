@@ -214,3 +214,26 @@ class PrivacyTarget(Frozen):
         return PrivacyClaim(
             epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, unit=self.unit, source=source
         )
+
+    def gaussian(
+        self, scale: float, sensitivity: float, *, group: str | None = None, shares: int = 1, note: str = ""
+    ) -> Release:
+        """The release of a statistic of all of a client's records that one Gaussian noise is added to.
+
+        Args:
+            scale: Standard deviation of the noise on each isometric coordinate.
+            sensitivity: L2 sensitivity of the statistic under this adjacency and unit.
+            group: See `Release`, as for the others.
+            shares: Senders among whom the noise is divided.
+            note: For readers of the ledger.
+        """
+        return Release(
+            mechanism="gaussian",
+            adjacency=self.adjacency,
+            unit=self.unit,
+            group=group,
+            noise_scale=(scale,),
+            sensitivity=(sensitivity,),
+            shares=shares,
+            note=note,
+        )
