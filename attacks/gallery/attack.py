@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys_of, matched
@@ -40,8 +39,9 @@ from fedassay.attacks.gallery.precision import MOST
 from fedassay.attacks.gallery.precision import operations as inverted
 from fedassay.attacks.gallery.published import answer_of_head, answer_of_scaler
 from fedassay.attacks.gallery.solving import DENSE
+from fedassay.attacks.gallery.sums import features_of, rounds_of
 from fedassay.attacks.gallery.unknown import SOLVES
-from fedassay.attacks.membership.signals import Group, encoded
+from fedassay.attacks.membership.signals import Group
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.membership import HeadScores, MembershipGame
@@ -49,20 +49,15 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records, joined
 from fedassay.exchange.blocks import LinearBlock
-from fedassay.exchange.linear import linear_blocks
-from fedassay.exchange.public_map import as_summed
 from fedassay.exchange.sent_head import head_in, scaler_in
-from fedassay.exchange.statistics import any_protected
-from fedassay.exchange.transcript import AGGREGATE, SERVER, Message
+from fedassay.exchange.transcript import AGGREGATE, SERVER
 from fedassay.exchange.view import View
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.penalised import coefficients
 from fedassay.heads.scaler import Scaler
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
-from fedassay.support.types import Ints, Parameters
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix, Parameters
 
 NAME = "gallery"
 KEY = "messages/gallery"
@@ -74,7 +69,6 @@ _MANY = 5_000
 _LARGE = 2.0
 """Ratio of the speeds of products of thousands of candidates and of networks in training, in operations."""
 _NOTHING = "no message is a sum over records, and no head solves equations of them"
-_OF_FEATURES = ("features", "squares", "norms")
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
@@ -287,45 +281,6 @@ def _unseen(view: View) -> str:
     return f"the {view.threat.view} view shows no message of any client"
 
 
-def rounds_of(view: View, sender: str, sizes: Ints | None) -> list[list[LinearBlock]]:
-    """Return the sums in a sender's messages by round, as its method declares them or by their fields' kinds."""
-    found: dict[int, list[LinearBlock]] = {}
-    for message in view.from_clients():
-        if message.sender == sender:
-            found.setdefault(message.round, []).extend(_declared(view, message, sizes))
-    return [found[number] for number in sorted(found)]
-
-
-def _declared(view: View, message: Message, sizes: Ints | None) -> Sequence[LinearBlock]:
-    if view.enters is not None:
-        return view.enters(message, view.classes)
-    return linear_blocks(message, view.classes, sizes)
-
-
-def features_of(view: View, records: Records, blocks: Sequence[LinearBlock], captured: bool) -> Matrix | str:
-    """Return features of records as they enter the sums, shape (n, d); a string says why there are none.
-
-    Sums over images need no features of networks that only clients hold.
-    """
-    if any(block.of_images for block in blocks) and not any(block.of in _OF_FEATURES for block in blocks):
-        return records.features.astype(np.float64)
-    try:
-        features = encoded(view, records)
-    except NotRunError as error:
-        if not captured:
-            return str(error)
-        # The sent features are not declared: the candidates' own are tried, and a certificate decides.
-        features = records.features.astype(np.float64)
-    widths = {block.width for block in blocks if block.of == "features"}
-    if widths and features.shape[1] not in widths:
-        mapped = as_summed(view, records.features, max(widths))
-        features = features if mapped is None else mapped
-    if any_protected(view.messages) and not any(sender == "server" for sender, _ in view.models):
-        # Without a head the clipping is not declared: private sums are of features of norm 1 at most.
-        features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1.0)
-    return features
-
-
 def _sizes(game: MembershipGame, group: Group) -> Ints | None:
     """Return the records per class of a group, shape (C,), if known for all of its clients; else None."""
     known = [game.sizes[name] for name in group.clients if name in game.sizes]
@@ -338,6 +293,3 @@ def _groups(view: View, clients: Sequence[str]) -> list[Group]:
     common = AGGREGATE if AGGREGATE in present else SERVER
     everybody = common == AGGREGATE or any(sender == SERVER for sender, _ in view.estimators)
     return own or ([Group(common, tuple(clients))] if everybody else [])
-
-
-__all__ = ["KEY", "NAME", "Gallery", "features_of", "rounds_of"]
