@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.gallery.certificate import in_part, named, whole
 from fedassay.attacks.gallery.changes import difference
@@ -20,9 +19,7 @@ from fedassay.attacks.gallery.solving import Solved, exact_weights, posterior_ch
 from fedassay.attacks.gallery.system import System, system_of
 from fedassay.data.records import Records
 from fedassay.exchange.blocks import LinearBlock
-from fedassay.support.types import Bools, Floats, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Floats, Ints, Matrix
 
 
 @dataclass(frozen=True, eq=False)

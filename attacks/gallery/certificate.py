@@ -13,13 +13,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.gallery.solving import Solved
 from fedassay.attacks.gallery.system import System
-from fedassay.support.types import Bools, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 TOLERANCE = 0.25
 """Largest distance of a weight from a whole number."""

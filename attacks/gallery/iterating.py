@@ -21,9 +21,7 @@ from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from fedassay.attacks.gallery.system import System
 from fedassay.exchange.blocks import LinearBlock
-from fedassay.support.types import Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Ints, Matrix
 
 STEPS = 3_000
 """Largest number of steps."""

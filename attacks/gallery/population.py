@@ -12,13 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.blocks import LinearBlock, OfImages
 from fedassay.exchange.spectra import halved, magnitudes
-from fedassay.support.types import Floats, Images, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Images, Ints, Matrix
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,14 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from fedassay.attacks.gallery.iterating import conjugate_gradients
 from fedassay.attacks.gallery.system import System
-from fedassay.support.types import Bools, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Bools, Ints, Matrix
 
 DENSE = 14_000
 """Largest number of candidates for which a kernel is formed: 1.6 GB."""

@@ -20,13 +20,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.gallery.population import Known, vectors_of
 from fedassay.exchange.blocks import LinearBlock
-from fedassay.support.types import Images, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Images, Ints, Matrix
 
 _FLOOR = 1e-4
 """Least eigenvalue of a candidate's numbers, relative to the largest."""

@@ -10,16 +10,13 @@ near, the equations are solved under every round penalty: the equations of a sol
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.attacks.gallery.heads import inside_of
 from fedassay.heads.estimating import Equations
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.penalised import LOSSES, Loss, PenalisedEstimator, coefficients
 from fedassay.support.errors import DataError
-from fedassay.support.types import Floats, Ints
-
-Matrix = NDArray[np.float64]
+from fedassay.support.types import Floats, Ints, Matrix
 
 NEAR = 0.1
 """Distance of a head that was fitted again, relative to the one that was sent, at which no other is tried."""

@@ -19,11 +19,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.support.adjacency import Adjacency
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Bools, Matrix
 
 FEW, ALL = "total", "all"
 SHARES = {"likelihood": 0.69, "centred": 0.05, "varying": 0.05, FEW: 0.05, ALL: 0.16}
@@ -48,14 +46,14 @@ class CanaryScores:
         self._likelihood, self._centred = np.zeros(count), np.zeros(count)
         self._powers = np.zeros((3, count))
 
-    def see(self, sums: Floats) -> None:
+    def see(self, sums: Matrix) -> None:
         """A step: its noised sums along every canary's gradient over the norm, (m,)."""
         self._steps += 1
         self._likelihood += self._log_ratio(sums)
         self._centred += self._log_ratio(sums - np.median(sums))
         self._powers += np.stack([sums, sums**2, sums**3])
 
-    def named(self) -> dict[str, Floats]:
+    def named(self) -> dict[str, Matrix]:
         """By name, (m,), higher where a canary looks included, or positive."""
         first, second, third = self._powers / max(self._steps, 1)
         varying = second - first**2
@@ -64,14 +62,14 @@ class CanaryScores:
             varying = math.copysign(1.0, 1 - 2 * self._rate) * (third - 3 * first * second + 2 * first**3)
         return {"likelihood": self._likelihood, "centred": self._centred, "varying": varying, FEW: self._powers[0]}
 
-    def guessed(self) -> NDArray[np.bool_]:
+    def guessed(self) -> Bools:
         """Whether each canary is guessed to be in, or positive: those with a ratio above the median.
 
         A likelihood ratio of 1 would divide them rightly only where noise is as declared.
         """
         return self._likelihood > np.median(self._likelihood)
 
-    def parted(self) -> NDArray[np.bool_]:
+    def parted(self) -> Bools:
         """A guess on every canary, (m,): in, or positive, above the widest gap of the likelihood ratio.
 
         The gap is looked for where fair coins part m canaries, six standard deviations about the half, so that it
@@ -97,10 +95,10 @@ class CanaryScores:
         found._powers = np.concatenate([part._powers for part in parts], axis=1)
         return found
 
-    def _log_ratio(self, sums: Floats) -> Floats:
+    def _log_ratio(self, sums: Matrix) -> Matrix:
         return self._mixture(sums) if self._removed else self._mixture(sums) - self._mixture(-sums)
 
-    def _mixture(self, sums: Floats) -> Floats:
+    def _mixture(self, sums: Matrix) -> Matrix:
         """Logarithm of (1 - q) N(0, z^2) + q N(1, z^2) over N(0, z^2)."""
         taken = (sums - 0.5) / self._noise**2 + math.log(self._rate)
         if self._rate == 1:

@@ -22,15 +22,13 @@ from itertools import combinations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtrc, chdtr, chdtrc, chdtri
 
 from fedassay.audits.claim.declared_noise import LEVEL
 from fedassay.audits.claim.noise_blocks import NoisedArray, noised_arrays
 from fedassay.exchange.transcript import Transcript
 from fedassay.support.errors import DataError
-
-Array = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _WINDOW = 100
 _LEAST_ROW = 8
@@ -159,7 +157,7 @@ def _why_not(arrays: tuple[NoisedArray, ...]) -> str:
     return reason
 
 
-def _squares(arrays: tuple[NoisedArray, ...]) -> Array:
+def _squares(arrays: tuple[NoisedArray, ...]) -> Matrix:
     """Sum over captures of squared deviations over the declared variance, shape (r, c).
 
     NaN where an entry is tied in any capture: at a bound it varies less than its noise.
@@ -168,7 +166,7 @@ def _squares(arrays: tuple[NoisedArray, ...]) -> Array:
 
 
 def _blocks(sets: Sequence[tuple[NoisedArray, ...]]) -> Iterator[_Block]:
-    whole: list[Array] = []
+    whole: list[Matrix] = []
     freedom = 1
     for arrays in sets:
         if _why_not(arrays):
@@ -208,12 +206,12 @@ def _pairs(count: int) -> list[tuple[int, int]]:
     return list(combinations(range(count), 2))
 
 
-def _of_two(where: str, one: Array, two: Array, freedom: int) -> Iterator[_Block]:
+def _of_two(where: str, one: Matrix, two: Matrix, freedom: int) -> Iterator[_Block]:
     for words, sign in (("difference", -1), ("sum", 1)):
         yield _block(f"the {words} of {where}", ((one + sign * two) ** 2 / 2).sum(axis=0), freedom)
 
 
-def _deviations(arrays: tuple[NoisedArray, ...]) -> Array:
+def _deviations(arrays: tuple[NoisedArray, ...]) -> Matrix:
     """Deviations from the mean over captures, over the declared deviation, (captures, r, c); NaN where tied."""
     values = np.stack([array.values for array in arrays])
     rounding = np.max([array.half_steps for array in arrays], axis=0) ** 2 / 3
@@ -221,7 +219,7 @@ def _deviations(arrays: tuple[NoisedArray, ...]) -> Array:
     return np.where(np.any([array.tied for array in arrays], axis=0), np.nan, found)
 
 
-def _block(where: str, squares: Array, freedom: int) -> _Block:
+def _block(where: str, squares: Matrix, freedom: int) -> _Block:
     known = squares[~np.isnan(squares)]
     return _Block(where, float(known.sum()), freedom * len(known))
 

@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.claim.noise_blocks import NoisedArray, noised_arrays
 from fedassay.audits.stats.least_noise import log10_ps_of_noise, one_sided_levels, two_sided_levels
 from fedassay.exchange.transcript import Transcript
-
-Array = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 LEVEL = 1e-3
 """Probability of a false accusation, for a transcript."""
@@ -113,7 +111,7 @@ class _Tested:
     draws: int = 0
     scale: float = math.inf
     least: tuple[float, str] = (math.inf, "")
-    levels: list[Array] = field(default_factory=list)
+    levels: list[Matrix] = field(default_factory=list)
     reasons: dict[str, None] = field(default_factory=dict)
 
     def add(self, array: NoisedArray) -> None:
@@ -132,7 +130,7 @@ class _Tested:
         if len(levels) > 1 and levels.shape[1] >= _LEAST_ROW:
             self._test(levels, [f"row {number} of {whose}" for number in range(len(levels))])
 
-    def _test(self, blocks: Array, words: list[str]) -> None:
+    def _test(self, blocks: Matrix, words: list[str]) -> None:
         """Test blocks (n, entries), each with its name."""
         logs = log10_ps_of_noise(blocks)
         self.tests += len(logs)
@@ -157,7 +155,7 @@ def _log(found: tuple[float, str]) -> float:
     return found[0]
 
 
-def _levels(array: NoisedArray) -> Array:
+def _levels(array: NoisedArray) -> Matrix:
     """Levels (r, c): 1, which speaks for the noise, where an entry is clipped or another's copy, or may be.
 
     A floor, 0 above all, may be met once only: the entry nearest to 0 of an array of one sign may be clipped.

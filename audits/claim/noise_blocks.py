@@ -20,15 +20,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.transcript import Transcript
 from fedassay.mixtures.packed import diagonal_index, pack_lower, side_of_triangle
-from fedassay.support.types import Floats
-
-Array = NDArray[np.float64]
+from fedassay.support.types import Bools, Floats, Matrix
 
 _COMPUTED: frozenset[FieldKind] = frozenset(
     {
@@ -64,10 +61,10 @@ class NoisedArray:
     field: str
     sender: str
     round: int
-    values: Array
-    scales: Array
-    half_steps: Array
-    tied: NDArray[np.bool_]
+    values: Matrix
+    scales: Matrix
+    half_steps: Matrix
+    tied: Bools
     nonnegative: bool = False
     reason: str = ""
 
@@ -99,7 +96,7 @@ def _array(name: str, message: Message, item: MessageField, sent: Floats, sender
     return NoisedArray(name, sender, message.round, values, scales, half_steps, tied, nonnegative, reason)
 
 
-def _draws(message: Message, item: MessageField, sent: Floats) -> tuple[Array, Array, bool]:
+def _draws(message: Message, item: MessageField, sent: Floats) -> tuple[Matrix, Matrix, bool]:
     """Entries and scales (r, c) of the independent draws, and whether they are bounded from below alone."""
     values = sent.astype(np.float64)
     declared = np.array(item.release.noise_scale, dtype=np.float64)
@@ -126,7 +123,7 @@ def _width(message: Message) -> int | None:
     )
 
 
-def _of_moment(values: Array, scale: float) -> tuple[Array, Array, bool]:
+def _of_moment(values: Matrix, scale: float) -> tuple[Matrix, Matrix, bool]:
     if values.ndim == 2 and not np.array_equal(values, values.T):
         return values, np.full(values.shape, scale), False
     width = values.shape[0] if values.ndim == 2 else (int(np.sqrt(8 * values.size + 1)) - 1) // 2
@@ -142,7 +139,7 @@ def _of_moment(values: Array, scale: float) -> tuple[Array, Array, bool]:
     return packed[None].copy(), each[None], False
 
 
-def _resolution(values: Array, item: MessageField, nonnegative: bool) -> tuple[Array, NDArray[np.bool_]]:
+def _resolution(values: Matrix, item: MessageField, nonnegative: bool) -> tuple[Matrix, Bools]:
     """Half the step that entries were rounded to, and which entries are no draws of their own.
 
     Noise in full precision has no ties. Where there are some, the entries were rounded (then to steps of at least
@@ -187,7 +184,7 @@ def _noised_counts(message: Message) -> bool:
     )
 
 
-def _projected(values: Array, item: MessageField) -> str:
+def _projected(values: Matrix, item: MessageField) -> str:
     """Reason why entries are no independent draws: rows, or all of them, were scaled to a length or a sum; or "".
 
     Clipping to a ball leaves several rows of the largest length, or one of length 1; lengths of noise are almost

@@ -20,12 +20,13 @@ from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, noise_in_blocks
 from fedassay.audits.claim.tape.coverage import Covered, field_of, misdeclared
 from fedassay.audits.claim.tape.external import TRIALS, broken_promise
 from fedassay.audits.claim.tape.measured import Measured, measured
-from fedassay.audits.claim.tape.streams import Floats, expected, fingerprint, standardised
+from fedassay.audits.claim.tape.streams import expected, fingerprint, standardised
 from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AuditContext
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Matrix
 
 _ROOTS = "roots of noise by cell"
 
@@ -139,7 +140,7 @@ def _of_sealed(context: AuditContext, cells: list[Covered]) -> Iterator[Fault]:
             yield Fault(field, f"{_name(key, field)}: {words}")
 
 
-def _unlike(draw: Draw, own: Floats) -> str:
+def _unlike(draw: Draw, own: Matrix) -> str:
     if draw.out.shape != own.shape:
         return f"shape {draw.out.shape} came out where {own.shape} went in"
     if draw.scale == 0:
@@ -214,7 +215,7 @@ def _of_trainings(context: AuditContext) -> Iterator[Fault]:
 
 def _tested(tape: Tape, cells: list[Covered]) -> BlockTest | None:
     """The statistical test, statistic by statistic: of all senders and rounds together."""
-    found: dict[str, list[Floats]] = defaultdict(list)
+    found: dict[str, list[Matrix]] = defaultdict(list)
     names: dict[tuple[str, str], str] = {}
     for key, draw in tape.draws.items():
         if isinstance(draw, Draw) and draw.scale > 0:

@@ -23,11 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import betainc, chdtr, chdtrc, log_ndtr, ndtr
 
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 LEVEL = 1e-3
 """Chance that honest noise fails, over a whole run."""
@@ -83,7 +82,7 @@ class _Block:
         return float(-np.expm1(np.log1p(-min(self.p, 1 - 1e-16)) * shares / self.share))
 
 
-def noise_in_blocks(statistics: Sequence[tuple[str, Floats]]) -> BlockTest | None:
+def noise_in_blocks(statistics: Sequence[tuple[str, Matrix]]) -> BlockTest | None:
     """Test standardised noise.
 
     Args:
@@ -113,13 +112,13 @@ def size_level(level: float, statistics: int) -> float:
     return level * SIZES * TOO_SMALL / statistics
 
 
-def _scaled(values: Floats) -> Floats:
+def _scaled(values: Matrix) -> Matrix:
     """Numbers about their mean over their deviation; none of them where they are all alike."""
     spread = float(values.std())
     return (values - values.mean()) / spread if spread > 0 else values[:0]
 
 
-def _wholes(statistics: Sequence[tuple[str, Floats]]) -> list[_Block]:
+def _wholes(statistics: Sequence[tuple[str, Matrix]]) -> list[_Block]:
     """Sizes and means of every statistic."""
     found = []
     for name, values in statistics:
@@ -132,7 +131,7 @@ def _wholes(statistics: Sequence[tuple[str, Floats]]) -> list[_Block]:
     return found
 
 
-def _windows(statistics: Sequence[tuple[str, Floats]], window: int) -> list[_Block]:
+def _windows(statistics: Sequence[tuple[str, Matrix]], window: int) -> list[_Block]:
     """The window with the least likely part of its statistic's squares."""
     found: list[tuple[float, str, int, float]] = []
     number = 0
@@ -155,7 +154,7 @@ def _windows(statistics: Sequence[tuple[str, Floats]], window: int) -> list[_Blo
     return [_Block(f"window {least + 1} of {name}", name, _smallest(p_least, number), WINDOWS, size, True)]
 
 
-def _alike(statistic: str, together: Floats) -> list[_Block]:
+def _alike(statistic: str, together: Matrix) -> list[_Block]:
     """Blocks that neither a scale nor a shift changes: the shape, and products at every lag and mirrored.
 
     For normals, a sum of products with earlier numbers is normal, with the sum of their squares as its variance:
@@ -191,7 +190,7 @@ def _smallest(p: float, of: int) -> float:
     return float(-np.expm1(of * np.log1p(-min(p, 1 - 1e-16))))
 
 
-def _shape(values: Floats) -> float:
+def _shape(values: Matrix) -> float:
     """Anderson and Darling's p-value of a normal shape, mean and deviation estimated.
 
     D'Agostino and Stephens, "Goodness-of-Fit Techniques" (1986), table 4.9.

@@ -30,7 +30,8 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import ks_2samp, rankdata, t
 
 from fedassay.audits.stats.threshold_bound import threshold_bound
-from fedassay.privacy.tape import ExternalMechanism, Floats
+from fedassay.privacy.tape import ExternalMechanism
+from fedassay.support.types import Matrix
 
 TRIALS = 4000
 """Numbers released on each side, at least: no bound above ln(TRIALS / 8) can be shown."""
@@ -65,7 +66,7 @@ def broken_promise(entry: ExternalMechanism, rng: np.random.Generator) -> str:
     return words if words and _on_own(entry, rng) else ""
 
 
-def _columns(entry: ExternalMechanism, rng: np.random.Generator) -> Iterator[tuple[str, Floats]]:
+def _columns(entry: ExternalMechanism, rng: np.random.Generator) -> Iterator[tuple[str, Matrix]]:
     """Columns of four tables: few equal numbers, many, as many as in the run, and another number."""
     low, high = entry.bounds
     yield "known inputs", np.full(_RECORDS, low)
@@ -89,7 +90,7 @@ def _another(records: int, rng: np.random.Generator) -> int:
     return drawn + (drawn >= records)
 
 
-def _on_column(entry: ExternalMechanism, column: Floats, where: str, rng: np.random.Generator) -> str:
+def _on_column(entry: ExternalMechanism, column: Matrix, where: str, rng: np.random.Generator) -> str:
     """Evidence from tables of one column, in words."""
     columns, level = int(np.prod(entry.shape)), _LEVEL / _TESTS
     share, (low, high) = entry.pure_epsilon / columns, entry.bounds
@@ -113,13 +114,13 @@ def _on_column(entry: ExternalMechanism, column: Floats, where: str, rng: np.ran
     )
 
 
-def _silent(side: Floats) -> bool:
+def _silent(side: Matrix) -> bool:
     """Whether most columns give out one number in all runs."""
     return bool((np.ptp(side, axis=0) == 0).mean() > 0.5)
 
 
 def _unlike_the_library(
-    entry: ExternalMechanism, table: Floats, released: Floats, where: str, level: float
+    entry: ExternalMechanism, table: Matrix, released: Matrix, where: str, level: float
 ) -> str:
     """Whether outputs are not what the library's own mechanism gives out at the promised epsilon."""
     reference = _REFERENCES.get(entry.library)
@@ -141,7 +142,7 @@ def _not_those(entry: ExternalMechanism, where: str, p: float) -> str:
     )
 
 
-def _shared(side: Floats, entry: ExternalMechanism, where: str, level: float) -> str:
+def _shared(side: Matrix, entry: ExternalMechanism, where: str, level: float) -> str:
     """Whether columns go up and down together over the runs: two of them, or all that are as far apart."""
     runs, columns = side.shape
     if columns < 2:
@@ -189,24 +190,24 @@ def _on_own(entry: ExternalMechanism, rng: np.random.Generator) -> str:
     )
 
 
-def _differences(released: Floats) -> Floats:
+def _differences(released: Matrix) -> Matrix:
     """Differences of runs two by two, column by column: the noise of two runs, whatever lies beneath it."""
     pairs = len(released) // 2
     return np.asarray((released[:pairs] - released[pairs : 2 * pairs]).ravel())
 
 
-def _bounded_mean(column: Floats, epsilon: float, bounds: tuple[float, float]) -> float:
+def _bounded_mean(column: Matrix, epsilon: float, bounds: tuple[float, float]) -> float:
     from pydp.algorithms.laplacian import BoundedMean
 
     mechanism = BoundedMean(epsilon=epsilon, lower_bound=bounds[0], upper_bound=bounds[1], dtype="float")
     return float(mechanism.quick_result(column.tolist()))
 
 
-_REFERENCES: dict[str, Callable[[Floats, float, tuple[float, float]], float]] = {"PyDP": _bounded_mean}
+_REFERENCES: dict[str, Callable[[Matrix, float, tuple[float, float]], float]] = {"PyDP": _bounded_mean}
 """One column's mechanism, by library."""
 
 
-def _released(entry: ExternalMechanism, table: Floats, columns: int) -> Floats:
+def _released(entry: ExternalMechanism, table: Matrix, columns: int) -> Matrix:
     """The outputs of as many runs of a table as give enough numbers, (runs, D)."""
     assert entry.mechanism is not None
     runs = max(_RUNS, math.ceil(TRIALS / columns))

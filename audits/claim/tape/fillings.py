@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.support.adjacency import Adjacency, Unit
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Matrix
 
 _LARGE = 1e3
 """Norm of what is put in, in multiples of the records' largest."""
@@ -37,7 +36,7 @@ class Filling:
     """
 
     name: str
-    vector: Callable[[Floats, int, np.random.Generator], NDArray[np.float64]] | None
+    vector: Callable[[Floats, int, np.random.Generator], Matrix] | None
     image: Callable[[Images, np.random.Generator], Images]
     label: Label = "own"
     beside: Filling | None = None
@@ -92,21 +91,21 @@ def _beside(filling: Filling, pairs: Filling, label: Label) -> Filling:
     return Filling(words, filling.vector, filling.image, filling.label, _at(pairs, label))
 
 
-def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit(vector: Matrix) -> Matrix:
     return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-12), dtype=np.float64)
 
 
-def _large(features: Floats, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+def _large(features: Floats, direction: Matrix) -> Matrix:
     norms = np.linalg.norm(features.astype(np.float64), axis=1)
     return np.asarray(_LARGE * max(1.0, float(norms.max(initial=0.0))) * _unit(direction), dtype=np.float64)
 
 
-def _ones(sign: float) -> Callable[[Floats, int, np.random.Generator], NDArray[np.float64]]:
+def _ones(sign: float) -> Callable[[Floats, int, np.random.Generator], Matrix]:
     return lambda features, _place, _rng: _large(features, np.full(features.shape[1], sign))
 
 
-def _axis(sign: float, skipped: int) -> Callable[[Floats, int, np.random.Generator], NDArray[np.float64]]:
-    def vector(features: Floats, _place: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _axis(sign: float, skipped: int) -> Callable[[Floats, int, np.random.Generator], Matrix]:
+    def vector(features: Floats, _place: int, rng: np.random.Generator) -> Matrix:
         width = features.shape[1]
         own = np.zeros(width)
         own[(int(rng.integers(width)) + skipped) % width] = sign
@@ -115,23 +114,23 @@ def _axis(sign: float, skipped: int) -> Callable[[Floats, int, np.random.Generat
     return vector
 
 
-def _mean(sign: float) -> Callable[[Floats, int, np.random.Generator], NDArray[np.float64]]:
-    def vector(features: Floats, place: int, _rng: np.random.Generator) -> NDArray[np.float64]:
+def _mean(sign: float) -> Callable[[Floats, int, np.random.Generator], Matrix]:
+    def vector(features: Floats, place: int, _rng: np.random.Generator) -> Matrix:
         rest = np.delete(features.astype(np.float64), place, axis=0)
         return _large(features, sign * rest.mean(axis=0) if len(rest) else np.ones(features.shape[1]))
 
     return vector
 
 
-def _angle(features: Floats, _place: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _angle(features: Floats, _place: int, rng: np.random.Generator) -> Matrix:
     """At 120 degrees to the vector of ones: the worst of replaced (x, x x') by calculus."""
     ones = _unit(np.ones(features.shape[1]))
-    drawn: NDArray[np.float64] = rng.standard_normal((features.shape[1],))
+    drawn: Matrix = rng.standard_normal((features.shape[1],))
     across = _unit(np.asarray(drawn - float(drawn @ ones) * ones))
     return _large(features, -0.5 * ones + np.sqrt(0.75) * across)
 
 
-def _signs(features: Floats, _place: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _signs(features: Floats, _place: int, rng: np.random.Generator) -> Matrix:
     return _large(features, rng.choice([-1.0, 1.0], features.shape[1]))
 
 

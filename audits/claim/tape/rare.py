@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.audits.claim.tape.neighbours import place_of
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.support.adjacency import Adjacency, class_counts_public, record_counts_public
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Ints
 
 _FACTORS = (1.5, 3.0, 10.0, 30.0, 100.0, 1000.0)
 """Norms of outsized features, in multiples of the records' largest."""
@@ -124,7 +123,7 @@ def _with(
     client: Records,
     *,
     images: Images | None = None,
-    labels: NDArray[np.int64] | None = None,
+    labels: Ints | None = None,
     features: Callable[[Floats], Floats] | None = None,
 ) -> Records:
     """A client with some of its records changed; features are computed only where a method asks for them."""

@@ -11,18 +11,16 @@ import hashlib
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.privacy.tape import Draw, Key
 from fedassay.support.seeds import Seeds
-
-Floats = NDArray[np.float64]
+from fedassay.support.types import Matrix
 
 _PREFIX = 8
 """Normals that two draws are compared by."""
 
 
-def normals(root: Seeds, key: Key, count: int) -> Floats:
+def normals(root: Seeds, key: Key, count: int) -> Matrix:
     """The first `count` standard normals of a draw's stream."""
     names = (key.sender, key.round, key.field, key.cell, key.part, key.step)
     path = b"".join(f"{len(str(name))}:{type(name).__name__}:{name};".encode() for name in names)
@@ -31,7 +29,7 @@ def normals(root: Seeds, key: Key, count: int) -> Floats:
     return np.asarray(generator.standard_normal(count), dtype=np.float64)
 
 
-def expected(draw: Draw, root: Seeds) -> Floats:
+def expected(draw: Draw, root: Seeds) -> Matrix:
     """Recompute the output of a draw from its stream."""
     if draw.scale == 0:
         return draw.exact
@@ -53,14 +51,14 @@ def expected(draw: Draw, root: Seeds) -> Floats:
     return np.asarray(draw.exact + noise, dtype=np.float64)
 
 
-def _factors(length: int, layout: str) -> Floats:
+def _factors(length: int, layout: str) -> Matrix:
     """Factors of the noise of a row's entries, from the diagonal on."""
     factors = np.full(length, 1.0 if layout == "mirrored" else 1 / math.sqrt(2.0))
     factors[0] = 1.0
     return factors
 
 
-def standardised(draw: Draw) -> Floats:
+def standardised(draw: Draw) -> Matrix:
     """Added noise over its declared deviation, (n,): every independent number once."""
     added = draw.out - draw.exact
     if draw.layout == "entries":
@@ -77,7 +75,7 @@ def fingerprint(draw: Draw) -> bytes | None:
     return None if len(first) < _PREFIX // 2 else np.round(first, 4).tobytes()
 
 
-def _head(draw: Draw) -> Floats:
+def _head(draw: Draw) -> Matrix:
     added = (draw.out - draw.exact).reshape(-1)[:_PREFIX]
     factors = np.ones(len(added))
     if draw.layout == "symmetric":

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.privacy.tape import Floats, Layout, NoiseSource
+from fedassay.privacy.tape import Layout, NoiseSource
+from fedassay.support.types import Matrix
 
 _ROOM = 22
 """Shares may be as large as 2 to this power times the scale of the sum's noise before they are clipped."""
@@ -74,13 +75,13 @@ class _Shares:
     def add(
         self,
         part: str,
-        exact: Floats,
+        exact: Matrix,
         scale: float,
         *,
         layout: Layout = "entries",
         grid: float = 0.0,
         size: tuple[int, ...] = (),
-    ) -> Floats:
+    ) -> Matrix:
         """See `NoiseSource`; a statistic without noise (scale 0) is returned as it is."""
         if not scale:
             return self.mechanism.add(part, exact, scale, layout=layout, grid=grid, size=size)

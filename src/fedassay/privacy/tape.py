@@ -34,13 +34,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.privacy.overflow import Overflow
 from fedassay.privacy.symmetric import symmetric_noise
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Matrix
 
-Floats = NDArray[np.float64]
 Layout = Literal["entries", "symmetric", "mirrored"]
 """`entries`: independent noise on every entry. `symmetric`: white noise in the isometric vech embedding of
 symmetric matrices. `mirrored`: the same scale on every entry, the upper triangle mirrored."""
@@ -93,11 +92,11 @@ class Draw:
     """
 
     key: Key
-    exact: Floats
+    exact: Matrix
     scale: float
     layout: Layout
     grid: float
-    out: Floats
+    out: Matrix
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -126,9 +125,9 @@ class ExternalMechanism:
     library: str
     pure_epsilon: float
     bounds: tuple[float, float]
-    out: Floats
-    mechanism: Callable[[Floats], Floats] | None = None
-    values: Floats | None = None
+    out: Matrix
+    mechanism: Callable[[Matrix], Matrix] | None = None
+    values: Matrix | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -184,7 +183,7 @@ class Tape:
         """Note a fault of the draw or the training of a key."""
         self.faults.append(TapeFault(key.field, f"{key}: {words}"))
 
-    def write(self, entry: TapeEntry, root: Seeds | None = None) -> Floats:
+    def write(self, entry: TapeEntry, root: Seeds | None = None) -> Matrix:
         """Keep an entry; returns the mechanism's output: its own, or the first run's in a replay."""
         if entry.key in self.draws:
             self.fault(entry.key, "noise was drawn twice under one key: name its cell, its part or its step")
@@ -223,7 +222,7 @@ class Tape:
         first = None if self.answers is None else self.answers.draws.get(key)
         return first is not None and first.shape == shape
 
-    def _answer(self, entry: TapeEntry) -> Floats:
+    def _answer(self, entry: TapeEntry) -> Matrix:
         """Return the output of a mechanism: in a replay the first run's output, where it has one."""
         if self.answers is None:
             return entry.out
@@ -295,7 +294,7 @@ def running_tape() -> Tape | None:
     return _TAPE.get()
 
 
-def _written(entry: TapeEntry, root: Seeds | None = None) -> Floats:
+def _written(entry: TapeEntry, root: Seeds | None = None) -> Matrix:
     """Return a mechanism's output, read-only, with a line on the running tape if there is one."""
     entry.out.flags.writeable = False
     tape = _TAPE.get()
@@ -308,18 +307,18 @@ class NoiseSource(Protocol):
     def add(
         self,
         part: str,
-        exact: Floats,
+        exact: Matrix,
         scale: float,
         *,
         layout: Layout = "entries",
         grid: float = 0.0,
         size: tuple[int, ...] = (),
-    ) -> Floats:
+    ) -> Matrix:
         """`exact` plus noise, as (*size, *exact.shape); arguments as the attributes of `Draw`."""
         ...
 
 
-def scaled_noise(shape: tuple[int, ...], layout: Layout, scale: float, rng: np.random.Generator) -> Floats:
+def scaled_noise(shape: tuple[int, ...], layout: Layout, scale: float, rng: np.random.Generator) -> Matrix:
     """Normals of a layout and a scale, float64.
 
     Raises:
@@ -334,7 +333,7 @@ def scaled_noise(shape: tuple[int, ...], layout: Layout, scale: float, rng: np.r
     return symmetric_noise(shape[-1], scale, rng, size=shape[:-2], isometric=layout == "symmetric")
 
 
-def on_grid(values: Floats, grid: float) -> Floats:
+def on_grid(values: Matrix, grid: float) -> Matrix:
     """Values rounded to multiples of `grid`, a power of two; 0: as they are."""
     return np.asarray(np.rint(values / grid) * grid if grid else values, dtype=np.float64)
 
@@ -348,13 +347,13 @@ class FreeNoise:
     def add(
         self,
         part: str,
-        exact: Floats,
+        exact: Matrix,
         scale: float,
         *,
         layout: Layout = "entries",
         grid: float = 0.0,
         size: tuple[int, ...] = (),
-    ) -> Floats:
+    ) -> Matrix:
         """See `NoiseSource`."""
         noise = on_grid(scaled_noise((*size, *np.shape(exact)), layout, scale, self.rng), grid)
         noise += on_grid(exact, grid)
@@ -383,13 +382,13 @@ class NoiseMechanism:
     def add(
         self,
         part: str,
-        exact: Floats,
+        exact: Matrix,
         scale: float,
         *,
         layout: Layout = "entries",
         grid: float = 0.0,
         size: tuple[int, ...] = (),
-    ) -> Floats:
+    ) -> Matrix:
         """See `NoiseSource`; the output is read-only. `size` must be empty: a method releases once."""
         if size:
             raise ValueError("a mechanism releases once; experiments that release again take FreeNoise")
@@ -408,10 +407,10 @@ class NoiseMechanism:
         part: str,
         library: str,
         pure_epsilon: float,
-        mechanism: Callable[[Floats], Floats],
-        values: Floats,
+        mechanism: Callable[[Matrix], Matrix],
+        values: Matrix,
         bounds: tuple[float, float],
-    ) -> Floats:
+    ) -> Matrix:
         """Return the output of an external mechanism on every column of a table, read-only.
 
         Args:

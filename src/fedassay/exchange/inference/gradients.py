@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.inference.reading import Readings, sure, unsure
 from fedassay.exchange.inference.sheets import Sheet
@@ -158,7 +157,7 @@ def _balanced(layer: Layer, sheets: Sheets, classes: int) -> bool:
     table, row = sheets[layer.table], sheets[layer.row]
     if not table.has_lengths([classes] * len(table.items)) or classes < 2:
         return False
-    pairs: list[tuple[NDArray[np.float64], float]] = [(a, table.unit) for a in table.arrays]
+    pairs: list[tuple[Matrix, float]] = [(a, table.unit) for a in table.arrays]
     pairs += [(a, row.unit) for a in row.arrays]
     return all(
         a.any() and np.abs(a.sum(axis=0)).max() <= 64 * max(unit, 1e-12) * np.abs(a).sum(axis=0).max()

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from fedassay.nets.dp_sgd.clipped_sums import trained
@@ -37,15 +36,13 @@ class ClippedUpdate:
     scale: float
 
 
-def parameters_of(module: nn.Module) -> NDArray[np.float64]:
+def parameters_of(module: nn.Module) -> Matrix:
     """All parameters that are trained, as one vector."""
     return np.concatenate([each.detach().double().cpu().numpy().ravel() for each in trained(module).values()])
 
 
 @torch.no_grad()
-def release_update(
-    module: nn.Module, start: NDArray[np.float64], private: ClippedUpdate, noise: NoiseSource
-) -> None:
+def release_update(module: nn.Module, start: Matrix, private: ClippedUpdate, noise: NoiseSource) -> None:
     """Replace the parameters of a trained module by where it started plus its clipped and noised update.
 
     Args:
@@ -93,9 +90,7 @@ def clipped_updates(private: ClippedUpdate, rounds: int) -> Experiment:
     )
 
 
-def _noised(
-    update: NDArray[np.float64], private: ClippedUpdate, noise: NoiseSource, size: tuple[int, ...] = ()
-) -> NDArray[np.float64]:
+def _noised(update: Matrix, private: ClippedUpdate, noise: NoiseSource, size: tuple[int, ...] = ()) -> Matrix:
     length = float(np.linalg.norm(update))
     clipped = update * min(1.0, private.norm / length if length else 1.0)
     return noise.add("update", clipped, private.scale, size=size)

@@ -13,13 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.exchange.kinds import called
 from fedassay.recorders.files.grouping import Array, Arrays
 from fedassay.support.errors import PlanError
-
-Matrix = NDArray[np.float64]
 
 LARGEST_MODULUS = 1 << 64
 _WORD = 16
