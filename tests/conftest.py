@@ -18,14 +18,14 @@ import pytest
 from hypothesis import settings
 
 from fedassay.attacks.gram import remembered
-from fedassay.contracts.audit import AuditContext, AuditIO, Look, Replayed
+from fedassay.contracts.audit import AuditContext, AuditIO, Replayed, Rerun
 from fedassay.contracts.method import Method, MethodInput, Outcome, nonprivate_form
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.execution.apart import Apart, Question, Work, forget_runs, replied, without_draws
+from fedassay.execution.apart import Apart, Work, forget_runs, replied
 from fedassay.execution.kept_cells import ANEW
 from fedassay.privacy.tape import Tape, taped
 from fedassay.support.adjacency import Adjacency
@@ -230,31 +230,15 @@ def make_context() -> MakeContext:
             asked = replace(task, clients=tuple(clients), spool=Spool(), seeds=seeds)
             return method.run(asked if other is None else asked.replayed(other))
 
-        def replay(
-            clients: Sequence[Records],
-            answers: Tape,
-            other: str = "",
-            *,
-            look: Look | None = None,
-            brief: bool = False,
-        ) -> Replayed:
-            return ask(Question(tuple(clients), answers, other, task.seeds, look, brief))
-
-        def repeat(tape: Tape, brief: bool) -> Replayed:
-            return ask(Question(task.clients, without_draws(tape, sealed=True), None, task.seeds, brief=brief))
-
-        def reseeded(seeds: Seeds, tape: Tape) -> Replayed:
-            return ask(Question(task.clients, without_draws(tape), None, seeds, brief=True, stirred=True))
-
         known = (*task.clients, task.test, *(() if task.public is None else (task.public,)))
         work = Work(known, again)
         # A process for every question takes seconds, which only tests of what methods remember need.
         server = Apart(lambda _cell: work) if apart else None
 
-        def ask(question: Question) -> Replayed:
+        def rerun(asked: Rerun) -> Replayed:
             if method is None:
                 raise NotRunError("there is no method here")
-            return replied(work, question) if server is None else server.ask("cell", known, question)
+            return replied(work, asked) if server is None else server.ask("cell", known, asked)
 
         tape = Tape()
         if outcome is None:
@@ -285,9 +269,7 @@ def make_context() -> MakeContext:
             seeds=task.seeds,
             run_on=run_on,
             run_nonprivate=run_nonprivate,
-            replay=replay,
-            reseeded=reseeded,
-            repeat=repeat,
+            rerun=rerun,
             io=AuditIO(task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared),
         )
 

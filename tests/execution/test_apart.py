@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedassay.contracts.audit import Rerun
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.execution import apart as apart_module
-from fedassay.execution.apart import Apart, Question, Work
+from fedassay.execution.apart import Apart, Work
 from fedassay.execution.cell_job import Place
 from fedassay.execution.runner import _case, run_cell
 from fedassay.plan.resolve import resolve
@@ -31,7 +32,7 @@ from fedassay.support.numerics import at_threads
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
 
-ASKED = Question((), None, None, Seeds(0))
+ASKED = Rerun((), None, None, Seeds(0))
 
 
 def _nothing(_cell: str) -> Work:
@@ -119,7 +120,7 @@ def test_what_the_run_gave_out_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> 
         run((), None, Seeds(0))
     monkeypatch.setattr(apart_module, "_packed", counted)
     asked = Apart(lambda _cell: Work((), run))
-    found = [asked.ask("cell", (), Question((), tape, "", Seeds(0))) for _ in range(2)]
+    found = [asked.ask("cell", (), Rerun((), tape, "", Seeds(0))) for _ in range(2)]
     asked.close()
     (first,) = tape.draws.values()
     for each in found:
@@ -184,7 +185,8 @@ import sys
 import torch
 from fedassay.contracts.method import Outcome
 from fedassay.exchange.transcript import Transcript
-from fedassay.execution.apart import Apart, Question, Work
+from fedassay.contracts.audit import Rerun
+from fedassay.execution.apart import Apart, Work
 from fedassay.support.seeds import Seeds
 
 def run(clients, other, seeds):
@@ -197,7 +199,7 @@ def run(clients, other, seeds):
     return Outcome(Transcript("none", 2, (), None), None, notes=tuple(sorted(more)))
 
 apart = Apart(lambda cell: Work((), run))
-first, second = (apart.ask("cell", (), Question((), None, None, Seeds(0))).outcome.notes for _ in range(2))
+first, second = (apart.ask("cell", (), Rerun((), None, None, Seeds(0))).outcome.notes for _ in range(2))
 assert "torch._dynamo" not in sys.modules
 assert first == second, (first, second)
 assert "torch._dynamo" not in first, first

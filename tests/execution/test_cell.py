@@ -14,7 +14,7 @@ import yaml
 
 import fedassay
 from fedassay.contracts.attack import AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.audit import AttackedContext, AuditContext, Rerun
 from fedassay.contracts.facts import AuditFacts
 from fedassay.exchange import ledger
 from fedassay.exchange.transcript import load_transcript
@@ -344,7 +344,7 @@ def test_only_the_shadows_of_an_attack_may_draw_noise_in_short(
     clients = job.known.clients
     job.source.run_on(clients, Seeds(1))
     job.source.run_nonprivate(clients, Seeds(1))
-    job.source.reseeded(Seeds(1), Tape())
+    job.source.rerun(Rerun(clients, Tape(), None, Seeds(1), brief=True))
     assert not any(task.shadow for task in tasks)
     Work(job).game.shadows("online", 1, lambda done, of: None)
     assert tasks[-1].shadow

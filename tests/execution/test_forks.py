@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedassay.contracts.audit import Rerun
 from fedassay.contracts.method import Outcome
 from fedassay.exchange.transcript import Transcript
 from fedassay.execution import apart, forks
@@ -84,7 +85,7 @@ def test_questions_are_answered_from_gathered_memory(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(apart, "gather", gather)
     asked = apart.Apart(lambda _cell: apart.Work((), lambda *_: Outcome(Transcript("none", 2, (), None), None)))
     for cell in ("first", "first", "second"):
-        asked.ask(cell, (), apart.Question((), None, None, Seeds(0)))
+        asked.ask(cell, (), Rerun((), None, None, Seeds(0)))
     asked.close()
     here, *there = gathered.read_text().split()
     # Before the fork, and where all that the questions of a cell find is there: not again for every question.

@@ -209,7 +209,7 @@ class _Search:
 def _unlike_alone(replays: Replays, skipped: frozenset[str]) -> Answer | None:
     """Answer that refuses the first run if a process that never ran the method sends something else; or None."""
     context = replays.context
-    own, again = context.outcome, context.repeat(context.tape, replays.trained and replays.brief)
+    own, again = context.outcome, context.repeat(brief=replays.trained and replays.brief)
     if context.tape.lacks or context.io.device != "cpu":
         # A resumed run cannot be repeated, nor can one with sums from another device.
         return None

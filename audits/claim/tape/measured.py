@@ -90,7 +90,7 @@ def _measured(context: AuditContext) -> Measured:
     try:
         with attempt:
             while len(runs) <= (MOST if undrawn else FEWEST):
-                again = context.reseeded(context.seeds.child("tape", "fresh", len(runs)), context.tape)
+                again = context.reseeded(context.seeds.child("tape", "fresh", len(runs)))
                 runs.append(_noised(replace(context.outcome.transcript, messages=again.messages)))
                 if len(runs) > FEWEST:
                     found = _compared(runs, LEVEL / max(1, context.num_tests))

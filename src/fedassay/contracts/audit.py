@@ -21,7 +21,7 @@ from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.message import Message
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import View
-from fedassay.privacy.tape import Tape
+from fedassay.privacy.tape import ExternalMechanism, Key, Tape, TapeEntry
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import Finding, Picture, PictureColumn
 from fedassay.support.progress import Progress
@@ -67,31 +67,30 @@ class Replayed(NamedTuple):
         return self.outcome
 
 
-class Replay(Protocol):
-    """The method again, with the cell's own seeds and the outputs that its mechanisms gave out before."""
+@dataclass(frozen=True)
+class Rerun:
+    """One requested run of the method with a tape.
 
-    def __call__(
-        self,
-        clients: Sequence[Records],
-        answers: Tape,
-        other: str = "",
-        *,
-        look: Look | None = None,
-        brief: bool = False,
-    ) -> Replayed:
-        """Run the method.
+    Attributes:
+        clients: Records of every client, in their order.
+        answers: The tape with the outputs that are returned again; None: the run draws its own.
+        other: See `MethodInput.replayed`; None: nothing differs from the first run.
+        seeds: Of the cell.
+        look: A query on the tape, run where the tape is recorded; None: none.
+        brief: Whether the run may end after its last draw and message; see `fedassay.privacy.tape.Tape`.
+        stirred: Whether the global generators, which start equal in every process that never ran the method, are
+            seeded from `seeds`.
+        apart: Whether only such a process may run it.
+    """
 
-        Args:
-            clients: Records of every client, in their order.
-            answers: The tape with the outputs that are returned again.
-            other: See `MethodInput.replayed`.
-            look: A query on the tape, run where the tape is recorded.
-            brief: Whether the run may end with its last message.
-
-        Raises:
-            NotRunError: There is no method to run again.
-        """
-        ...
+    clients: tuple[Records, ...]
+    answers: Tape | None
+    other: str | None
+    seeds: Seeds
+    look: Look | None = None
+    brief: bool = False
+    stirred: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,12 +160,8 @@ class AuditContext:
         run_nonprivate: Runs the method without privacy, in its leakiest form (`HasLeakiestForm`), on records of
             any clients: an end-to-end positive control is made of this release. Raises `NotRunError` where that is
             not possible.
-        replay: `run_on` with the cell's own seeds and the outputs of noise mechanisms from a tape.
-        repeat: The first run once more, in a process that never ran the method, with the tape's trainings and the
-            outputs of external mechanisms; the last argument says whether it may end with its last message. Raises
-            `NotRunError` where replays run in a process that may remember.
-        reseeded: The first run with other seeds and the tape's trainings, up to its last message, on its own
-            records and in a process that never ran the method. Raises `NotRunError` where there is none to run.
+        rerun: Runs the method with a tape, where it never ran if there is such a process; raises `NotRunError`
+            where there is no method to run again, or no such process for a run that needs it.
         io: Device, progress and files.
     """
 
@@ -188,15 +183,49 @@ class AuditContext:
     seeds: Seeds
     run_on: Callable[[Sequence[Records], Seeds], Outcome]
     run_nonprivate: Callable[[Sequence[Records], Seeds], Outcome]
-    replay: Replay
-    reseeded: Callable[[Seeds, Tape], Replayed]
-    repeat: Callable[[Tape, bool], Replayed]
+    rerun: Callable[[Rerun], Replayed]
     io: AuditIO
 
     @property
     def release_key(self) -> str:
         """Key shared by cells that differ in epsilon alone: method, adjacency and threat model."""
         return f"{self.method_key}/{self.privacy.adjacency}/{self.view.threat.model_dump_json()}"
+
+    def replay(
+        self,
+        clients: Sequence[Records],
+        answers: Tape,
+        other: str = "",
+        *,
+        look: Look | None = None,
+        brief: bool = False,
+    ) -> Replayed:
+        """Run the method on records of every client with the cell's own seeds; for the arguments see `Rerun`."""
+        return self.rerun(Rerun(tuple(clients), answers, other, self.seeds, look, brief))
+
+    def reseeded(self, seeds: Seeds) -> Replayed:
+        """The first run with other seeds and its trainings, on its own records, up to its last message."""
+        return self.rerun(Rerun(self.clients, self._without_draws(), None, seeds, brief=True, stirred=True))
+
+    def repeat(self, *, brief: bool) -> Replayed:
+        """The first run once more, with its trainings and the outputs of external mechanisms.
+
+        Raises:
+            NotRunError: It would have to run in a process that may remember the first one.
+        """
+        known = self._without_draws(sealed=True)
+        return self.rerun(Rerun(self.clients, known, None, self.seeds, brief=brief, apart=True))
+
+    def _without_draws(self, *, sealed: bool = False) -> Tape:
+        """The trainings of the tape, which take too long to be made again, and its number of messages.
+
+        Args:
+            sealed: Whether it also holds outputs of others' mechanisms, with noise that no seed brings back.
+        """
+        own: dict[Key, TapeEntry] = {
+            key: entry for key, entry in self.tape.draws.items() if sealed and isinstance(entry, ExternalMechanism)
+        }
+        return Tape(draws=own, trainings=self.tape.trainings, messages=self.tape.messages)
 
     def records(self, sender: str) -> Records | None:
         """Return the true records of a sender; None for the aggregate, and where they are unknown."""

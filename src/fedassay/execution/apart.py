@@ -31,7 +31,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -39,14 +39,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from fedassay.contracts.audit import Look, Replayed
+from fedassay.contracts.audit import Replayed, Rerun
 from fedassay.contracts.content import content_digest
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.execution.forks import NO_MEMORY, gather, in_child, prepare, reply, server, was_killed
 from fedassay.privacy.calibrations import calibrate, calibrated
-from fedassay.privacy.tape import Draw, ExternalMechanism, Key, Tape, TapeEntry, taped
+from fedassay.privacy.tape import Draw, ExternalMechanism, Tape, taped
 from fedassay.support.devices import seed_draws
 from fedassay.support.errors import is_of_the_machine
 from fedassay.support.seeds import Seeds
@@ -66,29 +66,6 @@ class Work(NamedTuple):
     known: tuple[Records, ...]
     run: Callable[[Sequence[Records], str | None, Seeds], Outcome]
     rehearse: Callable[[], object] | None = None
-
-
-@dataclass(frozen=True)
-class Question:
-    """One requested run.
-
-    Attributes:
-        clients: Records of every client.
-        answers: A tape of the outputs to give out; None: the run draws its own.
-        other: See `Work.run`.
-        seeds: Of the cell.
-        look: The questions to its tape; None: none.
-        brief: Whether the run ends after its last draw and message; see `fedassay.privacy.tape.Tape`.
-        stirred: Whether the global generators, which start equal in every such process, are seeded from `seeds`.
-    """
-
-    clients: tuple[Records, ...]
-    answers: Tape | None
-    other: str | None
-    seeds: Seeds
-    look: Look | None = None
-    brief: bool = False
-    stirred: bool = False
 
 
 _LATE = ("torch._dynamo",)
@@ -140,7 +117,7 @@ class Apart:
         """Whether that process was found to have ended: nothing can be asked any more."""
         return self._status is not None
 
-    def ask(self, cell: str, known: Sequence[Records], question: Question) -> Replayed:
+    def ask(self, cell: str, known: Sequence[Records], question: Rerun) -> Replayed:
         """Run the method once, in a process of its own.
 
         Args:
@@ -207,26 +184,13 @@ def stir(seeds: Seeds) -> None:
     seed_draws(seeds.integer("torch"), "cpu")
 
 
-def replied(work: Work, question: Question) -> Replayed:
+def replied(work: Work, question: Rerun) -> Replayed:
     """The reply to a question, made in this very process."""
     outcome: Outcome | None = None
     with taped(question.answers, brief=question.brief) as tape:
         outcome = work.run(question.clients, question.other, question.seeds)
     looked = None if question.look is None else question.look(tape)
     return Replayed(outcome, tape, looked, "" if outcome is None else content_digest(outcome.model))
-
-
-def without_draws(tape: Tape, *, sealed: bool = False) -> Tape:
-    """The trainings of a tape, which take too long to be made again, and its number of messages.
-
-    Args:
-        tape: Of a first run.
-        sealed: Whether it also holds outputs of others' mechanisms, with noise that no seed brings back.
-    """
-    own: dict[Key, TapeEntry] = {
-        key: entry for key, entry in tape.draws.items() if sealed and isinstance(entry, ExternalMechanism)
-    }
-    return Tape(draws=own, trainings=tape.trainings, messages=tape.messages)
 
 
 def _end(connection: Connection, process: int) -> None:
@@ -294,7 +258,7 @@ def _inside(folder: Path, make: Callable[[], bytes]) -> bytes:
     return make()
 
 
-def _prepare(work: Work, load: Callable[[], Question], *, first: bool) -> None:
+def _prepare(work: Work, load: Callable[[], Rerun], *, first: bool) -> None:
     """Import late modules, and before the first question of a cell calibrate and gather the memory."""
     # Before the first question and whatever the method: no question shows by it that others were asked.
     for name in _LATE:
@@ -305,7 +269,7 @@ def _prepare(work: Work, load: Callable[[], Question], *, first: bool) -> None:
         gather()
 
 
-def _calibrate(work: Work, load: Callable[[], Question]) -> None:
+def _calibrate(work: Work, load: Callable[[], Rerun]) -> None:
     """Calibrate what the method will; a rehearsal that fails says nothing, and each question does it by itself."""
     if work.rehearse is not None:
         found, _ = _once(partial(_rehearsed, work, load))
@@ -325,7 +289,7 @@ def _import_library(name: str) -> None:
             importlib.import_module(name)
 
 
-def _rehearsed(work: Work, load: Callable[[], Question]) -> bytes:
+def _rehearsed(work: Work, load: Callable[[], Rerun]) -> bytes:
     """Calibrations and imported modules of the method up to its last message, with the known trainings."""
     before = set(sys.modules)
     with contextlib.suppress(Exception):
@@ -338,7 +302,7 @@ def _rehearsed(work: Work, load: Callable[[], Question]) -> bytes:
     return b""
 
 
-def _answered(work: Work, load: Callable[[], Question]) -> bytes:
+def _answered(work: Work, load: Callable[[], Rerun]) -> bytes:
     try:
         question = load()
         if question.stirred:
@@ -444,9 +408,9 @@ class _Unpacker(pickle.Unpickler):
         return self._known[pid]
 
 
-def _question(given: bytes, known: Sequence[object]) -> Question:
+def _question(given: bytes, known: Sequence[object]) -> Rerun:
     question = _Unpacker(given, known).load()
-    assert isinstance(question, Question)
+    assert isinstance(question, Rerun)
     return question
 
 

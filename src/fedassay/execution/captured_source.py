@@ -20,7 +20,7 @@ from fedassay.audits.membership.transcript_only import captured_gallery
 from fedassay.audits.message.transcript_only import captured_findings
 from fedassay.audits.reconstruction.transcript_only import captured_image_findings
 from fedassay.contracts.attack import Attack, AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext, Look, Replayed
+from fedassay.contracts.audit import AttackedContext, AuditContext, Replayed, Rerun
 from fedassay.contracts.facts import NEED_WORDS, AuditFacts, AuditNeed, in_words
 from fedassay.contracts.method import Outcome
 from fedassay.contracts.registry import attack_facts, every_audit
@@ -43,7 +43,6 @@ from fedassay.execution.simulated_source import similarity_of
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component, Scenario
 from fedassay.plan.wiring import attacks_for, gallery_attacks, message_attacks
-from fedassay.privacy.tape import Tape
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import lookup
@@ -133,25 +132,9 @@ class CapturedSource:
         """See `again`."""
         raise NotRunError("of captured messages there is no method that could be run without privacy")
 
-    def replay(
-        self,
-        clients: Sequence[Records],
-        answers: Tape,
-        other: str = "",
-        *,
-        look: Look | None = None,
-        brief: bool = False,
-    ) -> Replayed:
-        """Refuse: the records behind captured messages are not known."""
-        raise NotRunError("captured messages have no tape")
-
-    def reseeded(self, seeds: Seeds, tape: Tape) -> Replayed:
-        """See `replay`."""
+    def rerun(self, asked: Rerun) -> Replayed:
+        """See `run_on`."""
         raise NotRunError("captured messages cannot be drawn again")
-
-    def repeat(self, tape: Tape, brief: bool) -> Replayed:
-        """See `replay`."""
-        raise NotRunError("captured messages have no tape")
 
 
 def _attacks(scenario: Scenario | None, gallery: bool) -> tuple[Component[Attack], ...]:

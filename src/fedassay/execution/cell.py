@@ -296,9 +296,7 @@ class Work:
             seeds=job.seeds,
             run_on=job.source.run_on,
             run_nonprivate=job.source.run_nonprivate,
-            replay=job.source.replay,
-            repeat=job.source.repeat,
-            reseeded=job.source.reseeded,
+            rerun=job.source.rerun,
             io=AuditIO(place.device, place.progress, place.folder, (job.key,), known.shared),
         )
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from fedassay.backbones.base import Backbone
 from fedassay.contracts.attack import Attack, AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext, Look, Replayed
+from fedassay.contracts.audit import AttackedContext, AuditContext, Replayed, Rerun
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
@@ -115,24 +115,8 @@ class Source(Protocol):
         """
         ...
 
-    def replay(
-        self,
-        clients: Sequence[Records],
-        answers: Tape,
-        other: str = "",
-        *,
-        look: Look | None = None,
-        brief: bool = False,
-    ) -> Replayed:
-        """See `fedassay.contracts.audit.Replay`."""
-        ...
-
-    def reseeded(self, seeds: Seeds, tape: Tape) -> Replayed:
-        """See `AuditContext.reseeded`."""
-        ...
-
-    def repeat(self, tape: Tape, brief: bool) -> Replayed:
-        """The first run once more; see `AuditContext.repeat`."""
+    def rerun(self, asked: Rerun) -> Replayed:
+        """See `AuditContext.rerun`."""
         ...
 
 

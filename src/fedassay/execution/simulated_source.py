@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.persons import share_interval, share_of_persons
-from fedassay.contracts.audit import AttackAudit, Audit, Look, Replayed, RunAudit
+from fedassay.contracts.audit import AttackAudit, Audit, Replayed, Rerun, RunAudit
 from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import MethodInput, Outcome, nonprivate_form
 from fedassay.contracts.sizes import Sizes
@@ -20,7 +20,7 @@ from fedassay.data.evaluation import against_chance
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
-from fedassay.execution.apart import Apart, Question, note_run, replied, without_draws
+from fedassay.execution.apart import Apart, note_run, replied
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of
 from fedassay.execution.cell_job import (
@@ -40,7 +40,7 @@ from fedassay.plan.published import measures_lpips
 from fedassay.plan.schema import Cell, Component, Plan, Scenario
 from fedassay.plan.sizes import backbone_size
 from fedassay.plan.wiring import attacks_for, bounds_in
-from fedassay.privacy.tape import Tape, taped
+from fedassay.privacy.tape import taped
 from fedassay.privacy.units import most_records
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
@@ -190,36 +190,16 @@ class SimulatedSource:
         privacy = self.cell.privacy.model_copy(update={"epsilon": math.inf})
         return form.run(replace(self._input(clients, seeds, None), privacy=privacy))
 
-    def replay(
-        self,
-        clients: Sequence[Records],
-        answers: Tape,
-        other: str = "",
-        *,
-        look: Look | None = None,
-        brief: bool = False,
-    ) -> Replayed:
-        """Run the method with the cell's own seeds, on the CPU, and with the outputs of its first run."""
-        return self._asked(Question(tuple(clients), answers, other, self.seeds, look, brief))
-
-    def reseeded(self, seeds: Seeds, tape: Tape) -> Replayed:
-        """The first run with other seeds, where it never ran if there is such a place."""
-        known = without_draws(tape)
-        return self._asked(Question(self.prepared.clients, known, None, seeds, brief=True, stirred=True))
-
-    def repeat(self, tape: Tape, brief: bool) -> Replayed:
-        """The first run once more, where the method never ran."""
+    def rerun(self, asked: Rerun) -> Replayed:
+        """Run the method on the CPU, in a process that never ran it, or in this one where there is none."""
         if self.apart is None:
-            raise NotRunError(_REMEMBERS)
-        known = without_draws(tape, sealed=True)
-        found = self._asked(Question(self.prepared.clients, known, None, self.seeds, brief=brief))
-        return found if found.outcome is None else found._replace(outcome=_told(found.outcome, self.prepared))
-
-    def _asked(self, question: Question) -> Replayed:
-        """A run in a process that never ran the method, or in this one where there is none."""
-        if self.apart is None:
-            return replied(self.work, question)
-        return self.apart.ask(self.cell.key, self.work.known, question)
+            if asked.apart:
+                raise NotRunError(_REMEMBERS)
+            return replied(self.work, asked)
+        found = self.apart.ask(self.cell.key, self.work.known, asked)
+        if found.outcome is None or asked.other is not None:
+            return found
+        return found._replace(outcome=_told(found.outcome, self.prepared))
 
     @property
     def work(self) -> ApartWork:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.tape.answers import QUESTIONS, Answer
 from fedassay.audits.claim.tape.questions import TapeAnswers, name_of
-from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.audit import AuditContext, Replayed, Rerun
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
@@ -150,11 +150,11 @@ def test_a_claim_that_releases_refute_is_not_replayed(
     assert isinstance(transcript.claim, PrivacyClaim)
     stated = replace(transcript, claim=transcript.claim.model_copy(update={"epsilon": claimed}))
 
-    def counted(*given: object, **named: object) -> object:
-        asked.append(given)
-        return context.replay(*given, **named)  # type: ignore[arg-type]
+    def counted(rerun: Rerun) -> Replayed:
+        asked.append(rerun)
+        return context.rerun(rerun)
 
-    again = replace(context, outcome=replace(context.outcome, transcript=stated), replay=counted)
+    again = replace(context, outcome=replace(context.outcome, transcript=stated), rerun=counted)
     (found,) = DpClaimAudit(mechanism_trials=20_000).assess(None, again)
     assert found.verdict == verdict, found.reason
     assert bool(asked) == (verdict == "sound")

@@ -24,7 +24,7 @@ import fedassay.privacy.tape as mechanism
 from fedassay.audits.claim.ledger_claim import accounted_for
 from fedassay.audits.claim.tape.answers import Answer
 from fedassay.audits.claim.tape.questions import TapeAnswers, ask
-from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.audit import AuditContext, Replayed, Rerun
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import PrivacyClaim, derived, public
 from fedassay.exchange.transcript import Message, MessageField
@@ -332,13 +332,13 @@ def test_a_machine_that_has_no_more_is_not_the_methods_failure(
     context = _context(CGS_SAME, make_task, make_context)
     calls = iter(range(1000))
 
-    def fails(*args: Any, **named: Any) -> Any:
-        if next(calls) == call:
+    def fails(asked: Rerun) -> Replayed:
+        if asked.other is not None and next(calls) == call:
             raise NO_MORE[name]
-        return context.replay(*args, **named)
+        return context.rerun(asked)
 
     with pytest.raises((MemoryError, OSError), match=re.escape(str(NO_MORE[name]))):
-        _asked(replace(context, replay=fails))
+        _asked(replace(context, rerun=fails))
 
 
 def test_numbers_of_records_that_leave_exactly_disprove(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -536,10 +536,15 @@ def test_a_count_that_is_rounded_is_found(
 
 
 def test_without_a_process_apart_the_rest_is_left_open(make_task: MakeTask, make_context: MakeContext) -> None:
-    def nowhere(_tape: object, _brief: bool) -> Any:
-        raise NotRunError("no fork here")
+    context = _context(CGS, make_task, make_context)
 
-    context = replace(_context(CGS, make_task, make_context), repeat=nowhere)
+    def nowhere(asked: Rerun) -> Replayed:
+        if asked.apart:
+            raise NotRunError("no fork here")
+        return rerun(asked)
+
+    rerun = context.rerun
+    context = replace(context, rerun=nowhere)
     answer = next(answer for answer in _asked(context).answers if answer.question == "rest")
     assert answer.status == "crashed"
     assert "remembers" in answer.words

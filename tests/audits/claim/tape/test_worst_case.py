@@ -194,4 +194,4 @@ def test_a_second_look_shares_the_search(make_task: MakeTask, make_context: Make
         raise AssertionError
 
     first = _asked(context)
-    assert _asked(replace(context, replay=never)).answers == first.answers
+    assert _asked(replace(context, rerun=never)).answers == first.answers
