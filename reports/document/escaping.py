@@ -1,8 +1,9 @@
-"""Words as Markdown and LaTeX print them: nothing in a label or a reason becomes a command."""
+"""Words and tables in Markdown and LaTeX: nothing in a label or a reason becomes a command."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 
 from fedassay.support.text import plain
 
@@ -16,6 +17,13 @@ _SPECIAL = re.compile(f"(?P<links>{_LINKS}) | {_MARKUP}", re.VERBOSE | re.IGNORE
 def escaped(words: str) -> str:
     """Text that Markdown prints as it is, on one line, also inside a table; nothing in it becomes a link."""
     return _SPECIAL.sub(lambda m: f"`{m[0]}`" if m["links"] else f"\\{m[0]}", " ".join(words.split()))
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
+    """A table in Markdown of words that are escaped already; the columns at the places `right` are flush right."""
+    under = "|".join("---:" if place in right else "---" for place in range(len(heads)))
+    head, *body = (f"| {' | '.join(row)} |" for row in (heads, *rows))
+    return "\n".join([head, f"|{under}|", *body])
 
 
 _LATEX = {

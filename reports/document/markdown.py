@@ -7,14 +7,14 @@ from fedassay.reports.answer.answer import Answer, answer
 from fedassay.reports.decision.checklist import MARKS, checklist
 from fedassay.reports.decision.decision import Decision
 from fedassay.reports.decision.words import grounds
-from fedassay.reports.document.escaping import escaped
+from fedassay.reports.document.escaping import escaped, markdown_table
 from fedassay.reports.document.finding_tables import controls_sentence
 from fedassay.reports.document.leakage import MEASURES
 from fedassay.reports.document.mission.shown import shown
 from fedassay.reports.document.mission.text import mission_markdown
 from fedassay.reports.document.plan_notes import facts, name_of, rerun
 from fedassay.reports.document.privacy_tables import utility_table
-from fedassay.reports.document.tables import as_metric
+from fedassay.reports.document.tables import Column, Value, as_metric
 from fedassay.reports.gate.judgement import Mark
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import asked_words, missing_name, several_deltas
@@ -27,6 +27,12 @@ from fedassay.support.text import plain_lines
 
 _EXPLAINED: tuple[Mark, ...] = ("bounded by the claim", "not tested")
 """Marks that a table of characters is followed by."""
+
+
+_ANSWER = (
+    *("Answer", "Method", "ε", "of", "Worst finding"),
+    *("Claimed ε", "Accounted ε", "Observed ε", "Accuracy", "Majority"),
+)
 
 
 def markdown(record: RunRecord, policy: Policy | None = None) -> str:
@@ -60,16 +66,15 @@ def _answer(record: RunRecord, found: Answer) -> str:
     """The answer, a row a method, what comes next, what it rests on."""
     out = [f"**{found.mark} {escaped(found.headline)}** {' '.join(map(escaped, found.sentences[1:]))}".strip()]
     if found.rows:
-        out += [
-            "",
-            "| Answer | Method | ε | of | Worst finding | Claimed ε | Accounted ε | Observed ε | Accuracy "
-            "| Majority |",
-        ]
-        out.append("|---|---|---:|---|---|---:|---:|---:|---:|---:|")
-        for row in found.rows:
-            cells = (row.name, row.shown_epsilon, row.of, row.brief, row.claimed, row.accounted, row.observed)
-            worth = (row.accuracy, row.majority)
-            out.append(f"| {row.mark} **{row.shown}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
+        rows = (
+            (
+                f"{row.mark} **{row.shown}**",
+                *map(escaped, (row.name, row.shown_epsilon, row.of, row.brief)),
+                *map(escaped, (row.claimed, row.accounted, row.observed, row.accuracy, row.majority)),
+            )
+            for row in found.rows
+        )
+        out += ["", markdown_table(_ANSWER, rows, right={2, 5, 6, 7, 8, 9})]
     beside = [*found.beside]
     beside += [f"{sweep.clause}." for sweep in found.sweeps]
     beside += grounds(record)
@@ -96,14 +101,15 @@ def rule_table(decision: Decision, short: bool = False) -> str:
     if not listed.lines:
         return ""
     open_ = [line for line in listed.lines if not short or set(line.found) != {"kept"}]
-    lines = [
-        f"| Rule | {' | '.join(map(escaped, listed.labels if short else listed.names))} |",
-        "|---" * (1 + len(listed.names)) + "|",
-    ]
-    for line in open_:
-        rule = f"{line.rule}: {line.why}" if line.why else line.rule
-        marks = line.characters if short else line.marks
-        lines.append(f"| {escaped(sentence(rule))} | {' | '.join(marks)} |")
+    heads = ("Rule", *map(escaped, listed.labels if short else listed.names))
+    rows = (
+        (
+            escaped(sentence(f"{line.rule}: {line.why}" if line.why else line.rule)),
+            *(line.characters if short else line.marks),
+        )
+        for line in open_
+    )
+    lines = [markdown_table(heads, rows)]
     if short and open_:
         shown = {mark for line in open_ for mark in line.found}
         key = [" ".join(MARKS[mark]) for mark in _EXPLAINED if mark in shown]
@@ -115,7 +121,7 @@ def rule_table(decision: Decision, short: bool = False) -> str:
 
 def _verdicts(record: RunRecord) -> str:
     deltas = several_deltas(record)
-    lines = ["| Verdict | Method | ε | In words |", "|---|---|---:|---|"]
+    rows = []
     for line in strip(record):
         look = LOOKS[line.verdict]
         asked = line.group.asked
@@ -123,10 +129,9 @@ def _verdicts(record: RunRecord) -> str:
         words = sentence(line.text)
         if line.seeds:
             words += f" On {line.seeds}."
-        lines.append(
-            f"| {look.mark} **{look.word}** | {escaped(line.group.name)} | {epsilon} | {escaped(words)} |"
-        )
-    return "\n".join(lines) if record.cells else "The run has no cell."
+        rows.append((f"{look.mark} **{look.word}**", escaped(line.group.name), epsilon, escaped(words)))
+    heads = ("Verdict", "Method", "ε", "In words")
+    return markdown_table(heads, rows, right={2}) if record.cells else "The run has no cell."
 
 
 def _numbers(record: RunRecord) -> str:
@@ -136,22 +141,19 @@ def _numbers(record: RunRecord) -> str:
     table = utility_table(record)
     wanted = ("label", "epsilon", "accuracy", "bytes_up", *(measure.name for measure in MEASURES))
     columns = [(at, column) for at, column in enumerate(table.columns) if column.key in wanted]
-    lines = ["| " + " | ".join(escaped(column.title) for _, column in columns) + " |"]
-    lines.append("|" + "|".join("---:" if column.numeric else "---" for _, column in columns) + "|")
-    for row in table.rows:
-        cells = []
-        for at, column in columns:
-            value = row.values[at]
-            if column.kind == "bytes":
-                cells.append(size(as_metric(value).value))
-            elif column.kind == "metric":
-                cells.append(_metric(as_metric(value)))
-            elif isinstance(value, Epsilon):
-                cells.append(asked_words(value))
-            else:
-                cells.append(escaped(getattr(value, "text", str(value))))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return markdown_table(
+        [escaped(column.title) for _, column in columns],
+        ([_value(column, row.values[at]) for at, column in columns] for row in table.rows),
+        right=[place for place, (_, column) in enumerate(columns) if column.numeric],
+    )
+
+
+def _value(column: Column, value: Value) -> str:
+    if column.kind == "bytes":
+        return size(as_metric(value).value)
+    if column.kind == "metric":
+        return _metric(as_metric(value))
+    return asked_words(value) if isinstance(value, Epsilon) else escaped(getattr(value, "text", str(value)))
 
 
 def _metric(metric: Metric) -> str:

@@ -9,7 +9,7 @@ from typing import get_args
 
 from fedassay.records.facts import HARMS, HarmKind
 from fedassay.records.record import CellRecord, Finding
-from fedassay.reports.document.escaping import escaped
+from fedassay.reports.document.escaping import escaped, markdown_table
 from fedassay.reports.document.html import render
 from fedassay.reports.document.markdown import rule_table
 from fedassay.reports.document.plan_notes import name_of
@@ -276,16 +276,15 @@ def _table(lines: tuple[Line, ...]) -> str:
 def _risks(found: tuple[Risk, ...], harmless: str) -> str:
     if not found:
         return harmless
-    rows = [
-        "| Severity | Likelihood | Found | Who could do it | What it takes | In the record |",
-        "|---|---|---|---|---|---|",
-    ]
-    rows += [
-        f"| {risk.level} | {risk.likelihood} | {escaped(risk.found)} | {escaped(risk.who)} "
-        f"| {escaped(risk.takes)} | {_where(risk.pointers)} |"
+    heads = ("Severity", "Likelihood", "Found", "Who could do it", "What it takes", "In the record")
+    rows = (
+        (
+            *(risk.level, risk.likelihood, escaped(risk.found), escaped(risk.who)),
+            *(escaped(risk.takes), _where(risk.pointers)),
+        )
         for risk in found
-    ]
-    return "\n".join(rows)
+    )
+    return markdown_table(heads, rows)
 
 
 def _where(pointers: tuple[str, ...]) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedassay.contracts.metrics import likeness_metrics
-from fedassay.reports.document.escaping import escaped, latex_escaped
+from fedassay.reports.document.escaping import escaped, latex_escaped, markdown_table
 from fedassay.reports.document.mission.shown import LOOKALIKES, Entry, Heading, Part, Shown
 
 
 def mission_markdown(data: Shown) -> str:
     """GitHub-flavoured Markdown; an entry's numbers on lines of their own."""
     heads = [_markdown_head(head) for head in data.headings]
-    lines = ["| " + " | ".join(heads) + " |", "|---|---:" + "|---" * (len(heads) - 2) + "|"]
-    for row in data.rows:
-        cells = [escaped(row.method), row.shown_epsilon, *(_markdown_entry(entry) for entry in row.entries)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", escaped(data.note)])
+    rows = (
+        [escaped(row.method), row.shown_epsilon, *(_markdown_entry(entry) for entry in row.entries)]
+        for row in data.rows
+    )
+    return f"{markdown_table(heads, rows, right={1})}\n\n{escaped(data.note)}"
 
 
 def _markdown_head(head: Heading) -> str:
