@@ -1,4 +1,4 @@
-"""How cost grows: clients, classes, feature width, generated images. Seconds of processor time and memory.
+"""How cost grows: clients, classes, feature width, records, candidates, generated images. Seconds and memory.
 
     OMP_NUM_THREADS=1 python benchmarks/scale_study.py [--full] [--only METHOD] [--output FILE]
 
@@ -32,8 +32,8 @@ RECORDS = 40
 Point = dict[str, Any]
 
 
-def task(clients: int, classes: int, width: int) -> Any:
-    """A method's task on clients of `RECORDS` records each, features given and images as small as they may be."""
+def task(clients: int, classes: int, width: int, each: int = RECORDS) -> Any:
+    """A method's task on clients of so many records each, features given and images as small as they may be."""
     from fedassay.backbones.base import Backbone
     from fedassay.contracts.method import MethodInput
     from fedassay.data.records import Records
@@ -65,7 +65,7 @@ def task(clients: int, classes: int, width: int) -> Any:
 
     backbone: Backbone = Given()  # type: ignore[assignment]
     return MethodInput(
-        clients=tuple(records(f"client/{i}", RECORDS) for i in range(clients)),
+        clients=tuple(records(f"client/{i}", each) for i in range(clients)),
         test=records("test", 500),
         public=records("public", 200),
         classes=classes,
@@ -112,6 +112,48 @@ def fedlog(clients: int = 10, classes: int = 10, width: int = 64) -> Callable[[]
     return lambda: work(FedLog(rounds=1), given)
 
 
+def records_of(name: str) -> Callable[..., Callable[[], object]]:
+    """A method's statistics of all records of ten clients."""
+
+    def build(records: int = 10_000) -> Callable[[], object]:
+        given = task(10, 10, 64, records // 10)
+        return lambda: work(method_of(name), given)
+
+    return build
+
+
+def method_of(name: str) -> Any:
+    from fedassay.methods.fedcgs.method import FedCGS
+    from fedassay.methods.fedlog.method import FedLog
+    from fedassay.methods.fedpft.method import FedPFT
+
+    return {"FedCGS": FedCGS(), "FedPFT": FedPFT(components=1), "FedLog": FedLog(rounds=1, body="public")}[name]
+
+
+def gallery_of(name: str) -> Callable[..., Callable[[], object]]:
+    """The attack `gallery` on one client's statistics, whose records are a half of the candidates."""
+
+    def build(candidates: int = 1000) -> Callable[[], object]:
+        from fedassay.attacks.gallery.attack import Gallery
+        from fedassay.contracts.attack import Knowledge
+        from fedassay.contracts.membership import MembershipGame, visible
+        from fedassay.data.records import joined
+        from fedassay.exchange.view import ThreatModel
+        from fedassay.support.progress import SILENT
+        from fedassay.support.seeds import Seeds
+
+        given = task(2, 10, 64, candidates // 2)
+        member, stranger = given.clients
+        seen = visible(method_of(name).run(replace(given, clients=(member,))), ThreatModel())
+        everybody = joined("candidates", [member, stranger])
+        sizes = {member.name: np.bincount(member.labels, minlength=10)}
+        game = MembershipGame({member.name: everybody}, sizes, None, lambda *_: seen, Seeds(0), gallery=everybody)
+        known = Knowledge(None, 10, given.backbone, True, Seeds(0), "cpu", SILENT, game=game)
+        return lambda: Gallery().run(seen, known)
+
+    return build
+
+
 def memorization(images: int = 1000) -> Callable[[], object]:
     from fedassay.similarity.nearest import stream_top_k_l2
 
@@ -133,6 +175,12 @@ CURVES: dict[str, tuple[Callable[..., Callable[[], object]], str, tuple[int, ...
     "FedPFT, classes": (fedpft, "classes", (10, 30, 100), ()),
     "FedPFT, feature width": (fedpft, "width", (64, 256, 1024), ()),
     "FedLog, clients": (fedlog, "clients", (10, 30, 100), ()),
+    "FedCGS, records": (records_of("FedCGS"), "records", (10_000, 100_000), (1_000_000,)),
+    "FedPFT, records": (records_of("FedPFT"), "records", (10_000, 100_000), (1_000_000,)),
+    "FedLog, records": (records_of("FedLog"), "records", (10_000, 100_000), (1_000_000,)),
+    "gallery of FedCGS, candidates": (gallery_of("FedCGS"), "candidates", (1000, 10_000), (100_000,)),
+    "gallery of FedPFT, candidates": (gallery_of("FedPFT"), "candidates", (1000, 10_000), (100_000,)),
+    "gallery of FedLog, candidates": (gallery_of("FedLog"), "candidates", (1000, 10_000), (100_000,)),
     "memorization search, generated images": (memorization, "images", (1000, 3000, 10000), (30000,)),
 }
 

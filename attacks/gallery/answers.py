@@ -163,9 +163,11 @@ def _solved(
     every = np.arange(len(features))
     own = Population(features, kept.records.images, kept.records.labels, sizes)
     known = [known_of(block, blocks, own) for block in blocks] if missing else None
-    names = named(_posterior(blocks, features, kept, every, sizes, missing, inside, known), kept.decoys)
-    weights = np.zeros(len(features))
-    weights[here] = _posterior(blocks, features, kept, here, sizes, missing, inside, known)
+    beside = _posterior(blocks, features, kept, every, sizes, missing, inside, known)
+    names, weights = named(beside, kept.decoys), np.zeros(len(features))
+    weights[here] = (
+        _posterior(blocks, features, kept, here, sizes, missing, inside, known) if kept.decoys.any() else beside
+    )
     weights, names = np.where(sure, exactly, weights), np.where(sure, _all_of(exactly, kept), names)
     how = f"explained for {int(sure.sum())} of them" if sure.any() else "not explained as a whole"
     return Answer(weights, names, False, f"{words}: {how}, {int(names.sum())} named", none)

@@ -61,27 +61,28 @@ def exact_weights(system: System, *, boxes: bool = True) -> Solved:
         boxes: Whether weights are between 0 and 1, rather than differences of such weights.
     """
     weights, unique = np.zeros(system.size), np.ones(system.size, np.bool_)
-    rank, boxed, known, factors = 0, False, True, list[tuple[Ints, _Pivoted]]()
-    side = system.side()
-    for rows in _groups(system):
-        if len(rows) > DENSE:
-            weights[rows], known = conjugate_gradients(system, rows, side), False
-            continue
-        factor = _Pivoted.of(system.kernel(rows))
-        rank += factor.rank
-        if factor.rank == len(rows):
-            weights[rows] = factor.solve(side[rows])
-            factors.append((rows, factor))
-        elif boxes and len(rows) <= BOXED:
-            weights[rows], boxed = boxed_weights(factor, side[rows]), True
-            unique[rows] = _only_one(factor, weights[rows])
-        else:
-            weights[rows], unique[rows] = factor.solve(side[rows]), False
-    for _ in range(_REFINED if factors else 0):
-        rest = system.rest(weights)
-        for rows, factor in factors:
-            weights[rows] += factor.solve(rest[rows])
-    return Solved(weights, rank if known else None, boxed, unique)
+    ranks, boxed = list[int | None](), False
+    for rows, own in _groups(system):
+        part = _exactly(own, boxes)
+        weights[rows], unique[rows], boxed = part.weights, part.unique, boxed or part.boxed
+        ranks.append(part.rank)
+    known = [rank for rank in ranks if rank is not None]
+    return Solved(weights, sum(known) if len(known) == len(ranks) else None, boxed, unique)
+
+
+def _exactly(system: System, boxes: bool) -> Solved:
+    """Solve for candidates together; their kernel is freed before that of the next ones is formed."""
+    side, every, unique = system.side(), np.arange(system.size), np.ones(system.size, np.bool_)
+    if system.size > DENSE:
+        return Solved(conjugate_gradients(system, every, side), None, False, unique)
+    factor = _Pivoted.of(system.kernel(every))
+    if boxes and factor.rank < system.size <= BOXED:
+        weights = boxed_weights(factor, side)
+        return Solved(weights, factor.rank, True, np.full(system.size, _only_one(factor, weights)))
+    whole, weights = factor.rank == system.size, factor.solve(side)
+    for _ in range(_REFINED if whole else 0):
+        weights += factor.solve(system.rest(weights))
+    return Solved(weights, factor.rank, False, unique & whole)
 
 
 def posterior_weights(system: System, share: Matrix) -> Matrix:
@@ -106,16 +107,20 @@ def posterior_changes(system: System) -> Matrix:
 
 
 def _posterior(system: System, mean: Matrix, variance: Matrix) -> Matrix:
-    rest, found = system.rest(mean), mean.copy()
-    for rows in _groups(system):
-        ridge = 1 / variance[rows]
-        if len(rows) > DENSE:
-            found[rows] += conjugate_gradients(system, rows, rest, ridge)
-            continue
-        kernel = system.kernel(rows)
-        kernel[np.diag_indices(len(rows))] += ridge
-        found[rows] += cho_solve(cho_factor(kernel, lower=True, overwrite_a=True), rest[rows])
+    found = mean.copy()
+    for rows, own in _groups(system):
+        found[rows] += _ridged(own, own.rest(mean[rows]), 1 / variance[rows])
     return found
+
+
+def _ridged(system: System, rest: Matrix, ridge: Matrix) -> Matrix:
+    """Solve the kernel plus a ridge (N,) for the inner products with a residual, (N,)."""
+    every = np.arange(system.size)
+    if system.size > DENSE:
+        return conjugate_gradients(system, every, rest, ridge)
+    kernel = system.kernel(every)
+    kernel[np.diag_indices(system.size)] += ridge
+    return np.asarray(cho_solve(cho_factor(kernel, lower=True, overwrite_a=True), rest))
 
 
 def boxed_weights(factor: _Pivoted, side: Matrix) -> Matrix:
@@ -199,10 +204,11 @@ def _only_one(factor: _Pivoted, weights: Matrix) -> bool:
     return bool(found.status == 0 and -found.fun < 1e-6)
 
 
-def _groups(system: System) -> Iterator[Ints]:
-    """Yield the candidates that have to be solved for together."""
+def _groups(system: System) -> Iterator[tuple[Ints, System]]:
+    """Yield the candidates that have to be solved for together, with their equations: one kernel at a time."""
     if not system.separate:
-        yield np.arange(system.size)
+        yield np.arange(system.size), system
         return
     for label in np.unique(system.labels):
-        yield np.flatnonzero(system.labels == label)
+        rows = np.flatnonzero(system.labels == label)
+        yield rows, system.of_class(int(label), rows)

@@ -110,6 +110,12 @@ class Part:
                 own *= self.labels[span, None] == theirs[None]
             kernel[start : start + _TOGETHER] += own
 
+    def of_class(self, label: int, rows: Ints) -> Part:
+        """Return the sum of one class, or cell, with its candidates."""
+        own = replace(self, rows=self.rows[rows], labels=np.zeros(len(rows), np.int64))
+        mean = None if self.mean is None else self.mean[label, None]
+        return replace(own, total=self.total[label, None], rounded=self.rounded[label, None], mean=mean)
+
     def single(self) -> Part:
         """Return the part in float32, with a total of 0."""
         identity, mean = (None if each is None else _single(each) for each in (self.identity, self.mean))
@@ -168,6 +174,12 @@ class System:
     def separate(self) -> bool:
         """Whether no equation ties classes, or cells, to each other."""
         return all(part.by_class and np.array_equal(part.labels, self.labels) for part in self.parts)
+
+    def of_class(self, label: int, rows: Ints) -> System:
+        """Return the system of one class, or cell, and its candidates; only where sums are `separate`."""
+        return replace(
+            self, parts=tuple(part.of_class(label, rows) for part in self.parts), labels=self.labels[rows]
+        )
 
     def side(self) -> Matrix:
         """Return inner products of every candidate's sums with the message, shape (N,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedassay.attacks.gallery import answers
 from fedassay.attacks.gallery.attack import KEY, Gallery
 from fedassay.attacks.gallery.certificate import named, whole
-from fedassay.attacks.gallery.solving import exact_weights
-from fedassay.attacks.gallery.system import system_of
+from fedassay.attacks.gallery.solving import _Pivoted, exact_weights
+from fedassay.attacks.gallery.system import System, system_of
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
 from fedassay.contracts.method import Method, MethodInput
@@ -210,6 +212,43 @@ def test_what_is_solved_step_by_step_says_how_long_before_it_starts(
     Gallery().run(visible(FedCGS().run(task), ThreatModel()), known)
     assert len(said) == 1
     assert "candidates, about " in said[0]
+
+
+def test_one_class_is_factored_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of ten thousand candidates takes 800 MB: as many as there are classes do not fit in memory."""
+    kept: list[weakref.ref[object]] = []
+    most, factored = 0, _Pivoted.of
+
+    def followed(kernel: Matrix) -> _Pivoted:
+        nonlocal most
+        found = factored(kernel)
+        kept.append(weakref.ref(found))
+        most = max(most, sum(other() is not None for other in kept))
+        return found
+
+    monkeypatch.setattr(_Pivoted, "of", staticmethod(followed))
+    rng = np.random.default_rng(0)
+    features, labels = drawn(rng, 24)
+    inside = rng.random(24) < 0.5
+    blocks = [block for block in sums(features, labels, inside) if block.by_class]
+    system = system_of(blocks, features, np.zeros((24, 1, 1, 1), np.uint8), labels, missing=0)
+    assert system is not None
+    assert np.array_equal(np.rint(exact_weights(system).weights), inside)
+    assert len(kept) == len(np.unique(labels)) > 1
+    assert most == 1
+
+
+def test_a_gallery_without_decoys_is_solved_once(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    solves, weights = [], answers.posterior_weights
+
+    def counted(system: System, share: Matrix) -> Matrix:
+        solves.append(system.size)
+        return weights(system, share)
+
+    monkeypatch.setattr(answers, "posterior_weights", counted)
+    task = make_task(epsilon=8.0)
+    attacked(FedCGS(), task, attack=Gallery(decoys=0))
+    assert len(solves) == len(task.clients)
 
 
 def area(scores: Matrix, inside: NDArray[np.bool_]) -> float:
