@@ -41,9 +41,10 @@ SCRIPTS = (
     "cold_start",
     "quickstart",
     "sweep_sharing",
+    "dry_run_accuracy",
 )
-LONG = ("standard_battery", "dry_run_accuracy")
-"""A quarter of an hour each: run with `--full`, and where they are named."""
+LONG = ("standard_battery",)
+"""A quarter of an hour: run with `--full`, and where it is named."""
 PACKAGES = ("numpy", "scipy", "torch", "scikit-learn", "scikit-image", "opacus", "faiss-cpu", "torchmetrics",
             "jax-privacy", "breaching", "Privacy-Meter")  # fmt: skip
 HERE = Path(__file__).resolve().parent

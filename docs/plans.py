@@ -155,7 +155,8 @@ def keep_stages(path: Path, record: dict[str, Any], seconds: float) -> None:
     outside -= rates.START + rates.PAGE * len(cells)
     first = next(stages(scenario, sizes))
     prepared = first._replace(took=float(f"{max(0.1, outside / len(scenario.plan.seeds)):.3g}"))
-    rows = [prepared._replace(expected=float(f"{first.expected:.3g}")), *timed(scenario, cells)]
+    kept_stages = [prepared._replace(expected=float(f"{first.expected:.3g}")), *timed(scenario, cells)]
+    rows = [stage[:-1] for stage in kept_stages]
     kept = json.loads(measured.FILE.read_text(encoding="utf-8")) | {name_of(path.resolve()): rows}
     lines = [f"{json.dumps(name)}: [\n{_lines(kept[name])}\n]" for name in sorted(kept)]
     measured.FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -225,18 +225,18 @@ def test_the_standard_battery_is_a_shipped_plan_with_everything(tmp_path: Path) 
     assert module.busier([3.0, 1.0, 1.0, 4.0]) == 6.0
 
 
-@pytest.mark.long
-def test_ten_small_plans_can_be_estimated(tmp_path: Path) -> None:
-    from fedassay.plan.estimate import estimate
-    from fedassay.plan.resolve import load_scenario
-
+def test_estimates_of_a_timed_plan_are_held_against_what_it_took() -> None:
     module = script("dry_run_accuracy")
-    assert len(module.PLANS) >= 10
-    own = estimate(load_scenario(module.write_own(tmp_path), ()))
-    assert own.seconds is not None
-    assert own.seconds > 0
-    assert not any("not estimated" in each for each in own.remarks)
-    assert (module.check(1.9), module.check(0.4), module.check(2.1)) == (True, False, False)
+    kept = module.timed()
+    assert len(kept) >= 30
+    # Stages of other plans know nothing of one that is slow by itself.
+    name = "attacks/trapped_sums"
+    slow = {**kept, name: [stage._replace(took=100 * stage.took) for stage in kept[name]]}
+    before, after = module.compared(name, kept), module.compared(name, slow)
+    assert after["seconds"] > 20 * before["seconds"]
+    assert after["ratio_without_its_own"] < before["ratio_without_its_own"] / 20
+    assert module.within(1.5, [0.66, 0.67, 1.0, 1.5, 1.6]) == 3
+    assert (module.check([1.0] * 9 + [4.0]), module.check([1.0] * 8 + [4.0] * 2)) == (True, False)
 
 
 def test_time_to_quality_tells_a_training_by_both_samplers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_a_run_is_kept_as_timed_stages_but_for_a_redacted_one(
     scenario: Scenario, tmp_path: Path, redact: bool
 ) -> None:
     before = estimate(scenario, here=here.this_machine(1))
-    assert before == estimate(scenario)
+    assert (before.cells, before.seconds) == (estimate(scenario).cells, estimate(scenario).seconds)
     _, record = run_scenario(scenario, tmp_path / "run", RunOptions(redact=redact, quiet=True))
     machine = here.this_machine(1)
     if redact:
@@ -53,7 +53,7 @@ def test_a_run_is_kept_as_timed_stages_but_for_a_redacted_one(
         sum(cell.seconds.values()), rel=0.01, abs=0.01
     )
     assert estimate(scenario, here=machine).cells != before.cells
-    assert estimate(scenario) == before
+    assert estimate(scenario).seconds == before.seconds
     # Cells that a further run takes from the cache were timed once.
     run_scenario(scenario, tmp_path / "again", RunOptions(quiet=True))
     assert here.this_machine(1).stages == machine.stages

@@ -176,9 +176,13 @@ def _told(device: str) -> dict[str, object]:
     return told
 
 
-def test_a_gpu_that_nobody_measured_has_the_rates_of_a_core_and_the_words_say_so() -> None:
+def test_a_gpu_that_nobody_measured_has_the_rates_of_a_core_and_the_words_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDASSAY_CACHE", str(tmp_path))
+    monkeypatch.setattr("fedassay.plan.here.measure", lambda: 1.0)
     here, there = _told("cpu"), _told("cuda")
-    assert here["rates"] == "measured on one core without a GPU"
+    assert here["rates"] == "measured on one core without a GPU, corrected by this machine's speed (1)"
     assert there["rates"] == "measured on one core without a GPU, since those of a GPU were never measured"
     assert here["estimated_seconds"] == there["estimated_seconds"]
 

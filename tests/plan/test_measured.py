@@ -45,9 +45,15 @@ def test_a_method_is_corrected_by_its_own_stages_alone() -> None:
     assert corrected(Stage("method", "fedpft", False, 1.0, 0.0), other) == 1.0
 
 
-def test_a_correction_is_bounded() -> None:
+def test_stages_of_the_same_plan_count_alone_and_without_a_bound() -> None:
+    timed = [*STAGES, Stage("gallery", "fedcgs", False, 1.0, 500.0, "mine")]
+    assert corrected(Stage("gallery", "fedcgs", False, 2.0, 0.0, "mine"), timed) == pytest.approx(1000.0)
+    assert corrected(Stage("gallery", "fedcgs", False, 1.0, 0.0, "other"), STAGES) == pytest.approx(3.0, rel=1e-3)
+
+
+def test_a_correction_by_other_plans_is_bounded() -> None:
     far = [Stage("gallery", "fedcgs", False, 0.01, 1000.0)]
-    assert corrected(Stage("gallery", "fedcgs", False, 1.0, 0.0), far) == pytest.approx(12.18, rel=1e-2)
+    assert corrected(Stage("gallery", "fedcgs", False, 1.0, 0.0), far) == pytest.approx(20.09, rel=1e-2)
 
 
 def test_stages_that_this_machine_timed_count_before_shipped_ones_and_speed_corrects_these() -> None:

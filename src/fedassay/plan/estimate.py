@@ -15,6 +15,7 @@ from fedassay.plan.schema import Cell, Scenario
 from fedassay.plan.sizes import sizes_of
 from fedassay.plan.wiring import bounds_in, judged_by
 from fedassay.plan.work import body, extraction, memory
+from fedassay.support.devices import is_gpu
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Estimate:
             the sizes are not known.
         memory: Bytes of one process at its largest; None likewise.
         remarks: Parts left out, with the reasons.
-        basis: Machine that the rates were measured on.
+        basis: Machine that the rates were measured on, and corrections by that of the run.
     """
 
     cells: dict[str, float | None]
@@ -50,10 +51,11 @@ def estimate(scenario: Scenario, device: str = "cpu", here: Here | None = None) 
     Args:
         scenario: The plan.
         device: Device of the rates; it need not be there.
-        here: The machine of the run; by default that of the rates.
+        here: The machine of the run; by default that of the rates, as for a GPU.
     """
+    here = None if is_gpu(device) else here
     with rate.rates_of(device) as basis:
-        return replace(_estimate(scenario, here), basis=basis)
+        return replace(_estimate(scenario, here), basis=basis if here is None else f"{basis}, {here.words}")
 
 
 def _estimate(scenario: Scenario, here: Here | None) -> Estimate:
@@ -61,8 +63,10 @@ def _estimate(scenario: Scenario, here: Here | None) -> Estimate:
     sizes = sizes_of(scenario.plan, scenario.base)
     if isinstance(sizes, str):
         return Estimate({cell.key: None for cell in scenario.cells}, None, None, (f"no estimate: {sizes}",))
-    methods = {cell.key: _method(cell, sizes) for cell in scenario.cells}
-    cells = {key: None if stage is None else seconds(stage) for key, stage in methods.items()}
+    cells = {}
+    for cell in scenario.cells:
+        own = _method(cell, sizes)
+        cells[cell.key] = None if own is None else seconds(own._replace(plan=scenario.plan.name))
     unknown = sorted({cell.method.name for cell in scenario.cells if cells[cell.key] is None})
     remarks = [f"not estimated: {', '.join(unknown)}"] if unknown else []
     remarks += [f"not estimated: {name}" for name, cost in _costs(scenario) if cost is None]
@@ -80,6 +84,10 @@ def stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:
     An attack's unit holds the verdicts on it; an audit's, what it does by itself. The work on all cells of a seed
     is shared out as that on each cell alone.
     """
+    return (stage._replace(plan=scenario.plan.name) for stage in _stages(scenario, sizes))
+
+
+def _stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:
     backbone = scenario.plan.backbone
     trained = backbone.weights is None or backbone.weights == "public"
     for _ in scenario.plan.seeds:
@@ -124,8 +132,9 @@ def timed(scenario: Scenario, cells: Iterable[tuple[str, bool, Mapping[str, floa
             took[unit, method, private] += taken
     for stage in stages(scenario, sizes):
         expected[stage[:3]].append(stage.expected)
+    name = scenario.plan.name
     return [
-        Stage(*key, float(f"{sum(each) / len(each):.3g}"), float(f"{took[key] / len(each):.3g}"))
+        Stage(*key, float(f"{sum(each) / len(each):.3g}"), float(f"{took[key] / len(each):.3g}"), name)
         for key, each in expected.items()
         if key[1:] in ran
     ]

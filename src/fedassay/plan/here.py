@@ -23,7 +23,7 @@ _MOST_KEPT = 5000
 """Stages that are kept, the latest ones: some hundred runs."""
 _REFERENCE = (0.0060, 0.0310, 0.0125)
 """Seconds that the three pieces of work of `_pieces` take on the machine of `measured.json`."""
-_REPEATS = 9
+_REPEATS = 15
 
 
 class Here(NamedTuple):
@@ -37,21 +37,28 @@ class Here(NamedTuple):
     speed: float
     stages: tuple[Stage, ...]
 
+    @property
+    def words(self) -> str:
+        """Corrections by this machine, for a reader."""
+        timed = f" and {len(self.stages):,} stages timed here" if self.stages else ""
+        return f"corrected by this machine's speed ({self.speed:.2g}){timed}"
+
     def seconds(self, stage: Stage) -> float:
         """Return the seconds of a stage here: by stages of its own that were timed here, else by shipped ones."""
         unit, of, private = stage[:3]
         own = [each for each in self.stages if each[:3] == (unit, of, private)]
-        return corrected(stage, own, math.inf) if own else corrected(stage) / self.speed
+        return corrected(stage, own) if own else corrected(stage) / self.speed
 
 
 def this_machine(threads: int | None) -> Here:
-    """Return this machine's speed and timed stages; its speed is measured once, in half a second.
+    """Return this machine's speed and timed stages; its speed is measured once, in a second.
 
     Args:
         threads: Those of the plan.
     """
     with threads_limited(threads):
         kept = entry_of(_KEY).read()
+    with threads_limited(1):
         speed = cached_arrays({**_KEY, "what": "speed"}, lambda: {"speed": np.array(measure())})
     rows = [] if kept is None else json.loads(kept["rows"].tobytes())
     return Here(float(speed["speed"]), tuple(Stage(*row) for row in rows))

@@ -1,8 +1,8 @@
 """Costs corrected by the stages of runs that were timed: those of the shipped plans (`measured.json`).
 
 A cost formula gives how work grows, and its constant may be off. The ratio of measured to expected seconds is
-averaged over the timed stages of the same unit of work, those of a like size counting most. Where this machine
-timed the same unit itself, its own stages count (`fedassay.plan.here`).
+averaged over the timed stages of the same unit of work, those of a like size counting most, and those of a plan of
+the same name alone. Where this machine timed the same unit itself, its own stages count (`fedassay.plan.here`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ FILE = Path(__file__).with_name("measured.json")
 
 LEAST = 0.01
 """Seconds below which a cost counts as this."""
-_LIKE = 0.3
+_LIKE = 0.2
 """Distance between sizes, in natural logarithms, at which a stage counts e^(-1/2) as much."""
-_MOST = 2.5
-"""Largest correction, in natural logarithms: with more, plans unlike the timed ones are off further."""
+_MOST = 3.0
+"""Largest correction by other plans, in natural logarithms: with more, plans unlike those are off further."""
 
 
 class Stage(NamedTuple):
@@ -34,6 +34,7 @@ class Stage(NamedTuple):
         private: Whether its epsilon is finite; for preparation, whether a network is trained.
         expected: Seconds by the cost formula.
         took: Measured seconds on one thread.
+        plan: Name of the plan.
     """
 
     unit: str
@@ -41,23 +42,24 @@ class Stage(NamedTuple):
     private: bool
     expected: float
     took: float
+    plan: str = ""
 
 
-def corrected(stage: Stage, timed: Sequence[Stage] | None = None, most: float = _MOST) -> float:
+def corrected(stage: Stage, timed: Sequence[Stage] | None = None) -> float:
     """Return the seconds of a stage: those of its formula, corrected by timed stages of its unit.
 
-    Where none on this method was timed, those on all methods count, except for a method itself. Where none at all
-    was, the formula stands.
+    Those of a plan of this name count alone, if it has any on this method. Where none on this method was timed,
+    those on all methods count, except for a method itself. Where none at all was, the formula stands.
 
     Args:
         stage: Its `took` is not read.
         timed: Of its unit; by default those of shipped plans.
-        most: Largest correction, in natural logarithms.
     """
     timed = shipped().get(stage.unit, ()) if timed is None else timed
     alike = [each for each in timed if each.private == stage.private] or timed
     own = [each for each in alike if each.of == stage.of]
-    alike = own if stage.unit == "method" else own or alike
+    same = [each for each in own if each.plan == stage.plan and stage.plan]
+    alike = same or (own if stage.unit == "method" else own or alike)
     expected = max(LEAST, stage.expected)
     if not alike:
         return expected
@@ -65,14 +67,14 @@ def corrected(stage: Stage, timed: Sequence[Stage] | None = None, most: float = 
     apart = ((sizes - np.log(expected)) / _LIKE) ** 2 / 2
     weights = np.exp(apart.min() - apart)
     ratio = (weights * (took - sizes)).sum() / weights.sum()
-    return float(expected * np.exp(np.clip(ratio, -most, most)))
+    return float(expected * np.exp(ratio if same else np.clip(ratio, -_MOST, _MOST)))
 
 
 @cache
 def shipped() -> dict[str, list[Stage]]:
     """Timed stages of shipped plans, by unit."""
     found: dict[str, list[Stage]] = {}
-    for rows in json.loads(FILE.read_text(encoding="utf-8")).values():
+    for name, rows in json.loads(FILE.read_text(encoding="utf-8")).items():
         for row in rows:
-            found.setdefault(row[0], []).append(Stage(*row))
+            found.setdefault(row[0], []).append(Stage(*row)._replace(plan=name.rpartition("/")[2]))
     return found
