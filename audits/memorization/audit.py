@@ -55,10 +55,14 @@ from fedassay.exchange.models import Generator
 from fedassay.records.record import Finding, Limit, Picture, PictureColumn
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Parameters
+from fedassay.support.types import Ints, Parameters
 
 FEWEST = 8
 """Records that a generator for the positive control is overfitted to, at least."""
+
+
+_Asked = tuple[Records, Ints, Records]
+"""Records that a generator trained on, the places of those that are matched, and as many held-out ones."""
 
 
 @dataclass(frozen=True)
@@ -121,15 +125,13 @@ class MemorizationAudit(Parameters):
         scores, names, alike = [], [], []
         watch = watched(self.altered_copies, self._search(context, self.pictures), context)
         for (own, generator), held in zip(owners, dealt, strict=True):
-            matched, kept = match_classes(own, held, seeds.numpy("heldout", own.name))
-            if len(matched) < 2:
+            asked = _matched(own, held, seeds.numpy("heldout", own.name))
+            if asked is None:
                 continue
             names.append(own.name)
-            count = max(1, round(self.samples_per_record * len(own)))
-            records = (own, matched, held.take(kept), self._search(context, self.pictures))
-            alike.append(MostAlike(own.images[matched], records[2].images, context.io.device))
-            drawing = Watched(watch.over("audited", generator, records[:3]), alike[-1].add)
-            scores.append(score(drawing, count, *records, seeds.child(own.name), context.io.progress))
+            alike.append(MostAlike(own.images[asked[1]], asked[2].images, context.io.device))
+            drawing = Watched(watch.over("audited", generator, asked), alike[-1].add)
+            scores.append(self._scored(drawing, asked, seeds.child(own.name), context, self.pictures))
         if not scores:
             raise NotRunError(
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
@@ -164,6 +166,13 @@ class MemorizationAudit(Parameters):
     def _search(self, context: AuditContext, closest: int) -> Search:
         return Search(self.neighbours, self.alpha, context.io.device, closest)
 
+    def _scored(
+        self, drawn: Generator, asked: _Asked, seeds: Seeds, context: AuditContext, closest: int = 0
+    ) -> Scores:
+        """Scores of as many images as the plan wants of so many training records; `closest` pairs are kept."""
+        count = max(1, round(self.samples_per_record * len(asked[0])))
+        return score(drawn, count, *asked, self._search(context, closest), seeds, context.io.progress)
+
     def _unseen(self, context: AuditContext) -> Records:
         """Records of the private distribution that no client holds, each image once."""
         return distinct(joined("heldout", [context.fresh, context.test])).without(*context.clients)
@@ -196,13 +205,12 @@ class MemorizationAudit(Parameters):
         chosen = np.sort(seeds.numpy("records").permutation(ours)[: self.control_records])
         records = distinct(context.control).take(chosen, "control")
         matched, held = match_classes(records, others, seeds.numpy("heldout"))
-        asked = (records, matched, others.take(held), self._search(context, 0))
-        count = max(1, round(self.samples_per_record * len(records)))
+        asked = (records, matched, others.take(held))
         made = []
         with context.io.progress.step("positive control"):
             for number, generator in enumerate(overfitted(records, context)):
                 images = seeds.child("images", number)
-                scores = score(generator, count, *asked, images, context.io.progress)
+                scores = self._scored(generator, asked, images, context)
                 made.append(self._judge([scores], context, seeds.numpy("test", number)))
         return tuple(sorted(made, key=lambda each: -each.copied.p))
 
@@ -218,15 +226,13 @@ class MemorizationAudit(Parameters):
         seeds = changes or context.seeds.child("memorization", "copies")
         scores = []
         for (own, _), held in zip(owners, dealt, strict=True):
-            matched, kept = match_classes(own, held, seeds.numpy("heldout", own.name))
-            if len(matched) < 2:
+            asked = _matched(own, held, seeds.numpy("heldout", own.name))
+            if asked is None:
                 continue
-            count = max(1, round(self.samples_per_record * len(own)))
-            asked = (own, matched, held.take(kept), self._search(context, 0))
             images = own.images if changes is None else altered(own.images, changes.numpy("changes", own.name))
             drawn: Generator = Redrawn(images)
-            drawn = drawn if watch is None else watch.over("control", drawn, asked[:3])
-            scores.append(score(drawn, count, *asked, seeds.child(own.name), context.io.progress))
+            drawn = drawn if watch is None else watch.over("control", drawn, asked)
+            scores.append(self._scored(drawn, asked, seeds.child(own.name), context))
         return self._judge(scores, context, seeds.numpy("test"))
 
     def _negative(
@@ -246,15 +252,12 @@ class MemorizationAudit(Parameters):
         for (own, _), held in zip(owners, dealt, strict=True):
             parts = halves(own, seeds.numpy("halves", own.name))
             aside = halves(held, seeds.numpy("heldout halves", own.name))
-            for number, (shown, asked, others) in enumerate(zip(parts, parts[::-1], aside, strict=True)):
-                rest, unseen = own.take(asked), held.take(others)
-                matched, kept = match_classes(rest, unseen, seeds.numpy("heldout", own.name, number))
-                if len(matched) < 2:
+            for number, (shown, rest, others) in enumerate(zip(parts, parts[::-1], aside, strict=True)):
+                asked = _matched(own.take(rest), held.take(others), seeds.numpy("heldout", own.name, number))
+                if asked is None:
                     continue
-                count = max(1, round(self.samples_per_record * len(shown)))
-                records = (rest, matched, unseen.take(kept), self._search(context, 0))
-                drawn = watch.over("negative", Redrawn(own.images[shown]), records[:3])
-                scores.append(score(drawn, count, *records, seeds.child(own.name, number), context.io.progress))
+                drawn = watch.over("negative", Redrawn(own.images[shown]), asked)
+                scores.append(self._scored(drawn, asked, seeds.child(own.name, number), context))
         return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
     def _finding(
@@ -329,3 +332,9 @@ class MemorizationAudit(Parameters):
         if space:
             title = f"{title}, altered ({space})"
         return (context.io.grid((space,) if space else (), title, rows, columns),)
+
+
+def _matched(own: Records, held: Records, rng: np.random.Generator) -> _Asked | None:
+    """The records with held-out ones, as many of each class; None where fewer than two have one."""
+    matched, kept = match_classes(own, held, rng)
+    return None if len(matched) < 2 else (own, matched, held.take(kept))
