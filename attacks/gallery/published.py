@@ -61,7 +61,7 @@ def answer_of_head(
         The answer. Its weights are the logarithms of the odds that candidates are in the head.
     """
     labels, here = kept.records.labels, np.flatnonzero(~kept.decoys)
-    inputs = features if scaler is None else scaler.transform(features)
+    inputs = features if scaler is None else scaler.inputs(head, features, labels)
 
     def beside(rows: Ints) -> tuple[Equations, ...]:
         return () if scaler is None else (scaler.equations(features[rows]),)

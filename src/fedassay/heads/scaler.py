@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.heads.estimating import Equations
-from fedassay.support.types import Bools, Floats, Matrix
+from fedassay.heads.linear import LinearHead
+from fedassay.support.types import Bools, Floats, Ints, Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +35,18 @@ class Scaler:
 
     def transform(self, features: Floats) -> Matrix:
         """Standardised features (n, d); a feature without variance is only centred, as by scikit-learn."""
-        scale = np.sqrt(np.where(self._moving(), self.variance, 1.0))
-        return np.asarray((np.asarray(features, np.float64) - self.mean) / scale)
+        return np.asarray((np.asarray(features, np.float64) - self.mean) / self._scale())
+
+    def inputs(self, head: LinearHead, features: Floats, labels: Ints) -> Matrix:
+        """Return features (n, d) as a published head takes them: standardised, or not centred.
+
+        `StandardScaler(with_mean=False)` keeps the same mean and variance; it is recognised by a head that is
+        right about more labels (n,) of features that are only scaled.
+        """
+        standardised = self.transform(features)
+        scaled = standardised + self.mean / self._scale()
+        right = [np.mean(head.predict(each) == labels) for each in (standardised, scaled)]
+        return scaled if right[1] > right[0] else standardised
 
     def equations(self, features: Floats) -> Equations:
         """Return the equations of the moments for candidates with raw features (N, d)."""
@@ -45,6 +56,9 @@ class Scaler:
         rows = rows / np.sqrt(np.maximum((rows**2).mean(axis=0), 1e-300))
         nothing = np.zeros((1, rows.shape[1]))
         return Equations(np.ones((len(rows), 1)), rows, nothing, np.zeros((0, *nothing.shape)), np.zeros(0))
+
+    def _scale(self) -> Matrix:
+        return np.asarray(np.sqrt(np.where(self._moving(), self.variance, 1.0)))
 
     def distance(self, features: Floats) -> float | None:
         """Return the distance of the scaler of records (n, d) to this one, in units of a usual record's effect.

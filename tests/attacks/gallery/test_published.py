@@ -33,12 +33,12 @@ WIDTH, CLASSES, MEMBERS = 40, 5, 60
 INSIDE = np.arange(2 * MEMBERS) < MEMBERS
 
 
-def candidates(seed: int, classes: int = CLASSES) -> Records:
-    """Twice as many as there are members, of classes that overlap."""
+def candidates(seed: int, classes: int = CLASSES, centre: float = 0.0) -> Records:
+    """Twice as many as there are members, of classes that overlap, around a centre in every feature."""
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(classes)] * 2 + [rng.integers(0, classes, 2 * (MEMBERS - classes))])
     labels = np.concatenate([labels[::2], labels[1::2]])
-    centres = np.random.default_rng(7).normal(size=(classes, WIDTH)) * 0.5
+    centres = np.random.default_rng(7).normal(size=(classes, WIDTH)) * 0.5 + centre
     features = rng.normal(size=(len(labels), WIDTH)) + centres[labels]
     images = np.frombuffer(features.tobytes(), np.uint8).reshape(len(features), 8, WIDTH, 1)
     return Records("gallery", images, labels, lambda rows: np.frombuffer(rows.tobytes()).reshape(-1, WIDTH))
@@ -106,6 +106,19 @@ def test_logistic_regression_after_a_scaler_ranks_its_members(classes: int) -> N
     inputs = scaler.transform(gallery.features)
     model = LogisticRegression().fit(inputs[INSIDE], gallery.labels[INSIDE])
     assert how_well(attacked(published(model, scaler), gallery, classes)) > (0.95 if classes > 2 else 0.85)
+
+
+@pytest.mark.parametrize("with_mean", [True, False])
+@pytest.mark.parametrize("model", [RidgeClassifier(alpha=10.0), LogisticRegression()])
+def test_a_scaler_that_does_not_centre_is_recognised(model: Any, with_mean: bool) -> None:
+    """Its file holds the same mean and variance as one that does."""
+    gallery = candidates(5, centre=1.5)
+    scaler = StandardScaler(with_mean=with_mean).fit(gallery.features[INSIDE])
+    inputs = scaler.transform(gallery.features)
+    result = attacked(published(model.fit(inputs[INSIDE], gallery.labels[INSIDE]), scaler), gallery)
+    assert how_well(result) > 0.95
+    assert np.asarray(result.artifacts["named"])[INSIDE].sum() > MEMBERS / 2
+    assert not np.asarray(result.artifacts["named"])[~INSIDE].any()
 
 
 def test_a_scaler_alone_ranks_its_members_without_labels() -> None:
