@@ -34,7 +34,7 @@ from pydantic import Field
 from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys_of, matched
 from fedassay.attacks.gallery.changes import times_of
 from fedassay.attacks.gallery.heads import ROUNDS
-from fedassay.attacks.gallery.iterating import operations
+from fedassay.attacks.gallery.iterating import operations, operations_of
 from fedassay.attacks.gallery.precision import MOST
 from fedassay.attacks.gallery.precision import operations as inverted
 from fedassay.attacks.gallery.published import answer_of_head, answer_of_scaler
@@ -72,8 +72,11 @@ _NOTHING = "no message is a sum over records, and no head solves equations of th
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
-    # A kernel and its factor for every sender, in each of the audit's questions.
-    size = 2.0 * sizes.private
+    # A kernel and its factor for every sender, in each of the audit's questions; no kernel of too many candidates.
+    size = 2 * sizes.private
+    if size > DENSE:
+        stepwise = operations_of(size, 4.0 * sizes.width**2, 2.0 * sizes.width)
+        return float(load.cells * stepwise / (_LARGE * rate.DENSE_FLOPS))
     return float(load.cells * size**2 * (sizes.width + size / 3) / rate.DENSE_FLOPS)
 
 

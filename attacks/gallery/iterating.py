@@ -84,10 +84,14 @@ def operations(size: int, blocks: Sequence[LinearBlock]) -> float:
 
     Steps were 99, 192 and 594 for 8,000, 20,000 and 50,000 candidates of Fashion-MNIST, 118 for 14,000 of CIFAR.
     """
-    steps, columns = 0.023 * size**0.93, size / _every(size)
     products = sum(4.0 * block.width**block.power for block in blocks)
-    kernel = sum(2.0 * block.width for block in blocks) + 3 * columns
-    return float(size * (steps * products + columns * kernel))
+    return operations_of(size, products, sum(2.0 * block.width for block in blocks))
+
+
+def operations_of(size: int, products: float, kernel: float) -> float:
+    """The same by the operations of one candidate in a step, and of one entry of the kernel."""
+    steps, columns = 0.023 * size**0.93, size / _every(size)
+    return float(size * (steps * products + columns * (kernel + 3 * columns)))
 
 
 def _every(size: int) -> int:

@@ -120,7 +120,8 @@ def _ridged(system: System, rest: Matrix, ridge: Matrix) -> Matrix:
         return conjugate_gradients(system, every, rest, ridge)
     kernel = system.kernel(every)
     kernel[np.diag_indices(system.size)] += ridge
-    return np.asarray(cho_solve(cho_factor(kernel, lower=True, overwrite_a=True), rest))
+    # The transposed view is in Fortran's order: it is overwritten, and not copied.
+    return np.asarray(cho_solve(cho_factor(kernel.T, lower=True, overwrite_a=True), rest))
 
 
 def boxed_weights(factor: _Pivoted, side: Matrix) -> Matrix:

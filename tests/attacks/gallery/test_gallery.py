@@ -5,12 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.attacks.gallery import answers
+from fedassay.attacks.gallery import answers, solving
 from fedassay.attacks.gallery.attack import KEY, Gallery
 from fedassay.attacks.gallery.certificate import named, whole
 from fedassay.attacks.gallery.solving import _Pivoted, exact_weights
@@ -18,6 +19,7 @@ from fedassay.attacks.gallery.system import System, system_of
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
 from fedassay.contracts.method import Method, MethodInput
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.release import exact
@@ -249,6 +251,33 @@ def test_a_gallery_without_decoys_is_solved_once(make_task: MakeTask, monkeypatc
     task = make_task(epsilon=8.0)
     attacked(FedCGS(), task, attack=Gallery(decoys=0))
     assert len(solves) == len(task.clients)
+
+
+def test_the_dry_run_expects_no_kernel_of_many_candidates() -> None:
+    def seconds(private: int) -> float:
+        sizes = Sizes(private, 0, 0, 0, 0, 10, 10, (8, 8, 1), 512, 0.0)
+        assert Gallery.facts.cost is not None
+        return Gallery.facts.cost({}, sizes, Load(1, 0.0, 0.0))
+
+    assert seconds(7_001) < 2 * seconds(7_000)
+    assert seconds(50_000) < 1_800  # a kernel of 100,000 candidates would take 80 GB, and its factor 2 hours
+
+
+def test_a_kernel_is_factored_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, factored = list[Matrix](), solving.cho_factor
+
+    def followed(kernel: Matrix, **more: Any) -> Any:
+        found = factored(kernel, **more)
+        given.append(found[0] if np.shares_memory(kernel, found[0]) else np.zeros(0))
+        return found
+
+    monkeypatch.setattr(solving, "cho_factor", followed)
+    features, labels = drawn(np.random.default_rng(0), 30)
+    blocks = sums(features, labels, labels > 0, noise=1.0)
+    system = system_of(blocks, features, np.zeros((30, 1, 1, 1), np.uint8), labels, missing=0)
+    assert system is not None
+    solving.posterior_weights(system, np.full(30, 0.5))
+    assert [len(each) for each in given] == [30]
 
 
 def area(scores: Matrix, inside: NDArray[np.bool_]) -> float:
