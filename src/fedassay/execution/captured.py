@@ -129,6 +129,7 @@ def audit_transcript(
         gallery = _candidates(options, transcript, prepared)
         place = Place(work, device, progress)
         job = job_of_transcript(transcript, scenario, prepared, place, again, gallery)
+        _check_questions(job, transcript)
         job.similarity()  # wrong weights must be found before anything is written
         resolved = _described(job, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         about = resolved["transcript"]
@@ -186,6 +187,24 @@ def _candidates(options: AuditOptions, transcript: Transcript, prepared: Prepare
     headed = "head" in kinds
     classes = Classes(transcript.classes, transcript.class_names, headed, headed or "scaler_mean" not in kinds)
     return gallery_of(options.gallery, classes, extract)
+
+
+def _check_questions(job: CellJob, transcript: Transcript) -> None:
+    """Refuse more candidates than may be asked about of every sender that is seen by itself.
+
+    Raises:
+        DataError: These are too many questions.
+    """
+    gallery = job.known.gallery
+    if gallery is None or job.threat.view != "per_client":
+        return
+    messages = transcript.from_clients()
+    senders = {each.sender for each in messages if not all(item.secure for item in each.fields.values())}
+    if len(gallery) * len(senders) > limits.ASKED:
+        raise DataError(
+            f"the gallery holds {len(gallery):,} candidates for each of {len(senders):,} senders; allowed: "
+            f"{limits.ASKED:,} altogether, in fewer candidates or messages"
+        )
 
 
 def _read(path: Path, options: AuditOptions) -> Read | None:

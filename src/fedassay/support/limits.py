@@ -54,6 +54,9 @@ RELEASES = 100_000
 UNLIKE = 20_000
 """Declarations of fields that differ in a transcript: every sender of others has an entry in the record."""
 
+ASKED = 10_000_000
+"""Candidates of a gallery times senders of captured messages: 200 bytes each."""
+
 COMPOSITIONS = 200
 """Totals computed in a search for the worst of all compositions; one of DP-SGD takes a fifth of a second."""
 

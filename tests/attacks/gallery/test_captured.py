@@ -59,6 +59,18 @@ def test_members_are_named_in_captured_messages(
     assert (found.harm.kind, found.harm.count, found.harm.total) == ("named", 100, None)
 
 
+def test_more_questions_than_fit_in_memory_are_refused_before_work_is_done(
+    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task(clients=3, records=100)
+    FedCGS().run(task).transcript.save(tmp_path / "sent")
+    gallery = written(tmp_path / "gallery", task.test.features[:40], task.test.labels[:40])
+    monkeypatch.setattr("fedassay.support.limits.ASKED", 119)
+    with pytest.raises(DataError, match="40 candidates for each of 3 senders; allowed: 119 altogether"):
+        audited(tmp_path, gallery)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.long
 def test_who_joined_and_left_is_named_between_two_captures(make_task: MakeTask, tmp_path: Path) -> None:
     """Two rounds of a client of whose records the gallery holds only those that changed."""
