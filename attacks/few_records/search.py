@@ -85,24 +85,25 @@ class _Annealed:
         """Draw the values of one feature anew in every start, given all others (Gibbs; the least at no heat)."""
         three = self.rng.permutation(self.number)[:3]
         own = np.flatnonzero(self.moves[:, feature])
-        place = np.ix_(own, three, np.array([feature]))
-        old = self.residuals[place][:, :, 0]
-        states, valid = _states(self.values[place][:, :, 0], self.law.nonnegative)
+        place = own[:, None], three, feature
+        old = self.residuals[place]
+        states, valid = _states(self.values[place].T, self.law.nonnegative)
         self_pull = self.law.precision[feature, feature]
-        residuals = self.law.transformed(states) - self.means[own, feature, None, None]
-        field = self.pulled[place][:, :, 0] - self_pull * old
-        energy = np.where(valid, (self_pull * residuals**2 / 2 + residuals * field[:, None]).sum(axis=2), np.inf)
+        residuals = self.law.transformed(states) - self.means[own, feature]
+        field = self.pulled[place] - self_pull * old
+        terms = self_pull * residuals**2 / 2 + residuals * field.T[:, None]
+        energy = np.where(valid, terms.sum(axis=0), np.inf).T
         if temperature > 0:
             energy = energy - temperature * self.rng.gumbel(size=energy.shape)
         chosen = energy.argmin(axis=1)
         each = np.arange(len(own))
-        change = residuals[each, chosen] - old
+        change = residuals[:, chosen, each].T - old
         moved = np.flatnonzero(change.any(axis=1))  # late in a search hardly any start moves
         own, change = own[moved], change[moved]
-        place = np.ix_(own, three, np.array([feature]))
-        self.values[place] = states[moved, chosen[moved]][:, :, None]
-        self.residuals[place] += change[:, :, None]
-        self.pulled[np.ix_(own, three)] += change[:, :, None] * self.law.precision[feature]
+        place = own[:, None], three, feature
+        self.values[place] = states[:, chosen[moved], moved].T
+        self.residuals[place] += change
+        self.pulled[own[:, None], three] += change[:, :, None] * self.law.precision[feature]
 
     def found(self) -> list[Found]:
         """The best start of each component, and how far the others are from it."""
@@ -127,31 +128,30 @@ def _states(values: Matrix, nonnegative: bool) -> tuple[Matrix, Bools]:
     """Values with the same sum and sum of squares, the given ones first, and which of them may be.
 
     Args:
-        values: Of 2 or 3 records, shape (B, 2) or (B, 3).
+        values: Of 2 or 3 records, shape (2, B) or (3, B).
         nonnegative: Whether values below 0 may not be.
 
     Returns:
-        States (B, K, 2 or 3) and whether each is possible, (B, K).
+        States (2 or 3, K, B) and whether each is possible, (K, B).
     """
-    if values.shape[1] == 2:
-        return values[:, _TWO], np.ones((len(values), 2), np.bool_)
-    centre = values.mean(axis=1)
-    radius = np.sqrt(((values - centre[:, None]) ** 2).sum(axis=1))
-    circle = centre[:, None, None] + radius[:, None, None] * _POINTS
+    if len(values) == 2:
+        return values[_TWO.T], np.ones((2, values.shape[1]), np.bool_)
+    centre = values.sum(axis=0) / 3
+    radius = np.sqrt(((values - centre) ** 2).sum(axis=0))
+    circle = centre + radius * _POINTS.T[:, :, None]
+    always = np.ones((len(_THREE), values.shape[1]), np.bool_)
     if not nonnegative:
-        states = np.concatenate([values[:, _THREE], circle], axis=1)
-        return states, np.ones(states.shape[:2], np.bool_)
-    total, squares = 3 * centre, (values**2).sum(axis=1)
+        states = np.concatenate([values[_THREE.T], circle], axis=1)
+        return states, np.ones(states.shape[1:], np.bool_)
+    total, squares = 3 * centre, (values**2).sum(axis=0)
     inside = 2 * squares - total**2
     root = np.sqrt(np.maximum(inside, 0))
-    with_zero = np.stack([(total + root) / 2, (total - root) / 2, np.zeros_like(total)], axis=1)
+    with_zero = np.stack([(total + root) / 2, (total - root) / 2, np.zeros_like(total)])
     tiny = 1e-9 * np.maximum(total, 0)
-    edges = with_zero[:, _THREE]
-    possible = (inside >= -1e-9 * squares)[:, None] & (edges >= -tiny[:, None, None]).all(axis=2)
-    circle_possible = (circle >= -tiny[:, None, None]).all(axis=2)
-    states = np.concatenate([values[:, _THREE], circle, edges], axis=1)
-    always = np.ones((len(values), len(_THREE)), np.bool_)
-    return np.maximum(states, 0), np.concatenate([always, circle_possible, possible], axis=1)
+    real, positive = inside >= -1e-9 * squares, with_zero.min(axis=0) >= -tiny
+    edges = np.broadcast_to(real & positive, always.shape)
+    states = np.concatenate([values[_THREE.T], circle, with_zero[_THREE.T]], axis=1)
+    return np.maximum(states, 0), np.concatenate([always, circle.min(axis=0) >= -tiny, edges])
 
 
 def _first(part: Component, nonnegative: bool) -> Matrix:
