@@ -235,6 +235,7 @@ def test_help_that_nobody_reads_is_no_failure(command: str, code: int, tmp_path:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("library", ["click", "yaml", "h2"])
 def test_what_lies_in_the_folder_is_not_run(library: str, tmp_path: Path) -> None:
     (tmp_path / f"{library}.py").write_text("raise SystemExit(77)")

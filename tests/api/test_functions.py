@@ -57,6 +57,7 @@ def test_arguments_out_of_range_are_refused(tmp_path: Path) -> None:
         fedassay.audit_function(_sum(1.0), _records(), classes=2, output=tmp_path, reruns=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sent", "given"),
     [

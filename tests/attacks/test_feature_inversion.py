@@ -83,6 +83,7 @@ def test_every_family_inverts_pixels(make_task: Callable[..., MethodInput], fami
     assert result.scores["misfit/raw"].max() < (0.2 if family == "deep_image_prior" else 0.02)
 
 
+@pytest.mark.long
 def test_pooled_features_are_inverted_best_along_components_of_own_images(
     make_task: Callable[..., MethodInput],
 ) -> None:
@@ -115,6 +116,7 @@ def test_components_of_own_images_need_some(make_task: Callable[..., MethodInput
         attack.run(seen(task, RawFeatures()), knowledge(task.backbone, attacker=held))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("channels", [1, 3])
 def test_rectified_networks_of_grey_and_colour_images_are_inverted(channels: int) -> None:
     torch.manual_seed(0)

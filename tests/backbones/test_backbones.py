@@ -264,6 +264,7 @@ class TestFeaturesThroughTheCache:
         assert cache.info().entries == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [

@@ -70,6 +70,7 @@ def test_a_release_that_says_nothing_is_rejected_as_often_as_the_level_says() ->
     assert max(rejected.values()) / _RUNS <= _ALLOWED, rejected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("test", ["lira_offline", "rmia"])
 def test_online_shadows_tell_what_as_many_others_do(test: str) -> None:
     found = {}

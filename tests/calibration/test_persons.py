@@ -24,6 +24,7 @@ def _alike(rng: np.random.Generator, share: float = 0.7) -> NDArray[np.float64]:
     return np.asarray(person[OF] + np.sqrt(1 - share) * rng.standard_normal(len(OF)))
 
 
+@pytest.mark.long
 def test_an_area_covers_by_persons_and_not_by_records() -> None:
     rng = np.random.default_rng(0)
     covered = {"records": 0, "persons": 0, "one of each": 0}

@@ -325,6 +325,7 @@ def test_ci_runs_what_contributing_says() -> None:
     assert {name for name in re.findall(r"`make ([\w-]+)`", contributing)} <= set(targets)
 
 
+@pytest.mark.long
 def test_own_hooks_run_what_the_environment_has() -> None:
     own = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
     known = {"ruff", "mypy", *PROJECT["scripts"]}

@@ -75,6 +75,7 @@ def test_torchvision_is_imported_in_one_place() -> None:
             assert not any(module.split(".")[0] == "torchvision" for module in _imports(path)), path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [["--help"], ["list", "methods"], ["list", "configs"]])
 def test_the_command_line_starts_without_torch(command: list[str]) -> None:
     code = (

@@ -245,6 +245,7 @@ def test_too_little_noise_is_caught_on_the_worst_neighbours(
     assert finding.verdict == "leak", finding.reason
 
 
+@pytest.mark.long
 def test_records_that_weigh_differently_do_not_fail_the_negative_control(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
@@ -322,6 +323,7 @@ def test_canaries_of_private_training_stay_below_the_claim(make_task: MakeTask, 
     assert positive.value > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "adjacency", "epsilon", "why"),
     [

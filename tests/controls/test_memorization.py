@@ -106,6 +106,7 @@ def test_copies_are_a_leak(assess: Callable[..., Finding], make_task: MakeTask, 
     assert finding.series["clients"].columns["client"] == ("client/0", "client/1", "client/2")
 
 
+@pytest.mark.long
 def test_generators_of_a_domain_of_their_own_do_not_remember(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
@@ -186,6 +187,7 @@ def test_being_closer_without_copies_is_a_leak_where_no_claim_allows_it(
     assert "training records lie closer" in finding.reason
 
 
+@pytest.mark.long
 def test_low_scores_alone_are_no_leak(assess: Callable[..., Finding], make_task: MakeTask) -> None:
     """Other clients' digits are near this client's too: many scores under 1, none of them from memory."""
     task = make_task()
@@ -252,6 +254,7 @@ def test_a_broken_sampler_is_inconclusive(
     assert "24 control records by heart" in finding.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["random neighbour", "scale"])
 def test_a_broken_search_is_inconclusive(
     fault: str,

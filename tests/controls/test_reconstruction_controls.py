@@ -139,6 +139,7 @@ def test_the_truth_of_a_seed_does_not_hang_on_the_cell(make_task: MakeTask, make
     assert np.array_equal(first.images, second.images)
 
 
+@pytest.mark.long
 def test_a_few_near_copies_are_no_clean_bill(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:

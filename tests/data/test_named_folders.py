@@ -182,6 +182,7 @@ def test_celeba_needs_an_attribute(tmp_path: Path) -> None:
             _load("celeba", tmp_path, label_column=given)
 
 
+@pytest.mark.long
 def test_a_dry_run_reads_headers_without_torch(tmp_path: Path) -> None:
     for make in MADE.values():
         make(tmp_path)

@@ -25,6 +25,7 @@ def _images(labels: NDArray[np.integer], domains: NDArray[np.integer] | None = N
     )
 
 
+@pytest.mark.long
 @given(
     labels=st.lists(st.integers(0, 9), min_size=1, max_size=200),
     count=st.integers(1, 30),

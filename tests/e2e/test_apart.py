@@ -37,6 +37,7 @@ def test_a_second_run_in_a_process_is_judged_where_no_method_ran(tmp_path: Path)
     assert first.cells[0].findings == second.cells[0].findings
 
 
+@pytest.mark.long
 def test_where_no_process_can_be_forked_a_claim_is_left_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

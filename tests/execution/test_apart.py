@@ -270,6 +270,7 @@ def test_only_the_first_run_shows_its_progress(tmp_path: Path) -> None:
     assert sum(line.endswith("heads") for line in said) == 1
 
 
+@pytest.mark.long
 def test_a_run_with_several_threads_is_what_reruns_repeat(tmp_path: Path) -> None:
     """Reruns have one thread: a first run with two rounded otherwise, and no claim was ever sound."""
     scenario, cell = _private(tmp_path)

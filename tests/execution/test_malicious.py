@@ -92,6 +92,7 @@ SUMS = {
 }
 
 
+@pytest.mark.long
 def test_a_backbone_of_cells_gives_records_away_in_sums(tmp_path: Path) -> None:
     """A third of the cells of every message: 4 clients or one sum, of ten classes and 8 cells."""
     plan = parse_plan({**SUMS, "threat": {"server": "malicious"}}, "plan")
@@ -105,6 +106,7 @@ def test_a_backbone_of_cells_gives_records_away_in_sums(tmp_path: Path) -> None:
         assert 0.25 < share * 719 / (expected * 80) < 0.6
 
 
+@pytest.mark.long
 def test_a_shared_body_of_cells_gives_records_away_in_fedlog_s_sums(tmp_path: Path) -> None:
     """Every client's messages of both rounds, before and after training, are of the same features."""
     methods = [{"fedlog": {"bodies": "mlp_deep", "width": 65, "rounds": 2, "local_epochs": 2}}]

@@ -32,6 +32,7 @@ def plans() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(_schema("plan"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_every_shipped_plan_is_valid_under_the_schema(path: Path, plans: jsonschema.Draft202012Validator) -> None:
     plans.validate(read_yaml(path))
@@ -63,6 +64,7 @@ def test_labels_seeds_and_epsilons_may_be_written_as_in_a_plan(plans: jsonschema
     plans.validate({"name": "p", "data": {"name": "digits"}, "seeds": 3, "methods": [{"fedpft": None}]})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["plan", "policy"])
 def test_every_key_has_words(what: str) -> None:
     schema = _schema(what)

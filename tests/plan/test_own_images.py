@@ -139,6 +139,7 @@ def _parsed(content: dict[str, Any]) -> Plan:
     return parse_plan(content, "plan")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", _WRONG)
 def test_what_cannot_be_run_is_refused(case: str, tmp_path: Path) -> None:
     make, content, message = _WRONG[case]

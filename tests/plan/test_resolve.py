@@ -239,6 +239,7 @@ def test_a_missing_file() -> None:
         read_yaml(Path("nowhere.yaml"))
 
 
+@pytest.mark.long
 def test_every_shipped_plan_resolves() -> None:
     folder = Path(__file__).resolve().parents[2] / "configs"
     plans = [path for path in folder.rglob("*.yaml") if "policies" not in path.parts]

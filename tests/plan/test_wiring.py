@@ -50,6 +50,7 @@ def test_an_attack_that_nobody_reads_is_said(attacks: list[str], audits: list[st
         assert "to audits" in warning
 
 
+@pytest.mark.long
 def test_it_is_printed_before_a_run_and_noted_in_its_record(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(json.dumps({**PLAN, "attacks": ["label_distribution"], "audits": ["ledger"]}))

@@ -139,6 +139,7 @@ def mixture_divergence(g, h, q, z, order, grid):
     return float(np.sum(np.maximum(difference, 0)) * cell)
 
 
+@pytest.mark.long
 def test_opposite_gradients_dominate_replacement_under_poisson_sampling():
     """The claim that the module's docstring proves, against random pairs of clipped gradients in the plane."""
     rng = np.random.default_rng(0)

@@ -52,6 +52,7 @@ def test_more_steps_than_a_table_takes_are_no_basic_composition(count: int) -> N
     assert 0.979 * math.sqrt(count / 1e6) < found.epsilon < 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("noise", "rate"), [(2.0, 0.01), (5.0, 0.1), (4.0, 0.5)])
 def test_fixed_batches_hold_what_their_worst_pair_shows(noise: float, rate: float) -> None:
     """Where all other gradients are 0, one record's batches are the mixtures of Poisson sampling."""

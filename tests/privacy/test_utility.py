@@ -70,6 +70,7 @@ def test_more_records_and_a_larger_epsilon_leave_more() -> None:
     assert few.plain == loose.plain
 
 
+@pytest.mark.long
 def test_what_trains_networks_says_why_there_is_no_figure() -> None:
     (told,) = expected(Size(4, 4, 2, 2), [1.0], 1e-5, ["fedavg"])
     assert told.why

@@ -117,6 +117,7 @@ def test_every_line_stands_in_the_record_or_is_for_a_person_or_was_not_tested(re
             assert all(resolved(document, pointer)["verdict"] == "leak" for pointer in risk.pointers)
 
 
+@pytest.mark.long
 def test_every_sentence_is_short_and_whole(record: RunRecord) -> None:
     for release in every(record):
         for line in lines(release):
@@ -525,12 +526,14 @@ OFFICIAL = ("eur-lex.europa.eu", "edpb.europa.eu", "csrc.nist.gov", "www.iso.org
 """Where the publishers of the sources publish."""
 
 
+@pytest.mark.long
 def test_a_source_is_its_publisher_s_own_page_or_the_document_alone(record: RunRecord) -> None:
     for release in every(record):
         for source in form(release):
             assert not source.read or urlparse(source.read).hostname.endswith(OFFICIAL), source.name  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_an_impact_assessment_asks_what_article_35_asks(record: RunRecord) -> None:
     """Advice, people, recipients, severity, likelihood, residual risk, views and review: USERS ask for each."""
     for release in every(record):

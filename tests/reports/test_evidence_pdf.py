@@ -99,6 +99,7 @@ def test_the_pdf_is_in_the_statement_and_an_edited_one_is_refused(record: RunRec
     assert f"{PRINTED} is not what was written" in verify_evidence(folder).problems
 
 
+@pytest.mark.long
 @pytest.mark.skipif(FOUND is None, reason="no Chromium on this machine (apt-get install chromium)")
 def test_a_release_of_which_everything_is_found_still_fits_on_three_pages(build_cell: Any) -> None:
     """Every row has its longest clause, every risk is there, and a dozen attacks were left out."""

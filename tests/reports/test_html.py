@@ -64,6 +64,7 @@ def page(html: str) -> Page:
     return Page(html)
 
 
+@pytest.mark.long
 def test_seven_sections_in_order_and_well_formed(page: Page) -> None:
     ids = [attributes.get("id") for attributes in page.all("section")]
     assert [name for name in ids if name in SECTIONS] == SECTIONS

@@ -51,6 +51,7 @@ def test_plain_names_stay_as_they_are(parts: tuple[str, ...]) -> None:
 _PARTS = st.lists(st.one_of(st.text(alphabet="aA-_./#\x1b1", max_size=4), st.text(max_size=200)), min_size=1)
 
 
+@pytest.mark.long
 @given(_PARTS, _PARTS)
 def test_different_texts_have_names_that_no_file_system_takes_as_one(one: list[str], other: list[str]) -> None:
     first, second = file_name(*one), file_name(*other)

@@ -196,6 +196,7 @@ def asked(method: Method, task: MethodInput, threat: ThreatModel) -> tuple[NDArr
     return result.scores[KEY], truth
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BROADCAST)
 def test_the_broadcast_model_alone_tells_members(name: str, make_task: Callable[..., MethodInput]) -> None:
     scores, truth = asked(BROADCAST[name], make_task(), ThreatModel(view="broadcast"))
@@ -226,6 +227,7 @@ PRIVATE: dict[str, Method] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PRIVATE)
 def test_heads_of_noised_statistics_are_read_through_their_noise(
     name: str, make_task: Callable[..., MethodInput]

@@ -93,6 +93,7 @@ def test_shapes_alone_are_enough(make_task: MakeTask) -> None:
     assert [away for away, _ in near(result, task)] == [0.0] * 6
 
 
+@pytest.mark.long
 def test_an_audit_of_captured_gradients_says_that_they_are_records(make_task: MakeTask, tmp_path: Path) -> None:
     taken_apart, mixed = (INPUTS, "leak"), (STRONGEST, "inconclusive")
     for epsilon, expected in ((math.inf, [taken_apart, mixed]), (8.0, [mixed])):

@@ -159,6 +159,7 @@ def test_a_body_that_mixes_records_is_refused(name: str) -> None:
         SurrogateBodies.model_validate({"bodies": ["mlp", name]})
 
 
+@pytest.mark.long
 def test_membership_judges_it_though_raw_features_say_nothing_to_it(tmp_path: Path) -> None:
     """The audit's second control is raw features, which an attack on private bodies has nothing to read in."""
     plan = parse_plan(

@@ -163,6 +163,7 @@ def test_a_claim_that_releases_refute_is_not_replayed(
     assert statuses == {"noise": "passed", "sensitivity": left, "rest": left, "worst_case": left}
 
 
+@pytest.mark.long
 def test_an_estimate_that_assumes_a_law_needs_a_margin(judge: Callable[..., Finding]) -> None:
     """No threshold can show 50. The estimate sees 53 in one mechanism and 60 in the other."""
     near = judge(outcome(calibrate_sigma(53.0, DELTA, SQRT3), 50.0), reruns=100_000, bounds=200)

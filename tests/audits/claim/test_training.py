@@ -137,6 +137,7 @@ def test_a_training_that_does_less_is_unsound(
     assert says in finding.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["fedavg", "ensemble"])
 def test_what_is_sent_must_be_what_was_trained(
     name: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch

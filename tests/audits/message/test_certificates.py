@@ -27,6 +27,7 @@ def clients(number: int, rng: np.random.Generator, informative: float) -> list[R
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("informative", [0.0, 0.1, 1.0])
 def test_the_expected_share_of_wrong_vectors_is_kept(informative: float) -> None:
     rng = np.random.default_rng(0)

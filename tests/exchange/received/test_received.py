@@ -160,6 +160,7 @@ def test_units_that_few_records_switch_on_are_found(make_task: MakeTask, tmp_pat
     assert "alone" in _found(_checked(tmp_path, {"l.weight": weights, "l.bias": bias}, own.astype(np.float32)))
 
 
+@pytest.mark.long
 def test_a_map_under_which_nothing_is_alike_is_found(make_task: MakeTask, tmp_path: Path) -> None:
     task = make_task(clients=1, records=100)
     own, rng = task.clients[0].features, np.random.default_rng(0)

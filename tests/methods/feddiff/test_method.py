@@ -338,6 +338,7 @@ def test_an_epsilon_that_cannot_be_met() -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fmf", ["gaussian", "pydp"])
 def test_private_clients_without_records_send_noise_all_the_same(make_task: MakeTask, fmf: str) -> None:
     """Under add_remove nothing may tell that a client is empty but what it sends."""

@@ -186,6 +186,7 @@ def _drawn_unit(rng: np.random.Generator, labels: np.ndarray | None) -> tuple[np
     return features, rng.integers(0, 2, size) if labels is None else labels, soft
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "replace_one_same_label"])
 def test_no_unit_moves_a_step_further_than_a_record_does(adjacency: Adjacency) -> None:
     reach = 6 if adjacency == "replace_one" else 3

@@ -99,6 +99,7 @@ def test_noised_counts_ask_for_no_more_virtual_features_than_are_drawn(
     assert drawn[1] == pytest.approx(600, abs=10)
 
 
+@pytest.mark.long
 def test_fedavg_and_statistics_share_one_budget(make_task: MakeTask) -> None:
     task = make_task(epsilon=4.0)
     outcome = _quick().run(task)

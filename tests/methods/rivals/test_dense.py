@@ -39,6 +39,7 @@ def test_the_student_is_better_than_any_client_alone(make_task: MakeTask) -> Non
     assert abs(dense.utility["accuracy_ensemble"] - _accuracy(dense, task)) < 0.1
 
 
+@pytest.mark.long
 def test_clients_send_what_an_ensemble_sends(make_task: MakeTask) -> None:
     task = make_task()
     dense = Dense.model_validate({"networks": NETWORKS, "rounds": 1}).run(task)

@@ -110,6 +110,7 @@ def test_generators_sample_images_of_the_senders_classes(make_task: MakeTask) ->
     assert nearest(own) < 0.8 * nearest(strangers)
 
 
+@pytest.mark.long
 def test_a_private_run_has_one_budget_for_decoder_and_histogram(make_task: MakeTask) -> None:
     task = make_task(epsilon=5.0)
     outcome = FedCVAE.model_validate(QUICK).run(task)
@@ -122,6 +123,7 @@ def test_a_private_run_has_one_budget_for_decoder_and_histogram(make_task: MakeT
     assert exact_fields(told.transcript, "add_remove") == ("class_counts",)
 
 
+@pytest.mark.long
 def test_with_labels_public_the_histogram_costs_nothing(make_task: MakeTask) -> None:
     task = make_task(epsilon=5.0, adjacency="replace_one_same_label")
     outcome = FedCVAE.model_validate(QUICK).run(task)
