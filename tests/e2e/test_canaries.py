@@ -101,7 +101,8 @@ def test_the_search_finds_what_an_ordinary_run_leaves_and_drop_removes_it(tmp_pa
     assert search.found(tmp_path / "run")["private"] == len(roles.private)
     kept = set(map(tuple, canaries.stated(cache).values()))
     assert kept == {("unknown",)}
-    assert "private entries: 2" in fedassay("cache", "info", home=tmp_path).stdout
+    # A cell, its warm start, and the seconds of its stages.
+    assert "private entries: 3" in fedassay("cache", "info", home=tmp_path).stdout
     fedassay("cache", "drop", home=tmp_path)
     assert canaries.stated(cache) == {}
     assert search.found(cache) == {}
