@@ -71,6 +71,16 @@ def test_a_stage_that_took_ten_times_as_long_is_estimated_at_that(scenario: Scen
     assert found - without == pytest.approx(34.0, abs=4.0)
 
 
+def test_stages_are_found_whatever_variables_libraries_have_set(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with threads_limited(1):
+        here.keep([here.Stage("method", "fedcgs", False, 1.0, 2.0)])
+    monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")
+    assert len(here.this_machine(1).stages) == 1
+    assert here.this_machine(2).stages == ()
+
+
 def test_the_latest_stages_are_kept(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "_MOST_KEPT", 5)
     with threads_limited(1):

@@ -1,6 +1,6 @@
 """Stages that this machine timed in earlier runs, and its speed: they correct the estimates that a reader sees.
 
-Both are kept in the cache, by number of threads and version; nothing in a record depends on them.
+Both are kept in the cache, stages by number of threads; nothing in a record depends on them.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.plan.measured import Stage, corrected
 from fedassay.plan.resources import threads_limited
-from fedassay.support.cache import Key, cached_arrays, entry_of
+from fedassay.support.cache import Entry, entry_of
+from fedassay.support.numerics import threads_now
 
-_KEY: Key = {"what": "timed stages", "edition": 1}
 _MOST_KEPT = 5000
 """Stages that are kept, the latest ones: some hundred runs."""
 _REFERENCE = (0.0060, 0.0310, 0.0125)
@@ -57,19 +57,38 @@ def this_machine(threads: int | None) -> Here:
         threads: Those of the plan.
     """
     with threads_limited(threads):
-        kept = entry_of(_KEY).read()
-    with threads_limited(1):
-        speed = cached_arrays({**_KEY, "what": "speed"}, lambda: {"speed": np.array(measure())})
-    rows = [] if kept is None else json.loads(kept["rows"].tobytes())
-    return Here(float(speed["speed"]), tuple(Stage(*row) for row in rows))
+        rows = _kept(_stages_entry())
+    entry = _entry("speed", 1)
+    speed = _kept(entry)
+    if not speed:
+        with threads_limited(1):
+            speed = [measure()]
+        _keep(entry, speed)
+    return Here(speed[0], tuple(Stage(*row) for row in rows))
 
 
 def keep(stages: Sequence[Stage]) -> None:
     """Keep timed stages of a run, with the threads of now, for the estimates of further ones."""
-    entry = entry_of(_KEY)
+    entry = _stages_entry()
+    _keep(entry, [*_kept(entry), *map(list, stages)][-_MOST_KEPT:])
+
+
+def _stages_entry() -> Entry:
+    return _entry("timed stages", threads_now())
+
+
+def _entry(what: str, threads: int) -> Entry:
+    # Libraries set variables that choose kernels when they are imported, and a dry run imports fewer of them.
+    return entry_of({"what": what, "edition": 1, "threads": threads}, numbers=False)
+
+
+def _kept(entry: Entry) -> list[Any]:
     kept = entry.read()
-    rows = ([] if kept is None else json.loads(kept["rows"].tobytes())) + [list(stage) for stage in stages]
-    entry.write({"rows": np.frombuffer(json.dumps(rows[-_MOST_KEPT:]).encode(), np.uint8)})
+    return [] if kept is None else list(json.loads(kept["rows"].tobytes()))
+
+
+def _keep(entry: Entry, rows: Sequence[object]) -> None:
+    entry.write({"rows": np.frombuffer(json.dumps(rows).encode(), np.uint8)})
 
 
 def measure() -> float:

@@ -160,7 +160,7 @@ def cached_arrays(
     return arrays
 
 
-def entry_of(key: Key, inputs: Mapping[str, Input] | None = None) -> Entry:
+def entry_of(key: Key, inputs: Mapping[str, Input] | None = None, *, numbers: bool = True) -> Entry:
     """Return the place of the result that depends on `key`.
 
     Args:
@@ -168,13 +168,15 @@ def entry_of(key: Key, inputs: Mapping[str, Input] | None = None) -> Entry:
             versions of libraries are added.
         inputs: All records that the arrays are computed from, by the name of their digest in the key. The entry is
             public where all of them are; without inputs it is private.
+        numbers: Whether threads, kernels and versions of libraries, which change last bits, are added to the key.
 
     Raises:
         ValueError: The key holds something else than JSON scalars, or NaN or an infinity.
     """
     given = {} if inputs is None else inputs
     own = {name: each.digest() for name, each in given.items()}
-    whole = {"format": _FORMAT, "numerics": numerics(str(key.get("device", "cpu"))), **key, **own}
+    exact = {"numerics": numerics(str(key.get("device", "cpu")))} if numbers else {}
+    whole = {"format": _FORMAT, **exact, **key, **own}
     text = json.dumps(whole, sort_keys=True, allow_nan=False)
     if any(not isinstance(part, str | int | float | bool | None) for part in key.values()):
         raise ValueError(f"cache key {text}: values must be text, numbers, booleans or None")
