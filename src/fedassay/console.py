@@ -136,6 +136,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
             "name": scenario.plan.name,
             "cells": rows,
             "estimated_seconds": found.seconds,
+            "estimated_range": found.range,
             "estimated_bytes": found.memory,
             "rates": found.basis,
             "persons": persons,
@@ -162,20 +163,22 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
     audits = ", ".join(audit.label for audit in scenario.audits) or "none"
     say(f"attacks: {attacks}")
     say(f"audits: {audits}")
-    if found.seconds is not None and found.memory is not None:
+    if found.range is not None and found.memory is not None:
         say(
-            f"estimate, from rates {found.basis}: {_range(found.seconds)} with --jobs 1 "
-            f"where nothing else runs, attacks and audits included; {found.memory / 2**30:.1f} GiB a job"
+            f"estimate: {_range(*found.range)} with --jobs 1 where nothing else runs, attacks and audits "
+            f"included; {found.memory / 2**30:.1f} GiB a job"
         )
+        say(f"rates: {found.basis}")
     for remark in (*found.remarks, *fetched):
         say(remark)
 
 
-def _range(seconds: float) -> str:
-    """Return seconds in words; of long plans a range that held 29 of the 31 timed plans."""
+def _range(least: float, most: float) -> str:
+    """Return seconds in words: their middle of a short plan, a range of a long one."""
     from fedassay.plan.rates import in_words
 
-    return in_words(seconds) if seconds < 600 else f"{in_words(seconds / 3)} to {in_words(3 * seconds)}"
+    middle = math.sqrt(least * most)
+    return in_words(middle) if middle < 600 else f"{in_words(least)} to {in_words(most)}"
 
 
 def _mission_json(scenario: Scenario) -> list[dict[str, str]]:
@@ -203,15 +206,14 @@ def time_of(plan: Path) -> str:
     """Return the time of a run of a plan on one core, as a clause."""
     from fedassay.plan.estimate import estimate
     from fedassay.plan.here import this_machine
-    from fedassay.plan.rates import in_words
     from fedassay.plan.resolve import load_scenario
 
     scenario = load_scenario(plan)
-    seconds = estimate(scenario, "cpu", this_machine(scenario.plan.resources.threads)).seconds
+    found = estimate(scenario, "cpu", this_machine(scenario.plan.resources.threads)).range
     return (
-        "nobody can say how long a run takes"
-        if seconds is None
-        else f"a run takes about {in_words(seconds)} where nothing else runs"
+        "how long a run takes is not known"
+        if found is None
+        else f"a run takes about {_range(*found)} where nothing else runs"
     )
 
 

@@ -89,9 +89,31 @@ def test_the_latest_stages_are_kept(scenario: Scenario, monkeypatch: pytest.Monk
     assert [stage.took for stage in here.this_machine(1).stages] == [1.0, 2.0, 2.0, 3.0, 3.0]
 
 
-def test_speed_is_measured_once_and_sane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_work_keeps_nothing(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "_keep", lambda *_: pytest.fail("written"))
+    here.keep([])
+
+
+def test_the_fastest_of_the_first_speeds_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other work slows a measurement down and never speeds it up."""
     monkeypatch.setenv("FEDASSAY_CACHE", str(tmp_path))
-    first = here.this_machine(1).speed
-    assert 0.1 <= first <= 10.0
-    monkeypatch.setattr(here, "measure", lambda: pytest.fail("measured again"))
-    assert here.this_machine(1).speed == first
+    speeds = iter([0.7, 1.1, 0.8, 1.0, 0.9])
+    monkeypatch.setattr(here, "measure", lambda: next(speeds))
+    assert [here.this_machine(1).speed for _ in range(6)] == [0.7, 1.1, 1.1, 1.1, 1.1, 1.1]
+
+
+def test_the_measured_speed_is_sane() -> None:
+    assert 0.1 <= here.measure() <= 10.0
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_long_plan_prints_a_range_that_is_narrower_where_its_work_was_timed(
+    scenario: Scenario, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedassay.plan.measured.shipped", dict)
+    stages = [stage._replace(took=900.0) for stage in timed(scenario, [("fedcgs", False, {"method": 900.0})])]
+    stages = [stage if own else stage._replace(plan="of another name") for stage in stages]
+    found = estimate(scenario, here=here.Here(1.0, tuple(stages)))
+    assert found.seconds is not None
+    factor = 1.5 if own else 3.0
+    assert found.range == (found.seconds / factor, found.seconds * factor)

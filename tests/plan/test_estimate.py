@@ -94,7 +94,8 @@ def test_every_component_has_a_cost(kind: ComponentKind) -> None:
 
 def test_the_text_says_that_it_is_an_estimate() -> None:
     result = CliRunner().invoke(cli, ["run", str(CONFIGS / "frontier.yaml"), "--dry-run"], standalone_mode=False)
-    assert "estimate, from rates measured on one core" in result.output
+    assert "\nestimate: " in result.output
+    assert "\nrates: measured on one core" in result.output
     assert "method alone about" in result.output
     assert "GiB a job" in result.output
     assert result.output.count("about") == len(load_scenario(CONFIGS / "frontier.yaml").cells)

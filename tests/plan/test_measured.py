@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedassay.plan.here import Here
-from fedassay.plan.measured import Stage, corrected
+from fedassay.plan.measured import Stage, corrected, shipped
 
 STAGES = [
     Stage("gallery", "fedcgs", False, 1.0, 3.0),
@@ -64,3 +64,15 @@ def test_stages_that_this_machine_timed_count_before_shipped_ones_and_speed_corr
         Stage("of another package", "fedcgs", False, 10.0, 0.0),
     ):
         assert here.seconds(other) == corrected(other) / 2
+
+
+def test_stages_of_the_plan_come_before_those_that_this_machine_timed_of_others() -> None:
+    here = Here(1.0, (Stage("method", "fedcgs", False, 1.0, 3.0, "other"),))
+    assert shipped()["method"]
+    own = next(each for each in shipped()["method"] if each.of == "fedcgs" and not each.private)
+    assert here.seconds(own) == corrected(own)
+    assert here.known(own)
+    mine = own._replace(plan="mine")
+    assert here.seconds(mine) == pytest.approx(3 * max(0.01, own.expected))
+    assert not here.known(mine)
+    assert here._replace(stages=(mine._replace(took=5.0),)).known(mine)

@@ -26,6 +26,7 @@ class Estimate:
         cells: Seconds of each cell's method, by key; None where its method has no rate.
         seconds: Of everything that could be estimated, reading of images and backbone included; None where
             the sizes are not known.
+        spread: Factor that nearly all plans like this one took more or less.
         memory: Bytes of one process at its largest; None likewise.
         remarks: Parts left out, with the reasons.
         basis: Machine that the rates were measured on, and corrections by that of the run.
@@ -33,14 +34,24 @@ class Estimate:
 
     cells: dict[str, float | None]
     seconds: float | None
+    spread: float
     memory: float | None
     remarks: tuple[str, ...]
     basis: str = ""
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """Least and most seconds, None as `seconds`."""
+        return None if self.seconds is None else (self.seconds / self.spread, self.seconds * self.spread)
 
 
 Unit = tuple[str, str, bool]
 """Unit of work, method or backbone, and whether it is private: what a stage is known by."""
 Cost = Callable[[Sizes, Load], float]
+
+_TIMED, _UNLIKE = 1.5, 3.0
+"""Factors between an estimate and the run, of plans whose work was timed before and of others
+(`benchmarks/dry_run_accuracy.py`)."""
 
 
 def estimate(scenario: Scenario, device: str = "cpu", here: Here | None = None) -> Estimate:
@@ -59,23 +70,25 @@ def estimate(scenario: Scenario, device: str = "cpu", here: Here | None = None) 
 
 
 def _estimate(scenario: Scenario, here: Here | None) -> Estimate:
-    seconds = corrected if here is None else here.seconds
+    here = Here(1.0, ()) if here is None else here
     sizes = sizes_of(scenario.plan, scenario.base)
     if isinstance(sizes, str):
-        return Estimate({cell.key: None for cell in scenario.cells}, None, None, (f"no estimate: {sizes}",))
-    cells = {}
-    for cell in scenario.cells:
-        own = _method(cell, sizes)
-        cells[cell.key] = None if own is None else seconds(own._replace(plan=scenario.plan.name))
+        none = dict.fromkeys(cell.key for cell in scenario.cells)
+        return Estimate(none, None, _UNLIKE, None, (f"no estimate: {sizes}",))
+    name = scenario.plan.name
+    own = {cell.key: _method(cell, sizes, name) for cell in scenario.cells}
+    cells = {key: None if stage is None else here.seconds(stage) for key, stage in own.items()}
     unknown = sorted({cell.method.name for cell in scenario.cells if cells[cell.key] is None})
     remarks = [f"not estimated: {', '.join(unknown)}"] if unknown else []
-    remarks += [f"not estimated: {name}" for name, cost in _costs(scenario) if cost is None]
-    total = (rate.START + rate.PAGE * len(scenario.cells)) / (1.0 if here is None else here.speed)
-    total += sum(map(seconds, stages(scenario, sizes)))
+    remarks += [f"not estimated: {part}" for part, cost in _costs(scenario) if cost is None]
     remarks += [*_foreseen(scenario, sizes), *scenario.warnings]
+    outside = (rate.START + rate.PAGE * len(scenario.cells)) / here.speed
+    took = [(here.seconds(stage), here.known(stage)) for stage in stages(scenario, sizes)]
+    total = outside + sum(seconds for seconds, _ in took)
+    guessed = sum(seconds for seconds, known in took if not known)
     pictures = any("reconstructions" in attack.build.facts.gives for attack in scenario.attacks)
     held = memory(sizes, _parameters(scenario, sizes), pictures)
-    return Estimate(cells, total, held, tuple(remarks))
+    return Estimate(cells, total, _UNLIKE if guessed > total / 4 else _TIMED, held, tuple(remarks))
 
 
 def stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:
@@ -84,31 +97,27 @@ def stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:
     An attack's unit holds the verdicts on it; an audit's, what it does by itself. The work on all cells of a seed
     is shared out as that on each cell alone.
     """
-    return (stage._replace(plan=scenario.plan.name) for stage in _stages(scenario, sizes))
-
-
-def _stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:
-    backbone = scenario.plan.backbone
+    name, backbone = scenario.plan.name, scenario.plan.backbone
     trained = backbone.weights is None or backbone.weights == "public"
     for _ in scenario.plan.seeds:
-        yield Stage("prepare", backbone.name, trained, extraction(sizes), 0.0)
+        yield Stage("prepare", backbone.name, trained, extraction(sizes), 0.0, name)
     by_seed = defaultdict[int | None, list[Cell]](list)
     for cell in scenario.cells:
         by_seed[cell.seed].append(cell)
     for cells in by_seed.values():
-        yield from (stage for cell in cells if (stage := _method(cell, sizes)) is not None)
-        yield from (Stage("cell", cell.method.name, cell.privacy.private, 1.0, 0.0) for cell in cells)
+        yield from (stage for cell in cells if (stage := _method(cell, sizes, name)) is not None)
+        yield from (Stage("cell", cell.method.name, cell.privacy.private, 1.0, 0.0, name) for cell in cells)
         for unit, cost in _costs(scenario):
             if cost is not None:
-                yield from shared(unit, cost, cells, sizes)
+                yield from shared(unit, cost, cells, sizes, name)
 
 
-def shared(unit: str, cost: Cost, cells: Sequence[Cell], sizes: Sizes) -> Iterator[Stage]:
-    """The work of an attack or audit on all cells of a seed, shared out as that on each cell alone."""
+def shared(unit: str, cost: Cost, cells: Sequence[Cell], sizes: Sizes, plan: str) -> Iterator[Stage]:
+    """The work of an attack or audit on all cells of a plan's seed, shared out as that on each cell alone."""
     alone = [max(LEAST, cost(sizes, _load([cell], sizes))) for cell in cells]
     whole = max(LEAST, cost(sizes, _load(cells, sizes))) / sum(alone)
     for cell, one in zip(cells, alone, strict=True):
-        yield Stage(unit, cell.method.name, cell.privacy.private, whole * one, 0.0)
+        yield Stage(unit, cell.method.name, cell.privacy.private, whole * one, 0.0, plan)
 
 
 def timed(scenario: Scenario, cells: Iterable[tuple[str, bool, Mapping[str, float]]]) -> list[Stage]:
@@ -132,9 +141,13 @@ def timed(scenario: Scenario, cells: Iterable[tuple[str, bool, Mapping[str, floa
             took[unit, method, private] += taken
     for stage in stages(scenario, sizes):
         expected[stage[:3]].append(stage.expected)
-    name = scenario.plan.name
     return [
-        Stage(*key, float(f"{sum(each) / len(each):.3g}"), float(f"{took[key] / len(each):.3g}"), name)
+        Stage(
+            *key,
+            float(f"{sum(each) / len(each):.3g}"),
+            float(f"{took[key] / len(each):.3g}"),
+            scenario.plan.name,
+        )
         for key, each in expected.items()
         if key[1:] in ran
     ]
@@ -175,15 +188,15 @@ def _foreseen(scenario: Scenario, sizes: Sizes) -> tuple[str, ...]:
     return tuple(found)
 
 
-def method_seconds(cell: Cell, sizes: Sizes) -> float | None:
-    """Seconds of a cell's method; None where it has no rate."""
-    stage = _method(cell, sizes)
+def method_seconds(cell: Cell, sizes: Sizes, plan: str) -> float | None:
+    """Seconds of the method of a plan's cell; None where it has no rate."""
+    stage = _method(cell, sizes, plan)
     return None if stage is None else corrected(stage)
 
 
-def _method(cell: Cell, sizes: Sizes) -> Stage | None:
+def _method(cell: Cell, sizes: Sizes, plan: str) -> Stage | None:
     own = _formula(cell, sizes)
-    return None if own is None else Stage("method", cell.method.name, cell.privacy.private, own, 0.0)
+    return None if own is None else Stage("method", cell.method.name, cell.privacy.private, own, 0.0, plan)
 
 
 def _formula(cell: Cell, sizes: Sizes) -> float | None:

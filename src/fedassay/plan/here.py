@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.plan.measured import Stage, corrected
+from fedassay.plan.measured import Stage, corrected, known
 from fedassay.plan.resources import threads_limited
 from fedassay.support.cache import Entry, entry_of
 from fedassay.support.numerics import threads_now
@@ -24,6 +24,8 @@ _MOST_KEPT = 5000
 _REFERENCE = (0.0060, 0.0310, 0.0125)
 """Seconds that the three pieces of work of `_pieces` take on the machine of `measured.json`."""
 _REPEATS = 15
+_SPEEDS = 5
+"""Measurements of the speed that are kept: the fastest counts, since other work only ever slows one down."""
 
 
 class Here(NamedTuple):
@@ -44,14 +46,25 @@ class Here(NamedTuple):
         return f"corrected by this machine's speed ({self.speed:.2g}){timed}"
 
     def seconds(self, stage: Stage) -> float:
-        """Return the seconds of a stage here: by stages of its own that were timed here, else by shipped ones."""
-        unit, of, private = stage[:3]
-        own = [each for each in self.stages if each[:3] == (unit, of, private)]
-        return corrected(stage, own) if own else corrected(stage) / self.speed
+        """Return the seconds of a stage here.
+
+        Stages of the same plan come first, then those that were timed here, then those of other shipped plans.
+        """
+        own = self._own(stage)
+        if own and (known(stage, own) or not known(stage)):
+            return corrected(stage, own)
+        return corrected(stage) / self.speed
+
+    def known(self, stage: Stage) -> bool:
+        """Whether this stage of this plan was timed, here or among the shipped plans."""
+        return known(stage) or known(stage, self._own(stage))
+
+    def _own(self, stage: Stage) -> list[Stage]:
+        return [each for each in self.stages if each[:3] == stage[:3]]
 
 
 def this_machine(threads: int | None) -> Here:
-    """Return this machine's speed and timed stages; its speed is measured once, in a second.
+    """Return this machine's speed and timed stages; each of the first calls measures the speed, in a second.
 
     Args:
         threads: Those of the plan.
@@ -59,16 +72,18 @@ def this_machine(threads: int | None) -> Here:
     with threads_limited(threads):
         rows = _kept(_stages_entry())
     entry = _entry("speed", 1)
-    speed = _kept(entry)
-    if not speed:
+    speeds = _kept(entry)
+    if len(speeds) < _SPEEDS:
         with threads_limited(1):
-            speed = [measure()]
-        _keep(entry, speed)
-    return Here(speed[0], tuple(Stage(*row) for row in rows))
+            speeds.append(measure())
+        _keep(entry, speeds)
+    return Here(max(speeds), tuple(Stage(*row) for row in rows))
 
 
 def keep(stages: Sequence[Stage]) -> None:
     """Keep timed stages of a run, with the threads of now, for the estimates of further ones."""
+    if not stages:
+        return
     entry = _stages_entry()
     _keep(entry, [*_kept(entry), *map(list, stages)][-_MOST_KEPT:])
 

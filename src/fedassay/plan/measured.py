@@ -58,7 +58,7 @@ def corrected(stage: Stage, timed: Sequence[Stage] | None = None) -> float:
     timed = shipped().get(stage.unit, ()) if timed is None else timed
     alike = [each for each in timed if each.private == stage.private] or timed
     own = [each for each in alike if each.of == stage.of]
-    same = [each for each in own if each.plan == stage.plan and stage.plan]
+    same = [each for each in own if stage.plan and each.plan == stage.plan]
     alike = same or (own if stage.unit == "method" else own or alike)
     expected = max(LEAST, stage.expected)
     if not alike:
@@ -68,6 +68,12 @@ def corrected(stage: Stage, timed: Sequence[Stage] | None = None) -> float:
     weights = np.exp(apart.min() - apart)
     ratio = (weights * (took - sizes)).sum() / weights.sum()
     return float(expected * np.exp(ratio if same else np.clip(ratio, -_MOST, _MOST)))
+
+
+def known(stage: Stage, timed: Sequence[Stage] | None = None) -> bool:
+    """Whether this stage of the plan of this name was timed; arguments as for `corrected`."""
+    timed = shipped().get(stage.unit, ()) if timed is None else timed
+    return any((*each[:3], each.plan) == (*stage[:3], stage.plan) for each in timed)
 
 
 @cache

@@ -56,7 +56,7 @@ class NextRun:
         """
         if self.sizes is None or not parts:
             return None
-        method = method_seconds(self.cell, self.sizes)
+        method = method_seconds(self.cell, self.sizes, self.scenario.plan.name)
         if method is None:
             return None
         both = [self._of_cells(cells, method, parts, self.sizes) for cells in (1, 2)]
@@ -71,7 +71,8 @@ class NextRun:
             if cost is None:
                 return None
             own = partial(cost, {**self._parameters(part), **part.changed})
-            total += sum(map(corrected, shared(part.name, own, [self.cell] * cells, sizes)))
+            stages = shared(part.name, own, [self.cell] * cells, sizes, self.scenario.plan.name)
+            total += sum(map(corrected, stages))
         return float(total)
 
     def _parameters(self, part: Part) -> dict[str, Any]:
