@@ -287,6 +287,11 @@ def test_a_folder_tree_of_pacs_layout_is_read_as_pacs(tmp_path: Path) -> None:
     assert len(np.unique(data.images.reshape(28, -1), axis=0)) == 28
     with pytest.raises(ValueError, match="class 0: 4 images given; needed: 8"):
         module.write_tree(images, labels, tmp_path / "more", 2)
+    assert module.write_tree(images, labels, tmp_path / "office", 1, module.LAYOUTS["office_home"]) == 28
+    office = load(DataRequest("office_home", None, tmp_path / "office", None, 0, tmp_path, size=16)).train
+    assert office.domain_names == ("Art", "Clipart", "Product", "Real World")
+    assert module.write_tree(images, labels, tmp_path / "tasks", 4, module.LAYOUTS["tasks"]) == 40
+    assert len(list((tmp_path / "tasks" / "odd").iterdir())) == 5
 
 
 def test_benchmarks_take_a_public_data_set_by_its_name_or_a_file(
