@@ -4,10 +4,10 @@
     python benchmarks/domain_tree.py two_tasks --layout tasks
     fedassay run configs/papers/fedcgs_table2.yaml --scale 0.5 --set data.path=four_styles --set data.size=32 ...
 
-Seven classes in four domains, one style each: `photo` is the image as it is, `art_painting` smears it and keeps few
-colours, `cartoon` keeps fewer between hard outlines, `sketch` keeps outlines alone; Office-Home's are called Real
-World, Art, Clipart and Product. No image is in two domains. `tasks` has the even classes in one domain and the odd
-ones in the other, as they are. Those are layouts and protocols, and none of the data sets' images.
+Seven classes in four domains, one style each: `photo` is the image as it is, `art_painting` smears it and keeps
+few colours, `cartoon` keeps fewer between hard outlines, `sketch` keeps outlines alone; Office-Home's are called
+Real World, Art, Clipart and Product. No image is in two domains. `tasks` has the even classes in one domain and
+the odd ones in the other, as they are. Those are layouts and protocols, and none of the data sets' images.
 """
 
 from __future__ import annotations
