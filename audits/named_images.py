@@ -137,9 +137,9 @@ def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | N
     if shown is None:
         return None
     rng = context.seeds.numpy("named images", made.source.name)
-    first = half_of_each(context.test.labels, rng)
-    sent = context.test.take(first)
-    rest = context.test.take(np.setdiff1d(np.arange(len(context.test)), first))
+    first = half_of_each(context.data.test.labels, rng)
+    sent = context.data.test.take(first)
+    rest = context.data.test.take(np.setdiff1d(np.arange(len(context.data.test)), first))
     # All senders are held against the same strangers, so a stranger that is near to all counts once.
     fresh = {"strangers": (np.concatenate([rows for rows, _ in held.values()]), sent)}
     others = _others(images, labels, held, context, rng)
@@ -163,13 +163,13 @@ def _named(
     images: Images, labels: Ints, held: _Held, context: AuditContext, path: str, rest: Records | None = None
 ) -> Identification | None:
     """Images against their senders' records and `rest`, where it is given; else all test records."""
-    rng, others = context.seeds.numpy("named images", "draws", path), context.test if rest is None else rest
+    rng, others = context.seeds.numpy("named images", "draws", path), context.data.test if rest is None else rest
     return identification(_flat(images), labels, held, others, _pixels, rng, tests=context.num_tests)
 
 
 def _nearest(made: Reconstruction, held: _Held, context: AuditContext) -> Identification | None:
     """The attacker's own image with the nearest feature, in the place of each."""
-    vectors, own = made.source.vectors, context.attacker
+    vectors, own = made.source.vectors, context.data.attacker
     if not len(own) or vectors.ndim != 2 or vectors.shape[1] != own.features.shape[1]:
         return None
     found = top_k_l2(vectors, own.features, 1, device=context.similarity.device).indices[:, 0]

@@ -58,7 +58,7 @@ def nonprivate_images(context: AttackedContext, source: str, records: int, *, le
         released = nonprivate_releases(context, records, least=least, as_large=recovered, single=single)
         return tuple(_attacked(context, release, recovered) for release in released)
 
-    kept = context.io.once(key, make)
+    kept = context.data.once(key, make)
     parts = [
         _renamed(made, clients, number, several=len(kept) > 1)
         for number, (result, clients) in enumerate(kept)

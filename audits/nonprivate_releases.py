@@ -77,7 +77,7 @@ def nonprivate_releases(
     """
     alone = summed_only(context.view)
     if as_large and alone:
-        least = max(least, sum(len(client) for client in context.clients))
+        least = max(least, sum(len(client) for client in context.data.clients))
     # The least number is part of the key: the order of the audits must not matter.
     key = f"exposure/{context.release_key}/{records}/{alone}/{as_large}/{single}/{least}"
 
@@ -85,12 +85,12 @@ def nonprivate_releases(
         groups = _groups(context, records, alone, "as_large" if as_large else "single" if single else "class")
         held = sum(len(client) for group in groups for client in group)
         if held < least:
-            total = len(context.control)
+            total = len(context.data.control)
             words = _too_few(held, least, context)
             raise NotRunError(words, role="control", held=total, needed=total + least - held)
         return tuple(_run(context, group, number, alone) for number, group in enumerate(groups))
 
-    return context.io.once(key, make)
+    return context.data.once(key, make)
 
 
 def _groups(
@@ -98,7 +98,7 @@ def _groups(
 ) -> list[list[Records]]:
     """The clients that hold records, by the run of the method that they take part in."""
     if size == "as_large":
-        return [clients_as_large(context, sum(map(len, context.clients)) if alone else records)]
+        return [clients_as_large(context, sum(map(len, context.data.clients)) if alone else records)]
     dealt = dealt_clients(context, records)
     if size == "single":
         whole = [client.take(np.array([row])) for client in dealt for row in range(len(client))]
@@ -112,8 +112,12 @@ def dealt_clients(context: AuditContext, records: int) -> list[Records]:
     Clients that are dealt first hold the same records however many follow; the last ones lack classes with too few
     control records.
     """
-    control = context.control
-    held = np.unique(np.concatenate([client.labels for client in context.clients])) if context.clients else None
+    control = context.data.control
+    held = (
+        np.unique(np.concatenate([client.labels for client in context.data.clients]))
+        if context.data.clients
+        else None
+    )
     usable = np.unique(control.labels) if held is None else held
     order = control_seeds(context, "exposure", "records").numpy().permutation(len(control))
     by_class = [order[control.labels[order] == label] for label in usable]
@@ -134,11 +138,11 @@ def clients_as_large(context: AuditContext, records: int) -> list[Records]:
     A client's classes are those of the real one as far as control records of them last. Real clients that are
     larger than what is left are passed over.
     """
-    control = context.control
+    control = context.data.control
     left = control_seeds(context, "exposure", "as large").numpy().permutation(len(control))
     clients: list[Records] = []
     dealt = 0
-    for real in context.clients:
+    for real in context.data.clients:
         if dealt >= records:
             break
         if not 0 < len(real) <= len(left):
@@ -182,16 +186,16 @@ def nonprivate_clients(
 def _run(context: AuditContext, group: Sequence[Records], number: int | str, alone: bool) -> NonPrivateRelease:
     """Run the method on these clients, beside others without records where only their sum is seen."""
     seeds = control_seeds(context, "exposure", number)
-    nobody = context.control.take(np.zeros(0, np.int64))
+    nobody = context.data.control.take(np.zeros(0, np.int64))
     named = [client.take(np.arange(len(client)), f"client/{i}") for i, client in enumerate(group)]
-    total = max(len(context.clients), len(named))
+    total = max(len(context.data.clients), len(named))
     # A method may be set up for as many clients as the plan has, or refuse clients without records.
     padded = [*named, *(nobody.take(np.zeros(0, np.int64), f"client/{i}") for i in range(len(named), total))]
     attempts = [padded, named] if alone else [named, padded]
     reason = ""
     for clients in attempts:
         try:
-            outcome = context.run_nonprivate(clients, seeds)
+            outcome = context.method.run_nonprivate(clients, seeds)
         except FedassayError as error:
             reason = reason or str(error)
             continue
@@ -201,6 +205,6 @@ def _run(context: AuditContext, group: Sequence[Records], number: int | str, alo
 
 def _too_few(held: int, least: int, context: AuditContext) -> str:
     return (
-        f"of the {len(context.control)} records of the control role, {held} can be given away; an end-to-end "
+        f"of the {len(context.data.control)} records of the control role, {held} can be given away; an end-to-end "
         f"positive control takes {least}: give data.split.control at least {least - held} more"
     )

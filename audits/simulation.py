@@ -34,10 +34,10 @@ def fresh_clients(context: AuditContext, fresh: Records) -> tuple[Records, ...]:
         NotRunError: There are too few fresh records for every client to hold one.
     """
     rng = context.seeds.numpy("simulation")
-    chosen: list[list[int]] = [[] for _ in context.clients]
-    for label in range(context.classes):
+    chosen: list[list[int]] = [[] for _ in context.data.clients]
+    for label in range(context.data.classes):
         pool = rng.permutation(np.flatnonzero(fresh.labels == label)).tolist()
-        counts = np.array([int((client.labels == label).sum()) for client in context.clients])
+        counts = np.array([int((client.labels == label).sum()) for client in context.data.clients])
         scale = min(1.0, len(pool) / max(1, counts.sum()))
         for position, count in enumerate(counts):
             wanted = max(1, int(count * scale)) if count else 0
@@ -45,12 +45,12 @@ def fresh_clients(context: AuditContext, fresh: Records) -> tuple[Records, ...]:
             pool = pool[wanted:]
     if not all(chosen):
         raise NotRunError(
-            f"{len(fresh)} records that no client holds are too few to imitate {len(context.clients)} clients; "
-            f"more records in the attacker role are needed"
+            f"{len(fresh)} records that no client holds are too few to imitate {len(context.data.clients)} "
+            f"clients; more records in the attacker role are needed"
         )
     return tuple(
         fresh.take(np.array(sorted(rows), np.int64), client.name)
-        for rows, client in zip(chosen, context.clients, strict=True)
+        for rows, client in zip(chosen, context.data.clients, strict=True)
     )
 
 
@@ -74,7 +74,7 @@ def raw_view(owners: Sequence[Records], context: AuditContext) -> View:
         for records in owners
         if len(records)
     ]
-    return View(tuple(messages), context.classes, context.view.threat)
+    return View(tuple(messages), context.data.classes, context.view.threat)
 
 
 def noised(context: AuditContext) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from attacked import by_ratio
+from contexts import with_data
 from people import by_likelihood
 
 from fedassay.attacks.gram.attack import GramFactorization
@@ -79,7 +80,7 @@ def _images(audit: Any, context: AuditContext) -> list[Finding]:
 
 
 def of_messages(attack: Attack, context: AuditContext) -> list[Finding]:
-    knowledge = Knowledge(context.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
+    knowledge = Knowledge(context.data.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
 
     def attacked(
         seen: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
@@ -114,8 +115,10 @@ def _of(method: Any, records: int = 60, clients: int = 3, bounds: int = 2, **giv
 
 def _of_people(make_task: MakeTask, make_context: MakeContext, folder: Path) -> AuditContext:
     context: AuditContext = _of(FedNCM(), clients=12)(make_task, make_context, folder)
-    roles = {role: _classes_known(getattr(context, role)) for role in ("test", "fresh", "control", "attacker")}
-    return replace(context, clients=tuple(map(_classes_known, context.clients)), **roles)
+    roles = {
+        role: _classes_known(getattr(context.data, role)) for role in ("test", "fresh", "control", "attacker")
+    }
+    return with_data(context, clients=tuple(map(_classes_known, context.data.clients)), **roles)
 
 
 def _classes_known(records: Records) -> Records:

@@ -21,10 +21,12 @@ def by_ratio(context: AuditContext) -> AttackedContext:
     """The same context, whose releases may be asked about members."""
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(context.run_on(clients, seeds), context.view.threat)
+        return visible(context.method.run_on(clients, seeds), context.view.threat)
 
-    questions = make_game(context.clients, context.test, context.attacker, simulate, Seeds(1), classes=10)
-    known = Knowledge(context.attacker, 10, None, True, Seeds(0), "cpu", SILENT, game=questions)
+    questions = make_game(
+        context.data.clients, context.data.test, context.data.attacker, simulate, Seeds(1), classes=10
+    )
+    known = Knowledge(context.data.attacker, 10, None, True, Seeds(0), "cpu", SILENT, game=questions)
 
     def ask(
         view: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from fedassay.attacks.gram import remembered
-from fedassay.contracts.audit import AuditContext, AuditIO, Replayed, Rerun
+from fedassay.contracts.audit import AuditContext, AuditIO, CellData, Replayed, Rerun
 from fedassay.contracts.method import Method, MethodInput, Outcome, nonprivate_form
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
@@ -245,19 +245,24 @@ def make_context() -> MakeContext:
             assert method is not None
             with taped() as tape:
                 outcome = method.run(task)
+        from contexts import Runs
         from quick_similarity import QuickSimilarity
 
         assert task.public is not None
         privacy = task.privacy
         others = task.public.take(np.arange(_OTHERS))
         return AuditContext(
-            clients=task.clients,
-            test=task.test,
-            fresh=others,
-            control=task.public.take(np.arange(_OTHERS, len(task.public)), "control"),
-            attacker=others,
-            classes=task.classes,
-            encode=task.backbone.extract,
+            data=CellData(
+                clients=task.clients,
+                test=task.test,
+                fresh=others,
+                control=task.public.take(np.arange(_OTHERS, len(task.public)), "control"),
+                attacker=others,
+                backbone=task.backbone,
+                classes=task.classes,
+                shared={} if shared is None else shared,
+            ),
+            method=Runs(run_on, run_nonprivate, rerun),
             method_key=repr(method),
             outcome=outcome,
             view=view(outcome.transcript, ThreatModel()),
@@ -267,10 +272,7 @@ def make_context() -> MakeContext:
             num_tests=bounds,
             similarity=QuickSimilarity(None, "not asked for", task.device),
             seeds=task.seeds,
-            run_on=run_on,
-            run_nonprivate=run_nonprivate,
-            rerun=rerun,
-            io=AuditIO(task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared),
+            io=AuditIO(task.device, task.progress, folder, ("cell", "audit")),
         )
 
     return make

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from contexts import with_data
 
 from fedassay.attacks.attribute_likelihood import AttributeLikelihood
 from fedassay.contracts.attack import AttackResult, Knowledge
@@ -79,7 +80,7 @@ def context_of(
     )
     whole = make_context(made, method, bounds=bounds)
     known = some("attacker", 900)
-    whole = replace(whole, attacker=known, fresh=known, control=some("control", 150), classes=CLASSES)
+    whole = with_data(whole, attacker=known, fresh=known, control=some("control", 150), classes=CLASSES)
     return by_likelihood(whole, attack)
 
 
@@ -91,7 +92,10 @@ def by_likelihood(context: AuditContext, attack: Attack | None = None) -> Attack
         view: View, game: MembershipGame | None = None, *, rerun_previous_attacks: bool = False
     ) -> AttackResult:
         return run(
-            view, Knowledge(context.attacker, context.classes, None, False, Seeds(0), "cpu", SILENT, game=game)
+            view,
+            Knowledge(
+                context.data.attacker, context.data.classes, None, False, Seeds(0), "cpu", SILENT, game=game
+            ),
         )
 
     context = replace(context, view=visible(context.outcome, context.view.threat))

@@ -71,13 +71,13 @@ class AttributeInference(Parameters):
             NotRunError: The plan names no attribute, or records lack it.
         """
         name = self._name(context)
-        sensitive = Sensitive.of(name, context.attacker, context.classes)
-        unseen = context.test.without(*context.clients)
+        sensitive = Sensitive.of(name, context.data.attacker, context.data.classes)
+        unseen = context.data.test.without(*context.data.clients)
         if name not in unseen.attributes:
             raise NotRunError("the test records do not hold the attribute, so there are no strangers")
         seeds = context.seeds.child("attribute_inference", name)
-        trials = drawn(context.clients, unseen, seeds.numpy("trials"), self.trials)
-        ours = asked(context.view, context.clients, trials, sensitive, context, seeds)
+        trials = drawn(context.data.clients, unseen, seeds.numpy("trials"), self.trials)
+        ours = asked(context.view, context.data.clients, trials, sensitive, context, seeds)
         try:
             own: ReleaseGuesses | str = self._own(sensitive, unseen, context)
         except NotRunError as error:
@@ -95,7 +95,7 @@ class AttributeInference(Parameters):
         return found
 
     def _name(self, context: AttackedContext) -> str:
-        known = tuple(context.clients[0].attributes) if context.clients else ()
+        known = tuple(context.data.clients[0].attributes) if context.data.clients else ()
         if not known:
             raise NotRunError("the plan names no sensitive attribute (data.attributes)")
         if self.attribute is not None and self.attribute not in known:
@@ -112,7 +112,7 @@ class AttributeInference(Parameters):
         dealt = dealt_clients(context, self.control_records)
         if summed_only(context.view):
             dealt = dealt[:MOST_RUNS]
-        total, held = len(context.control), sum(map(len, dealt))
+        total, held = len(context.data.control), sum(map(len, dealt))
         if held < FEWEST:
             words = f"of {total} control records {held} can be given away, and {FEWEST} are needed"
             raise NotRunError(words, role="control", held=total, needed=total + FEWEST - held)

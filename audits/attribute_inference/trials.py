@@ -142,7 +142,7 @@ def asked(
     def simulate(_clients: Sequence[Records], _seeds: Seeds) -> View:
         raise NotRunError("attributes are asked about without shadow releases")
 
-    sizes = {owner.name: np.bincount(owner.labels, minlength=context.classes) for owner in owners}
+    sizes = {owner.name: np.bincount(owner.labels, minlength=context.data.classes) for owner in owners}
     game = MembershipGame(questions, sizes, sensitive.own, simulate, seeds, spread=sensitive.spread)
     scores = context.attack(view, game).scores
     if len(scores) != 1:

@@ -40,15 +40,15 @@ def outliers_of(
     labels, counts = np.unique(client.labels, return_counts=True)
     rare = int(labels[np.argmin(counts)])
     place = int(np.flatnonzero(client.labels == rare)[0])
-    others = [label for label in range(context.classes) if label != rare] or [rare]
+    others = [label for label in range(context.data.classes) if label != rare] or [rare]
     label = others[0] if adjacency == "replace_one" else rare
-    wrong = np.flatnonzero(context.test.labels != label)
+    wrong = np.flatnonzero(context.data.test.labels != label)
     images: dict[str, Images] = {
         "an inverted image": 255 - client.images[place],
         "an image of noise": _noise_image(context, client.images[place]),
     }
     if wrong.size:
-        images["an image of another class"] = context.test.images[wrong[0]]
+        images["an image of another class"] = context.data.test.images[wrong[0]]
     verb = "added" if adjacency == "add_remove" else "in place of a record"
     if unit != "record":
         return [
@@ -64,7 +64,7 @@ def outliers_of(
             one = (np.concatenate([one[0], image[None]]), np.append(one[1], label))
         else:
             one[0][place], one[1][place] = image, label
-        within = Records(client.name, one[0], one[1].astype(np.int64), context.encode)
+        within = Records(client.name, one[0], one[1].astype(np.int64), context.data.encode)
         found.append(Outlier(f"{name} {verb}", client, within))
     return found
 
@@ -77,7 +77,7 @@ def _unit_outlier(
     images[places] = image
     if label is not None:
         labels[places] = label
-    within = Records(client.name, images, labels, context.encode, client.groups)
+    within = Records(client.name, images, labels, context.data.encode, client.groups)
     return Outlier(f"{name} in place of every record of one {unit}", client, within)
 
 

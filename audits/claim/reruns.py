@@ -87,25 +87,25 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
         NotRunError: No client has two records, a client is removed that is the only one with records, or the
             method cannot be run on such data.
     """
-    index = _smallest(context.clients)
-    name = context.clients[index].name
-    beside = _beside(context.clients, index, claim)
+    index = _smallest(context.data.clients)
+    name = context.data.clients[index].name
+    beside = _beside(context.data.clients, index, claim)
 
     def released(records: Records, what: str, number: int) -> Released:
-        clients = [client.take(np.zeros(0, np.int64)) for client in context.clients]
+        clients = [client.take(np.zeros(0, np.int64)) for client in context.data.clients]
         clients[index] = records
         if beside is not None:
-            clients[beside] = context.clients[beside]
+            clients[beside] = context.data.clients[beside]
         try:
-            outcome = context.run_on(clients, seeds.child(what, number))
+            outcome = context.method.run_on(clients, seeds.child(what, number))
         except FedassayError as error:
-            others = "alone" if beside is None else f"and {context.clients[beside].name}"
+            others = "alone" if beside is None else f"and {context.data.clients[beside].name}"
             raise NotRunError(f"the method cannot be run again on {name} {others}: {error}") from None
         return what_leaves(outcome, name)
 
     chosen = max(LEAST, runs // 4)
     with context.io.progress.step("reruns") as advance:
-        outliers = outliers_of(context, context.clients[index], claim.adjacency, claim.unit)
+        outliers = outliers_of(context, context.data.clients[index], claim.adjacency, claim.unit)
         outlier, direction = _strongest(outliers, released, chosen)
         zero, one = np.empty(runs), np.empty(runs)
         for i in range(runs):

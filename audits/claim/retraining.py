@@ -93,12 +93,12 @@ def _found(name: str, retrained: Retrained, experiment: Experiment, outlier: Out
 
 def _data_sets(context: AuditContext, retrained: Retrained, adjacency: Adjacency) -> Iterator[tuple[int, Records]]:
     """Records to look for neighbours of, with the position of their client."""
-    sizes = {i: len(client) for i, client in enumerate(context.clients) if len(client) >= 2}
+    sizes = {i: len(client) for i, client in enumerate(context.data.clients) if len(client) >= 2}
     if not sizes:
         return
     chosen = dict.fromkeys((min(sizes, key=lambda i: sizes[i]), max(sizes, key=lambda i: sizes[i])))
     for index in chosen:
-        client = context.clients[index]
+        client = context.data.clients[index]
         yield index, client
         full = len(client) - len(client) % retrained.batch
         if adjacency == "add_remove" and 0 < full < len(client):

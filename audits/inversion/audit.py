@@ -120,7 +120,7 @@ class InversionAudit(Parameters):
     def _of_source(self, made: Reconstruction, setting: _Setting) -> Finding:
         """Hold the images of one source against the records that they may show."""
         context, source = setting.context, made.source
-        sets = candidates(source, context.clients)
+        sets = candidates(source, context.data.clients)
         used = np.flatnonzero([len(part) > 0 for part in sets])
         subject = Subject(
             "inversion", setting.result.attack, source.name, "nearest" if between(source.name) else "own"
@@ -198,7 +198,7 @@ class InversionAudit(Parameters):
         context, records = setting.context, self.control_records
         if setting.raw is None:
             # A client as large as the audited ones may lead to a single image.
-            records = max(records, _CLIENTS * max(len(client) for client in context.clients))
+            records = max(records, _CLIENTS * max(len(client) for client in context.data.clients))
         return nonprivate_images(context, source.name, records, least=CONTROLS)
 
     def _figures(
@@ -245,8 +245,8 @@ class InversionAudit(Parameters):
         Raises:
             NotRunError: Too few fresh records of the clients' classes.
         """
-        private = joined("private", context.clients)
-        usable = np.flatnonzero(np.isin(context.test.labels, private.labels))
+        private = joined("private", context.data.clients)
+        usable = np.flatnonzero(np.isin(context.data.test.labels, private.labels))
         order = control_seeds(context, "inversion", "fresh").numpy().permutation(usable)
         control, rest = order[: self.control_records], order[self.control_records :][: self.fresh_records]
         if len(rest) < 20:
@@ -258,8 +258,8 @@ class InversionAudit(Parameters):
                 held=len(usable),
                 needed=needed,
             )
-        fresh = context.test.take(rest, "fresh")
-        return make_pool(private, fresh, encoder(context)), fresh, context.test.take(control, _FRESH)
+        fresh = context.data.test.take(rest, "fresh")
+        return make_pool(private, fresh, encoder(context)), fresh, context.data.test.take(control, _FRESH)
 
     def _nobodys(self, source: VectorSource, setting: _Setting) -> ImageMatch:
         """Images of the same source from the same method on records that no client holds.
@@ -268,13 +268,14 @@ class InversionAudit(Parameters):
             NotRunError: It cannot be run on such records, or leads to fewer than 2 images.
         """
         context = setting.context
-        clients = fresh_clients(context, context.fresh)
-        outcome = context.run_on(clients, context.seeds.child("inversion", "nobody"))
+        clients = fresh_clients(context, context.data.fresh)
+        outcome = context.method.run_on(clients, context.seeds.child("inversion", "nobody"))
         result = context.attack(visible(outcome, context.view.threat))
         made = [item for item in result.reconstructions if item.source.name == source.name]
         # An image of a record that no client holds may be compared with any record, whatever its class.
         sets = [
-            candidates(replace(item.source, labels=0 * item.source.labels - 1), context.clients) for item in made
+            candidates(replace(item.source, labels=0 * item.source.labels - 1), context.data.clients)
+            for item in made
         ]
         used = np.flatnonzero([len(part) > 0 for part in sets[0]]) if sets else np.zeros(0, np.int64)
         if len(used) < 2:
@@ -295,13 +296,13 @@ class InversionAudit(Parameters):
             NotRunError: The attack drew so few of the vectors that a control has none to speak of.
         """
         key = f"inversion control/{self}/{context.attack_key}/{context.num_tests}"
-        return context.io.once(key, lambda: self._both(pool, held_out, context))
+        return context.data.once(key, lambda: self._both(pool, held_out, context))
 
     def _both(
         self, pool: Pool, held_out: Records, context: AttackedContext
     ) -> tuple[ImageMatch, ImageMatch] | None:
         rng = control_seeds(context, "inversion", "records").numpy()
-        private = joined("private", context.clients)
+        private = joined("private", context.data.clients)
         chosen = np.sort(rng.permutation(len(private))[: self.control_records])
         try:
             result = context.attack(raw_view([private.take(chosen, _HELD), held_out], context))
@@ -343,8 +344,10 @@ class InversionAudit(Parameters):
         misfit = np.asarray(setting.result.scores[f"misfit/{made.source.name}"], np.float64)[used]
         metrics = {"misfit": Metric(value=float(np.median(misfit)), n=len(misfit), reason=_MISFIT)}
         vectors = made.source.vectors
-        if len(context.attacker) and vectors.shape[1] == context.attacker.features.shape[1]:
-            near = nearest_feature(vectors[used], context.attacker, pool.images[shown.records], context.similarity)
+        if len(context.data.attacker) and vectors.shape[1] == context.data.attacker.features.shape[1]:
+            near = nearest_feature(
+                vectors[used], context.data.attacker, pool.images[shown.records], context.similarity
+            )
             plain = context.similarity.measure(pool.images[shown.records], near)["psnr"]
             remark = "the attacker's own image with the nearest feature, without inversion"
             metrics["psnr_nearest_own"] = _metric(plain, "psnr", remark)

@@ -67,7 +67,7 @@ def figure(
 
 def _first_of(made: Reconstruction, records: Sequence[int], context: AuditContext) -> Images | None:
     """For each record the first image of `made` that may show it; None where a record has none."""
-    sets = candidates(made.source, context.clients)
+    sets = candidates(made.source, context.data.clients)
     found = [next((i for i, part in enumerate(sets) if record in part), None) for record in records]
     usable = [i for i in found if i is not None]
     return np.asarray(made.images[usable, 0]) if len(usable) == len(records) else None

@@ -100,7 +100,7 @@ def _by_hand(context: AttackedContext, shape: tuple[int, ...], *, noise: float) 
         )
         for name, values in arrays.items()
     }
-    seen = View((Message(1, "control", SERVER, fields),), context.classes, context.view.threat)
+    seen = View((Message(1, "control", SERVER, fields),), context.data.classes, context.view.threat)
     try:
         made = context.attack(seen).reconstructions
     except NotRunError:

@@ -184,13 +184,13 @@ def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator)
         The positions of the records that stand for images, shape (k,), k at most the number of vectors, and for
         each the positions of those that it is held against.
     """
-    starts = np.cumsum([0, *(len(client) for client in context.clients)])
+    starts = np.cumsum([0, *(len(client) for client in context.data.clients)])
     first = np.zeros(starts[-1], np.bool_)
-    for start, client in zip(starts, context.clients, strict=False):
+    for start, client in zip(starts, context.data.clients, strict=False):
         first[start + half_of_each(client.labels, rng, client.groups)] = True
     images, sets = [], []
     unpaired = replace(source, rows=np.full(len(source.rows), -1))
-    for row, part in zip(source.rows, candidates(unpaired, context.clients), strict=True):
+    for row, part in zip(source.rows, candidates(unpaired, context.data.clients), strict=True):
         shown, held = part[first[part]], part[~first[part]]
         if len(shown) and len(held):
             images.append(int(rng.choice(shown)))

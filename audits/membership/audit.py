@@ -315,7 +315,7 @@ class MembershipAudit(Parameters):
                 # An attack on sums of a method's own networks has nothing to read in raw features.
                 return AttackResult("")
 
-        return context.io.once(key, attacked)
+        return context.data.once(key, attacked)
 
     def _negative(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
         """The same questions about releases to which all candidates are strangers; None where there are none."""
@@ -330,16 +330,17 @@ class MembershipAudit(Parameters):
         """A release of each half of every client's records, asked about the other half."""
         rng = context.seeds.numpy("membership", "halves")
         candidates, _ = pooled_blocks(context.game)
-        first = [half_of_each(client.labels, rng, client.groups) for client in context.clients]
+        first = [half_of_each(client.labels, rng, client.groups) for client in context.data.clients]
         second = [
-            np.setdiff1d(np.arange(len(client)), rows) for client, rows in zip(context.clients, first, strict=True)
+            np.setdiff1d(np.arange(len(client)), rows)
+            for client, rows in zip(context.data.clients, first, strict=True)
         ]
         if not all(len(rows) for rows in (*first, *second)):
             raise NotRunError("a client is too small to be halved")
         scores: dict[str, NDArray[np.floating]] = {}
         groups, free = [""] * len(truth), np.ones(len(truth), np.bool_)
         for number, half in enumerate((first, second)):
-            clients = tuple(client.take(rows) for client, rows in zip(context.clients, half, strict=True))
+            clients = tuple(client.take(rows) for client, rows in zip(context.data.clients, half, strict=True))
             asked = non_members(candidates, clients, truth, blocks, free, rng)
             for key, values in self._asked(clients, context, number).scores.items():
                 scores.setdefault(key, np.full(len(truth), np.nan))[asked] = values[asked]
@@ -353,12 +354,12 @@ class MembershipAudit(Parameters):
 
     def _fresh(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
         """A release of fresh records."""
-        clients = fresh_clients(context, context.fresh.without(pooled_blocks(context.game)[0]))
+        clients = fresh_clients(context, context.data.fresh.without(pooled_blocks(context.game)[0]))
         scores = self._asked(clients, context, 0).scores
         return _Negative(scores, blocks, "the same questions about a release computed from fresh records")
 
     def _asked(self, clients: tuple[Records, ...], context: AttackedContext, number: int) -> AttackResult:
-        outcome = context.run_on(clients, context.seeds.child("membership", "negative", number))
+        outcome = context.method.run_on(clients, context.seeds.child("membership", "negative", number))
         return context.attack(visible(outcome, context.view.threat), context.game)
 
 
@@ -481,7 +482,7 @@ def _limit(
 
 
 def _truth(context: AttackedContext) -> tuple[Bools, NDArray[np.str_]]:
-    clients = {client.name: client for client in context.clients}
+    clients = {client.name: client for client in context.data.clients}
     members = [is_member(asked, clients[name]) for name, asked in context.game.questions.items()]
     return np.concatenate(members), pooled_blocks(context.game)[1]
 

@@ -154,16 +154,18 @@ def _planted(context: AuditContext, count: int, rng: np.random.Generator) -> _Pl
     canaries = make_canaries(context, count, rng)
     included = rng.random(len(canaries)) < 0.5
     seeds = context.seeds.child("membership", "canaries")
-    held = [client for client in context.clients if len(client)]
+    held = [client for client in context.data.clients if len(client)]
     owner = min(held, key=len)
     with context.io.progress.step("canaries") as advance:
         advance(0, 1 + _REFERENCES)
         planted = joined(owner.name, [owner, canaries.take(np.flatnonzero(included))])
-        score = label_logits(_network(context, context.run_on, owner, planted, seeds.child("run")), canaries)
+        score = label_logits(
+            _network(context, context.method.run_on, owner, planted, seeds.child("run")), canaries
+        )
         usual = []
         for number in range(_REFERENCES):
             advance(1 + number, 1 + _REFERENCES)
-            reference = _network(context, context.run_on, owner, owner, seeds.child("reference", number))
+            reference = _network(context, context.method.run_on, owner, owner, seeds.child("reference", number))
             usual.append(label_logits(reference, canaries))
     return _Planted(canaries, included, score - np.mean(usual, axis=0), owner.name)
 
@@ -186,7 +188,7 @@ def _positives(
 def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng: np.random.Generator) -> Finding:
     included, count = planted.included, len(planted.canaries)
     memory = label_logits(
-        memorize(planted.canaries.take(np.flatnonzero(included)), context.classes), planted.canaries
+        memorize(planted.canaries.take(np.flatnonzero(included)), context.data.classes), planted.canaries
     )
 
     def bounds(values: Matrix, included: Bools) -> _Bounds:
@@ -199,7 +201,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
 
     ours, negative = bounds(planted.score, included), bounds(planted.score, rng.random(count) < 0.5)
     alone = bounds(memory, included).control("a classifier that memorized the canaries that joined")
-    owner = next(client for client in context.clients if client.name == planted.owner)
+    owner = next(client for client in context.data.clients if client.name == planted.owner)
     own, positives = _positives(context, owner, bounds, alone)
     outside, inside = planted.score[~included], planted.score[included]
     area, p = auc(outside, inside), auc_below_half(outside, inside)
@@ -236,7 +238,7 @@ def _harm(shown: float, count: int) -> Harm:
 
 def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -> Records:
     """Test images, each at most once and none of a client's, under labels that are not theirs."""
-    free = context.test.without(*context.clients)
+    free = context.data.test.without(*context.data.clients)
     chosen = rng.permutation(len(free))[:count]
     if len(chosen) < LEAST:
         raise NotRunError(
@@ -245,7 +247,7 @@ def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -
             held=len(chosen),
             needed=LEAST,
         )
-    return _mislabelled(free.take(np.sort(chosen)), context.classes, rng)
+    return _mislabelled(free.take(np.sort(chosen)), context.data.classes, rng)
 
 
 def _mislabelled(records: Records, classes: int, rng: np.random.Generator) -> Records:
@@ -273,7 +275,7 @@ def _network(
         seeds: Of the run.
         alone: Whether the other clients hold nothing.
     """
-    others = [client.take(np.zeros(0, np.int64)) if alone else client for client in context.clients]
+    others = [client.take(np.zeros(0, np.int64)) if alone else client for client in context.data.clients]
     clients = [records if client.name == owner.name else client for client in others]
     try:
         models = visible(run(clients, seeds), context.view.threat).models
@@ -293,7 +295,7 @@ def _end_to_end(context: AuditContext, owner: Records) -> _Scored:
         NotRunError: There are too few control records.
     """
     rng = control_seeds(context, "membership", "canaries").numpy("records")
-    control = context.control
+    control = context.data.control
     if len(control) < LEAST:
         raise NotRunError(
             f"canaries that the method is known to give away need {LEAST} control records, and there are "
@@ -302,11 +304,11 @@ def _end_to_end(context: AuditContext, owner: Records) -> _Scored:
             held=len(control),
             needed=LEAST,
         )
-    canaries = _mislabelled(control.take(rng.permutation(len(control))[:_OWN]), context.classes, rng)
+    canaries = _mislabelled(control.take(rng.permutation(len(control))[:_OWN]), context.data.classes, rng)
     included = rng.permutation(len(canaries)) < len(canaries) // 2
     held = canaries.take(np.flatnonzero(included), owner.name)
     seeds = control_seeds(context, "membership", "canaries", "run")
-    network = _network(context, context.run_nonprivate, owner, held, seeds, alone=True)
+    network = _network(context, context.method.run_nonprivate, owner, held, seeds, alone=True)
     return _Scored(label_logits(network, canaries), included)
 
 

@@ -33,21 +33,23 @@ def canary_clients(context: AttackedContext, chosen: Sequence[int]) -> Swaps:
     Raises:
         NotRunError: There are features only.
     """
-    if not all(context.clients[place].pictures for place in chosen):
+    if not all(context.data.clients[place].pictures for place in chosen):
         raise NotRunError("canary clients hold images of noise, and of these records only features are known")
     inside: list[Records] = []
     outside: list[Records] = []
     for place in chosen:
-        client, rng = context.clients[place], context.seeds.numpy("membership", "clients", "canary", place)
+        client, rng = context.data.clients[place], context.seeds.numpy("membership", "clients", "canary", place)
         image = np.asarray(255 * rng.integers(0, 2, size=client.images.shape[1:]), np.uint8)
         label = int(np.bincount(client.labels).argmax())
-        other = label if context.privacy.adjacency == "replace_one_same_label" else (label + 1) % context.classes
+        other = (
+            label if context.privacy.adjacency == "replace_one_same_label" else (label + 1) % context.data.classes
+        )
         for side, one, kind in ((inside, image, label), (outside, 255 - image, other)):
             images, labels = np.repeat(one[None], len(client), axis=0), np.full(len(client), kind, np.int64)
-            side.append(Records(client.name, images, labels, context.encode))
+            side.append(Records(client.name, images, labels, context.data.encode))
     return Swaps(
-        emptied(context.clients, chosen),
-        tuple(context.clients[place].name for place in chosen),
+        emptied(context.data.clients, chosen),
+        tuple(context.data.clients[place].name for place in chosen),
         tuple(inside),
         tuple(outside),
         context.game.population,

@@ -73,7 +73,7 @@ def _own(context: AttackedContext, most: int) -> Risk:
 
 
 def _canaries(context: AttackedContext, most: int) -> Risk:
-    swaps = canary_clients(context, smallest(context.clients, most))
+    swaps = canary_clients(context, smallest(context.data.clients, most))
     allowed, remarks = allowed_of_client(context, swaps)
     about = (
         f"{len(swaps.inside)} clients of {_sizes(swaps.inside)} records of one image of noise, against the "
@@ -100,16 +100,16 @@ def own_clients(context: AttackedContext, most: int) -> Swaps:
     Raises:
         NotRunError: No client has a record, or there is no stranger's record of one of their labels.
     """
-    chosen = smallest(context.clients, most)
-    unseen = context.test.without(*context.clients)
-    if unseen.groups is not None and all(client.groups is not None for client in context.clients):
-        there = np.concatenate([client.groups for client in context.clients if client.groups is not None])
+    chosen = smallest(context.data.clients, most)
+    unseen = context.data.test.without(*context.data.clients)
+    if unseen.groups is not None and all(client.groups is not None for client in context.data.clients):
+        there = np.concatenate([client.groups for client in context.data.clients if client.groups is not None])
         unseen = unseen.take(np.flatnonzero(~np.isin(unseen.groups, there)))
     rng = context.seeds.numpy("membership", "clients", "chosen")
     inside: list[list[Ints]] = [[] for _ in chosen]
     outside: list[list[Ints]] = [[] for _ in chosen]
-    for label in range(context.classes):
-        own = [rng.permutation(np.flatnonzero(context.clients[place].labels == label)) for place in chosen]
+    for label in range(context.data.classes):
+        own = [rng.permutation(np.flatnonzero(context.data.clients[place].labels == label)) for place in chosen]
         pool = rng.permutation(np.flatnonzero(unseen.labels == label))
         scale = min(1.0, len(pool) / max(1, sum(map(len, own))))
         for number, places in enumerate(own):
@@ -121,9 +121,9 @@ def own_clients(context: AttackedContext, most: int) -> Swaps:
     if not all(len(each) for each in rows):
         raise NotRunError(f"{len(unseen)} records that no client holds are too few to stand in for clients")
     return Swaps(
-        emptied(context.clients, chosen),
-        tuple(context.clients[place].name for place in chosen),
-        tuple(context.clients[place].take(own) for place, own in zip(chosen, rows, strict=True)),
+        emptied(context.data.clients, chosen),
+        tuple(context.data.clients[place].name for place in chosen),
+        tuple(context.data.clients[place].take(own) for place, own in zip(chosen, rows, strict=True)),
         tuple(unseen.take(np.concatenate(parts).astype(np.int64)) for parts in outside),
         context.game.population,
     )

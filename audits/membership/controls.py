@@ -123,11 +123,11 @@ def leaking(source: str, context: AttackedContext) -> tuple[View, MembershipGame
         "generator": lambda clients: _generators(clients, context),
     }
     build = builders[source]
-    clients, questions = list(context.clients), dict(game.questions)
+    clients, questions = list(context.data.clients), dict(game.questions)
     if source == "model":
-        clients = [label_by_image(client, context.classes) for client in clients]
-        questions = {name: label_by_image(asked, context.classes) for name, asked in questions.items()}
-    sizes = {client.name: np.bincount(client.labels, minlength=context.classes) for client in clients}
+        clients = [label_by_image(client, context.data.classes) for client in clients]
+        questions = {name: label_by_image(asked, context.data.classes) for name, asked in questions.items()}
+    sizes = {client.name: np.bincount(client.labels, minlength=context.data.classes) for client in clients}
 
     def simulate(records: Sequence[Records], seeds: Seeds) -> View:
         return build(records)
@@ -145,8 +145,8 @@ def leaking(source: str, context: AttackedContext) -> tuple[View, MembershipGame
 
 
 def _memorized(clients: Sequence[Records], context: AuditContext) -> View:
-    models = {(client.name, 0): memorize(client, context.classes) for client in clients}
-    return View((), context.classes, context.view.threat, models=models)
+    models = {(client.name, 0): memorize(client, context.data.classes) for client in clients}
+    return View((), context.data.classes, context.view.threat, models=models)
 
 
 def _generators(clients: Sequence[Records], context: AuditContext) -> View:
@@ -154,7 +154,7 @@ def _generators(clients: Sequence[Records], context: AuditContext) -> View:
         client.name: MemorizedDiffusion(2 * _pixels(client.images) - 1, client.images.shape[1:])
         for client in clients
     }
-    return View((), context.classes, context.view.threat, generators=generators)
+    return View((), context.data.classes, context.view.threat, generators=generators)
 
 
 def label_by_image(records: Records, classes: int) -> Records:

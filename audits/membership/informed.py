@@ -97,12 +97,12 @@ def differencing(context: AuditContext, trials: int) -> Finding:
     """
     if context.outcome.generators:
         raise NotRunError("a generator would have to be trained anew three times in every trial")
-    held = [client for client in context.clients if len(client) >= 2]
+    held = [client for client in context.data.clients if len(client) >= 2]
     if not held:
         raise NotRunError("no client has two records")
     owner = min(held, key=len)
     with context.io.progress.step("informed adversary") as advance:
-        audited = _trials(context, context.run_on, owner, context.test, trials, advance)
+        audited = _trials(context, context.method.run_on, owner, context.data.test, trials, advance)
     if min(len(part) for part in audited.audited) < 4:
         raise NotRunError(f"{trials} trials are too few, or no test record can stand in for one of {owner.name}'s")
     own, missing = _end_to_end(context, owner.name, trials)
@@ -121,23 +121,23 @@ def differencing(context: AuditContext, trials: int) -> Finding:
 
 def _end_to_end(context: AuditContext, name: str, trials: int) -> tuple[tuple[Scores, str] | None, str]:
     """Scores for the revealing messages of a client of one control record a class; or why there are none."""
-    control = context.control
+    control = context.data.control
     _, first = np.unique(control.labels, return_index=True)
     rest = control.take(np.setdiff1d(np.arange(len(control)), first))
     if len(first) < 2 or not np.isin(control.labels[first], rest.labels).any():
         words = (
             f"{len(control)} control records are too few for a release that must be found: 3 of a class would do"
         )
-        return None, Why(words, "control", len(control), 3 * context.classes)
+        return None, Why(words, "control", len(control), 3 * context.data.classes)
     owner = control.take(np.sort(first), name)
     try:
         with context.io.progress.step("informed adversary: control") as advance:
-            found = _trials(context, context.run_nonprivate, owner, rest, min(trials, _CONTROLS), advance)
+            found = _trials(context, context.method.run_nonprivate, owner, rest, min(trials, _CONTROLS), advance)
     except NotRunError as error:
         return None, error.why
     if min(len(part) for part in found.audited) < 4:
         words = f"{len(control)} control records are too few for a release that must be found: more would do"
-        return None, Why(words, "control", len(control), 2 * max(len(control), 3 * context.classes))
+        return None, Why(words, "control", len(control), 2 * max(len(control), 3 * context.data.classes))
     words = f"what the method sends without privacy of {len(owner)} control records, one of a class"
     return (found.audited, words), ""
 
@@ -188,7 +188,7 @@ def _trials(
 def _alone(context: AuditContext, run: Run, owner: str, records: Records, seeds: Seeds) -> Released:
     """Return the owner's messages on these records, where all other clients hold none."""
     clients = [
-        records if client.name == owner else client.take(np.zeros(0, np.int64)) for client in context.clients
+        records if client.name == owner else client.take(np.zeros(0, np.int64)) for client in context.data.clients
     ]
     try:
         return what_leaves(run(clients, seeds), owner)

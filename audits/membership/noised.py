@@ -63,11 +63,11 @@ def noised_control(context: AttackedContext) -> ControlResult:
         if linear.low is not None and linear.low >= _TOLD:
             break
         noise /= 2
-    sizes = np.bincount(gallery.labels[inside], minlength=context.classes)
+    sizes = np.bincount(gallery.labels[inside], minlength=context.data.classes)
     game: MembershipGame = replace(
         context.game, questions={_SENDER: gallery}, sizes={_SENDER: sizes}, gallery=gallery, kept={}
     )
-    result = context.attack(View((message,), context.classes, context.view.threat), game)
+    result = context.attack(View((message,), context.data.classes, context.view.threat), game)
     scores = np.asarray(next(iter(result.scores.values())), np.float64)
     if np.isnan(scores).any():
         return ControlResult(_WORDS, False, "some of the candidates were not scored", detail="AUC")
@@ -111,7 +111,7 @@ def _noised(
 ) -> Message:
     """Class sums, and a second moment where the messages hold one, with isometric Gaussian noise."""
     release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(noise,), sensitivity=(1.0,))
-    sums = np.zeros((context.classes, features.shape[1]))
+    sums = np.zeros((context.data.classes, features.shape[1]))
     np.add.at(sums, labels[inside], features[inside])
     fields = {"A": MessageField(sums + noise * rng.standard_normal(sums.shape), "class_sums", release)}
     if moment:

@@ -126,7 +126,7 @@ def _kept(context: AttackedContext, *, more: bool) -> NonPrivateRuns:
             return Why(str(error))
 
     name = "membership/exposed/more" if more else "membership/exposed"
-    kept = context.io.once(f"{name}/{context.attack_key}/{context.release_key}", make)
+    kept = context.data.once(f"{name}/{context.attack_key}/{context.release_key}", make)
     if isinstance(kept, Why):
         raise NotRunError.of(kept)
     return kept
@@ -149,7 +149,7 @@ def _pooled(first: NonPrivateRuns, further: NonPrivateRuns) -> NonPrivateRuns:
 
 def _nonprivate_runs(context: AttackedContext, *, more: bool) -> NonPrivateRuns:
     each, messages = _each_is_seen(context), _speaks_in_messages(context.view)
-    places = len(context.clients) if each else 1
+    places = len(context.data.clients) if each else 1
     sizes_asked = sizes_for("messages" if messages else "model")
     dealt = _deal(context, sizes_asked, more=more)
     alike = [[each for each in dealt if each.size == size] for size in sizes_asked]
@@ -158,7 +158,7 @@ def _nonprivate_runs(context: AttackedContext, *, more: bool) -> NonPrivateRuns:
     scores: dict[tuple[str, str], list[NDArray[np.floating]]] = {}
     members, blocks, sizes, senders = [], [], [], []
     for number, run in enumerate(runs):
-        owners = _placed(context, _spread(run[0], len(context.clients)) if messages and not each else run)
+        owners = _placed(context, _spread(run[0], len(context.data.clients)) if messages and not each else run)
         run_name: str | int = f"more/{number}" if more else number
         results, questions = _run(context, owners, run_name)
         for name, asked in questions.items():
@@ -195,8 +195,8 @@ def _spread(dealt: _Dealt, clients: int) -> list[_Dealt]:
 
 def _placed(context: AttackedContext, run: Sequence[_Dealt]) -> dict[str, _Dealt]:
     """Assign dealt records to clients by name, spread evenly from the first client to the last."""
-    places = np.linspace(0, len(context.clients) - 1, len(run)).round().astype(int)
-    return {context.clients[place].name: dealt for place, dealt in zip(places, run, strict=True)}
+    places = np.linspace(0, len(context.data.clients) - 1, len(run)).round().astype(int)
+    return {context.data.clients[place].name: dealt for place, dealt in zip(places, run, strict=True)}
 
 
 def _run(
@@ -204,10 +204,10 @@ def _run(
 ) -> tuple[dict[str, AttackResult], dict[str, Records]]:
     """One run of the method in which some clients hold control records, and what the attack makes of it."""
     seeds = control_seeds(context, "membership", "exposed", name)
-    nothing = context.control.take(np.zeros(0, np.int64))
+    nothing = context.data.control.take(np.zeros(0, np.int64))
     clients = []
     questions: dict[str, Records] = {}
-    for place, client in enumerate(context.clients):
+    for place, client in enumerate(context.data.clients):
         own = owners.get(client.name)
         clients.append(
             nothing.take(np.zeros(0, np.int64), client.name) if own is None else _named(own, client.name)
@@ -217,13 +217,13 @@ def _run(
             questions[client.name] = both.take(seeds.numpy("order", place).permutation(len(both)))
 
     def simulate(records: Sequence[Records], streams: Seeds) -> View:
-        return visible(context.run_nonprivate(records, streams), context.view.threat)
+        return visible(context.method.run_nonprivate(records, streams), context.view.threat)
 
     people = context.game.population
     game = MembershipGame(
         questions,
-        {client.name: np.bincount(client.labels, minlength=context.classes) for client in clients},
-        None if people is None else label_by_image(people, context.classes),
+        {client.name: np.bincount(client.labels, minlength=context.data.classes) for client in clients},
+        None if people is None else label_by_image(people, context.data.classes),
         simulate,
         seeds.child("shadows"),
         most=CONTROL_SHADOWS,
@@ -268,18 +268,18 @@ def _named(dealt: _Dealt, name: str) -> Records:
 
 def _deal(context: AttackedContext, asked: Sequence[int], *, more: bool) -> list[_Dealt]:
     """Clients of control records under labels that are dealt at random; `more`: of those that are left."""
-    held = np.unique(np.concatenate([client.labels for client in context.clients]))[:_LABELS]
-    wanted = _clients(len(held), len(context.control))
+    held = np.unique(np.concatenate([client.labels for client in context.data.clients]))[:_LABELS]
+    wanted = _clients(len(held), len(context.data.control))
     start = 0
     if more:
         start = _needed(wanted, len(held))
-        wanted = _further(len(held), len(context.control) - start, asked)
-    order = control_seeds(context, "membership", "control records").numpy().permutation(len(context.control))
+        wanted = _further(len(held), len(context.data.control) - start, asked)
+    order = control_seeds(context, "membership", "control records").numpy().permutation(len(context.data.control))
     dealt = []
     for size in wanted:
         labels = np.tile(held, size)
         first, second = (
-            context.control.take(order[begin : begin + len(labels)]).relabelled(labels)
+            context.data.control.take(order[begin : begin + len(labels)]).relabelled(labels)
             for begin in (start, start + len(labels))
         )
         dealt.append(_Dealt(first, second, size))
@@ -341,6 +341,6 @@ def _further(labels: int, records: int, asked: Sequence[int]) -> list[int]:
 
 def _each_is_seen(context: AttackedContext) -> bool:
     """Whether clients are seen one by one."""
-    view, names = context.view, {client.name for client in context.clients}
+    view, names = context.view, {client.name for client in context.data.clients}
     senders = {message.sender for message in view.from_clients()} | {sender for sender, _ in view.models}
     return bool(names & (senders | set(view.generators)))

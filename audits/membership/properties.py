@@ -140,27 +140,27 @@ def property_of(context: AttackedContext, most: int, label: int | None, share: f
     adjacency = context.privacy.adjacency
     if class_counts_public(adjacency):
         raise NotRunError(f"labels are public under {adjacency}: no share of a class is hidden")
-    chosen = smallest(context.clients, most)
-    unseen = context.test.without(*context.clients)
+    chosen = smallest(context.data.clients, most)
+    unseen = context.data.test.without(*context.data.clients)
     counts = np.minimum(
-        *(np.bincount(each.labels, minlength=context.classes) for each in (unseen, context.attacker))
+        *(np.bincount(each.labels, minlength=context.data.classes) for each in (unseen, context.data.attacker))
     )
     asked = int(counts.argmax()) if label is None else label
-    tested, known = (_pool(each, asked) for each in (unseen, context.attacker))
+    tested, known = (_pool(each, asked) for each in (unseen, context.data.attacker))
     there = min(len(tested.outside), len(known.outside))
-    sizes = tuple(min(len(context.clients[place]), there) for place in chosen)
+    sizes = tuple(min(len(context.data.clients[place]), there) for place in chosen)
     special = tuple(min(max(1, round(share * size)), size) for size in sizes)
     short = max(special) - min(len(tested.inside), len(known.inside))
     if min(sizes) < _FEWEST or short > 0:
         raise NotRunError(
             f"clients with {max(special)} records of class {asked} cannot be made of {len(unseen)} records that "
-            f"no client holds and {len(context.attacker)} of the adversary's: {len(tested.inside)} and "
+            f"no client holds and {len(context.data.attacker)} of the adversary's: {len(tested.inside)} and "
             f"{len(known.inside)} are of that class"
         )
-    names = tuple(context.clients[place].name for place in chosen)
+    names = tuple(context.data.clients[place].name for place in chosen)
     differ = tuple(tested.inside.take(np.arange(k)) for k in special)
     without = tuple(tested.outside.take(np.arange(k)) for k in special)
-    swaps = Swaps(emptied(context.clients, chosen), names, differ, without, None)
+    swaps = Swaps(emptied(context.data.clients, chosen), names, differ, without, None)
     return Property(asked, sizes, special, tested, known, swaps)
 
 

@@ -87,10 +87,10 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
         else:
             same = claim.adjacency == "replace_one_same_label"
             wanted = labels[places] if same else np.full(len(places), label)
-            fitting = [np.flatnonzero((context.test.labels == each) == same) for each in wanted]
+            fitting = [np.flatnonzero((context.data.test.labels == each) == same) for each in wanted]
             if not all(each.size for each in fitting):
                 continue
-            other = context.test.take(np.array([rng.choice(each) for each in fitting]))
+            other = context.data.test.take(np.array([rng.choice(each) for each in fitting]))
             changed, relabelled = features.copy(), binary.copy()
             changed[places] = encode(other)
             apart = np.concatenate([features[places], changed[places]])
@@ -124,12 +124,12 @@ def _cell(context: AuditContext, claim: PrivacyClaim, experiment: Experiment) ->
     """
     size = len(experiment.neighbours.features1)
     if claim.adjacency == "replace_one_same_label" and claim.unit == "record":
-        for client in context.clients:
+        for client in context.data.clients:
             for label in np.unique(client.labels):
                 rows = np.flatnonzero(client.labels == label)
                 if len(rows) == size:
                     return client, rows, _blocks(size, 1)
-    held = [client for client in context.clients if len(client) >= 2]
+    held = [client for client in context.data.clients if len(client) >= 2]
     if not held:
         raise NotRunError("no client has two records")
     smallest = min(held, key=len)

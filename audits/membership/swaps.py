@@ -210,7 +210,7 @@ def _game(
         return visible(run(records, streams), context.view.threat)
 
     held = swaps.held(np.ones(len(swaps.inside), np.bool_))
-    sizes = {each.name: np.bincount(each.labels, minlength=context.classes) for each in held}
+    sizes = {each.name: np.bincount(each.labels, minlength=context.data.classes) for each in held}
     return MembershipGame(questions, sizes, swaps.population, simulate, seeds, most=_SHADOWS)
 
 
@@ -222,16 +222,16 @@ def audited_swaps(context: AttackedContext, most: int) -> Swaps:
     """
     known = by_person(context)
     one = "person" if known else "record"
-    units = {each.name: units_of(each.labels, each.groups if known else None) for each in context.clients}
-    held = [client for client in context.clients if len(units[client.name].labels) >= 2]
+    units = {each.name: units_of(each.labels, each.groups if known else None) for each in context.data.clients}
+    held = [client for client in context.data.clients if len(units[client.name].labels) >= 2]
     if not held:
         raise NotRunError(f"no client has two {one}s")
     owner = min(held, key=len)
     rng = context.seeds.numpy("membership", "worst record", "chosen")
-    unseen = context.test.without(*context.clients)
+    unseen = context.data.test.without(*context.data.clients)
     if known:
         # A person with one record at a client is a member, even if no client holds the other records.
-        there = np.concatenate([_groups(client) for client in context.clients])
+        there = np.concatenate([_groups(client) for client in context.data.clients])
         unseen = unseen.take(np.flatnonzero(~np.isin(_groups(unseen), there)))
     others = units_of(unseen.labels, unseen.groups if known else None)
     own = units[owner.name]
@@ -240,7 +240,7 @@ def audited_swaps(context: AttackedContext, most: int) -> Swaps:
         raise NotRunError(f"no test {one} can stand in for one of {owner.name}'s: none has their labels")
     rest = owner.take(np.setdiff1d(np.arange(len(owner)), own.rows(inside)), owner.name)
     return Swaps(
-        tuple(rest if client.name == owner.name else client for client in context.clients),
+        tuple(rest if client.name == owner.name else client for client in context.data.clients),
         (owner.name,) * len(inside),
         tuple(owner.take(own.rows(np.array([unit]))) for unit in inside),
         tuple(unseen.take(others.rows(np.array([unit]))) for unit in outside),
@@ -250,9 +250,9 @@ def audited_swaps(context: AttackedContext, most: int) -> Swaps:
 
 def by_person(context: AttackedContext) -> bool:
     """Whether the persons of the clients' and the test records are known, and some person has several records."""
-    if any(each.groups is None for each in (*context.clients, context.test)):
+    if any(each.groups is None for each in (*context.data.clients, context.data.test)):
         return False
-    return most_records([each.groups for each in (*context.clients, context.test)]) > 1
+    return most_records([each.groups for each in (*context.data.clients, context.data.test)]) > 1
 
 
 def _groups(records: Records) -> Ints:
@@ -294,9 +294,9 @@ def own_swaps(context: AttackedContext, unit: Unit = "record") -> Swaps:
     Raises:
         NotRunError: There are too few control records.
     """
-    labels = np.unique(np.concatenate([client.labels for client in context.clients]))
+    labels = np.unique(np.concatenate([client.labels for client in context.data.clients]))
     each = 2 if unit == "person" else 1
-    control, needed = context.control, max(2 * each * len(labels), _LEAST)
+    control, needed = context.data.control, max(2 * each * len(labels), _LEAST)
     if len(control) < needed:
         raise NotRunError(
             f"{unit}s that the method is known to give away need {needed} control records, and there are "
@@ -316,7 +316,7 @@ def own_swaps(context: AttackedContext, unit: Unit = "record") -> Swaps:
             whole = replace(whole, groups=2 * places + side)
         units = [np.arange(len(dealt))] if unit == "client" else [np.flatnonzero(places == k) for k in set(places)]
         sides.append(tuple(whole.take(part) for part in units))
-    nobody = tuple(client.take(np.zeros(0, np.int64)) for client in context.clients)
+    nobody = tuple(client.take(np.zeros(0, np.int64)) for client in context.data.clients)
     people = context.game.population
-    known = None if people is None else label_by_image(people, context.classes)
+    known = None if people is None else label_by_image(people, context.data.classes)
     return Swaps(nobody, (nobody[0].name,) * len(sides[0]), sides[0], sides[1], known)

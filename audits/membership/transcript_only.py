@@ -149,13 +149,13 @@ def _attacked(
         for number, held in enumerate(times)
     )
     # The number of records of a sender of a head alone is unknown, as it is for the captured one.
-    known = np.bincount(gallery.labels[times[-1]], minlength=context.classes)
+    known = np.bincount(gallery.labels[times[-1]], minlength=context.data.classes)
     kinds = kinds_in(context.view.from_clients())
     sizes = {} if _a_head_alone(context) or _a_scaler_alone(kinds) else {sender: known}
     game: MembershipGame = replace(
         context.game, questions={sender: gallery}, sizes=sizes, gallery=gallery, kept={}
     )
-    return context.attack(View(messages, context.classes, context.view.threat), game)
+    return context.attack(View(messages, context.data.classes, context.view.threat), game)
 
 
 def _sums(features: Matrix, labels: Ints, context: AttackedContext) -> dict[str, MessageField]:
@@ -178,7 +178,7 @@ def _sums(features: Matrix, labels: Ints, context: AttackedContext) -> dict[str,
             "weights": MessageField(head.weights.astype(kind), "head", exact()),
             "bias": MessageField(head.bias.astype(kind), "head", exact()),
         }
-    sums = np.zeros((context.classes, features.shape[1]))
+    sums = np.zeros((context.data.classes, features.shape[1]))
     np.add.at(sums, labels, features)
     found = {"A": MessageField(sums.astype(kind), "class_sums", exact())}
     if kinds & {"second_moment", "regularised_gram", "inverse_gram"}:

@@ -173,9 +173,9 @@ def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
         return replace(guesses, unit=unit, tests=context.num_tests)
 
     with context.io.progress.step(f"{unit}s") as advance:
-        ours = guessed(context.run_on, risk.swaps, f"audited{what}")
+        ours = guessed(context.method.run_on, risk.swaps, f"audited{what}")
     with context.io.progress.step(f"{unit}s: control") as advance:
-        own = guessed(context.run_nonprivate, swaps, "own")
+        own = guessed(context.method.run_nonprivate, swaps, "own")
     rng = context.seeds.numpy("membership", "worst record", "silent")
     silent = replace(ours, included=rng.random(ours.included.shape) < 0.5)
     corrected = level_of(context.num_tests)

@@ -175,7 +175,7 @@ class MemorizationAudit(Parameters):
 
     def _unseen(self, context: AuditContext) -> Records:
         """Records of the private distribution that no client holds, each image once."""
-        return distinct(joined("heldout", [context.fresh, context.test])).without(*context.clients)
+        return distinct(joined("heldout", [context.data.fresh, context.data.test])).without(*context.data.clients)
 
     def _judge(self, scores: Sequence[Scores], context: AuditContext, rng: np.random.Generator) -> Memory:
         return judge(scores, self.threshold, rng, tests=context.num_tests, draws=self.permutations)
@@ -187,23 +187,23 @@ class MemorizationAudit(Parameters):
             NotRunError: The control role is too small, or the method cannot be run on it.
         """
         key = f"memorization/{context.method_key}/{self.model_dump_json()}/{context.num_tests}"
-        return context.io.once(key, lambda: self._remembering(unseen, context))
+        return context.data.once(key, lambda: self._remembering(unseen, context))
 
     def _remembering(self, unseen: Records, context: AuditContext) -> tuple[Memory, ...]:
         seeds = control_seeds(context, "memorization", "control")
-        others = unseen.without(context.control)
-        ours, _ = match_classes(distinct(context.control), others, seeds.numpy("match"))
+        others = unseen.without(context.data.control)
+        ours, _ = match_classes(distinct(context.data.control), others, seeds.numpy("match"))
         if len(ours) < FEWEST:
             raise NotRunError(
                 f"the control role has {len(ours)} records with held-out ones of their class beside them; a "
                 f"generator that is overfitted for the positive control takes {FEWEST}: give "
                 f"data.split.control at least {FEWEST - len(ours)} more",
                 role="control",
-                held=len(context.control),
-                needed=len(context.control) + FEWEST - len(ours),
+                held=len(context.data.control),
+                needed=len(context.data.control) + FEWEST - len(ours),
             )
         chosen = np.sort(seeds.numpy("records").permutation(ours)[: self.control_records])
-        records = distinct(context.control).take(chosen, "control")
+        records = distinct(context.data.control).take(chosen, "control")
         matched, held = match_classes(records, others, seeds.numpy("heldout"))
         asked = (records, matched, others.take(held))
         made = []

@@ -45,7 +45,7 @@ def overfitted(records: Records, context: AuditContext) -> list[Generator]:
     last = max(_architectures(context))
     clients = [records.take(np.arange(len(records)), f"client/{number}") for number in range(last + 1)]
     try:
-        outcome = context.run_nonprivate(clients, control_seeds(context, "memorization", "overfitted"))
+        outcome = context.method.run_nonprivate(clients, control_seeds(context, "memorization", "overfitted"))
     except NotRunError:
         raise
     except FedassayError as error:
@@ -59,7 +59,7 @@ def overfitted(records: Records, context: AuditContext) -> list[Generator]:
 def _architectures(context: AuditContext) -> list[int]:
     """Positions of the first clients with generators of different sizes, which tell architectures apart."""
     first: dict[tuple[int, ...], int] = {}
-    for number, client in enumerate(context.clients):
+    for number, client in enumerate(context.data.clients):
         sizes = tuple(
             item.size
             for message in context.outcome.transcript.messages

@@ -73,7 +73,7 @@ def space_named(name: SpaceName, context: AuditContext) -> Space:
             name, "pixels mirrored, shifted and without brightness and contrast", standardised, moved, False
         )
     if name == "backbone":
-        return Space(name, "features of the plan's backbone", context.encode, mirrored, True)
+        return Space(name, "features of the plan's backbone", context.data.encode, mirrored, True)
     network = context.similarity.lpips
     if network is None:
         raise NotRunError(f"altered copies are looked for by LPIPS: {context.similarity.remark}")

@@ -43,13 +43,15 @@ def attributed(result: AttackResult, context: AttackedContext) -> tuple[Metrics,
     if not single.any():
         return {"attributed": share, "attribution_right": unmeasured("no vector is of one client only")}, {}
     encode = encoder(context)
-    if not context.clients or encode is None:
+    if not context.data.clients or encode is None:
         return {"attributed": share, "attribution_right": unmeasured(_NO_RECORDS)}, {}
     vectors = np.asarray(result.artifacts["vectors"], np.float64)[single]
     names = [str(name) for name in result.artifacts["clients"]]
     said = [names[number] for number in possible[single].argmax(axis=1)]
-    everybody = joined("clients", context.clients)
-    owners = np.repeat([client.name for client in context.clients], [len(client) for client in context.clients])
+    everybody = joined("clients", context.data.clients)
+    owners = np.repeat(
+        [client.name for client in context.data.clients], [len(client) for client in context.data.clients]
+    )
     true = owner_of(vectors, encode(everybody), owners)
     right = np.array([claim == owner for claim, owner in zip(said, true, strict=True)])
     whose = np.unique(said, return_inverse=True)[1]
@@ -101,7 +103,7 @@ def _by_hand(context: AttackedContext) -> str:
         for seen in [sums_of(part, context, encode, counts=True)]
     )
     cohorts = {0: tuple(clients), 1: ("client/0",)}
-    result = attacked(context, View(messages, context.classes, context.view.threat, cohorts=cohorts))
+    result = attacked(context, View(messages, context.data.classes, context.view.threat, cohorts=cohorts))
     right = _right(result, clients, encode(records), np.array([0, 0, *[1] * (len(records) - 2)]))
     return f"; control by hand: {right} of {len(records)} records attributed rightly"
 

@@ -133,10 +133,10 @@ def _largest_below(context: AttackedContext) -> list[Records]:
         if facts_of(item.kind).square == 2
     ]
     encode = encoder(context)
-    if widths and encode is not None and len(context.control):
-        widths.append(int((encode(context.control) != 0).any(axis=0).sum()))
-    most = min(widths) // 2 if widths else len(context.control)
-    owners = (joined(AGGREGATE, context.clients),) if summed_only(context.view) else context.clients
+    if widths and encode is not None and len(context.data.control):
+        widths.append(int((encode(context.data.control) != 0).any(axis=0).sum()))
+    most = min(widths) // 2 if widths else len(context.data.control)
+    owners = (joined(AGGREGATE, context.data.clients),) if summed_only(context.view) else context.data.clients
     return sorted((client for client in owners if 0 < len(client) <= most), key=len)[-1:]
 
 
@@ -169,9 +169,11 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     def asked(found: Matrix, against: Sequence[Records]) -> Identification | None:
         held = dict(zip(own, zip(own.values(), against, strict=True), strict=True))
         draws = context.seeds.numpy("message", source.name, "identification")
-        return identification(found, source.labels, held, context.fresh, encode, draws, tests=context.num_tests)
+        return identification(
+            found, source.labels, held, context.data.fresh, encode, draws, tests=context.num_tests
+        )
 
-    (ours, named), test = recovery(list(truths.values())), context.test
+    (ours, named), test = recovery(list(truths.values())), context.data.test
     fresh = [test.take(rng.permutation(len(test))[: len(records)]) for records in truths.values()]
     negative, _ = recovery(fresh)
     figures, baseline = metrics(ours.matched)

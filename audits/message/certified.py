@@ -60,8 +60,8 @@ def certified(result: AttackResult, truths: Mapping[str, Records], context: Atta
     if _noised(context):
         return {name: unmeasured(_UNLIKE) for name in ("certified", "certified_wrong")}
     largest = max(len(records) for records in truths.values())
-    if largest > len(context.control):
-        why = f"the control role has {len(context.control)} records, the largest client {largest}"
+    if largest > len(context.data.control):
+        why = f"the control role has {len(context.data.control)} records, the largest client {largest}"
         return {name: unmeasured(why) for name in ("certified", "certified_wrong")}
     try:
         certificate = _fitted(list(truths.values()), context)
@@ -85,7 +85,7 @@ def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate
     sizes = sorted(len(records) for records in held)
     form = f"{context.privacy.adjacency}/{context.view.threat.model_dump_json()}/{sizes}"
     key = f"certificate/{context.method_key}/{context.attack_key}/{form}"
-    return context.io.once(key, lambda: _fit(held, context))
+    return context.data.once(key, lambda: _fit(held, context))
 
 
 def _fit(held: Sequence[Records], context: AttackedContext) -> Certificate:

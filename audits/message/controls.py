@@ -29,8 +29,8 @@ def control_records(context: AuditContext) -> Records:
 
     Where the clients' records are not known, of those that no client holds: arithmetic is the same on any.
     """
-    held = [client for client in context.clients if len(client)]
-    everything = joined("clients", held) if held else context.fresh
+    held = [client for client in context.data.clients if len(client)]
+    everything = joined("clients", held) if held else context.data.fresh
     chosen = (
         control_seeds(context, "message", "records").numpy().permutation(len(everything))[: 4 * CONTROL_RECORDS]
     )
@@ -40,7 +40,7 @@ def control_records(context: AuditContext) -> Records:
 
 def view_of(messages: list[Message], context: AuditContext) -> View:
     """A view of these messages under the plan's threat model."""
-    return View(tuple(messages), context.classes, context.view.threat)
+    return View(tuple(messages), context.data.classes, context.view.threat)
 
 
 def attacked(context: AttackedContext, view: View) -> AttackResult:
@@ -72,7 +72,7 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
     features = encode(records)
     size, width = features.shape
     # Classes of the control are numbered by record, as if every record were alone in its class.
-    ids = np.arange(min(size, context.classes))
+    ids = np.arange(min(size, context.data.classes))
     alone = features[: len(ids)]
     one = np.ones(len(ids), np.int64)
 
@@ -91,8 +91,8 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
     class_means = MessageField(alone, "class_means", exact())
     nothing = MessageField(np.zeros((len(ids), width * (width + 1) // 2)), "class_covariances", exact())
     rest = features.sum(axis=0)
-    errors = 1 / context.classes - np.eye(context.classes)[ids]
-    head = {"w": np.zeros((context.classes, width)), "b": np.zeros(context.classes)}
+    errors = 1 / context.data.classes - np.eye(context.data.classes)[ids]
+    head = {"w": np.zeros((context.data.classes, width)), "b": np.zeros(context.data.classes)}
     step = {"w": errors.T @ alone, "b": errors.sum(axis=0)}
     hidden = sums_of(records, context, encode, counts=False)
     return view_of(
@@ -137,7 +137,7 @@ def sums_of(
 ) -> Message:
     """Exact class sums and second moment of records as one message, with counts or without."""
     features = encode(records)
-    member = (records.labels[:, None] == np.arange(context.classes)).astype(np.float64)
+    member = (records.labels[:, None] == np.arange(context.data.classes)).astype(np.float64)
     fields = {
         "A": MessageField(member.T @ features, "class_sums", exact()),
         "B": MessageField(features.T @ features, "second_moment", exact()),

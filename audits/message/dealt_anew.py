@@ -47,8 +47,10 @@ def further_readings(context: AttackedContext, senders: int, seen: int) -> list[
     found = []
     for number in range(wanted):
         seeds = context.seeds.child("message", "dealt anew", number)
-        clients = deal(context.clients, seeds.numpy("records"), part=0.5 if summed_only(context.view) else 1.0)
-        outcome = context.run_on(clients, seeds)
+        clients = deal(
+            context.data.clients, seeds.numpy("records"), part=0.5 if summed_only(context.view) else 1.0
+        )
+        outcome = context.method.run_on(clients, seeds)
         release = NonPrivateRelease(tuple(clients), outcome, visible(outcome, context.view.threat))
         found.append(read(release, context))
     return found

@@ -168,7 +168,7 @@ class _Joining:
         asked = {sender: (own[sender], records) for sender, records in held.items()}
         rng = context.seeds.numpy("message", self.source.name, "identification")
         return identification(
-            shown, self.source.labels, asked, context.fresh, self.encode, rng, tests=context.num_tests
+            shown, self.source.labels, asked, context.data.fresh, self.encode, rng, tests=context.num_tests
         )
 
     def recovery(
@@ -211,7 +211,7 @@ def _finding(
     context: AttackedContext,
 ) -> Finding:
     """Finding on the factorization of some senders' messages."""
-    named, test = joining.named(truths, context), context.test
+    named, test = joining.named(truths, context), context.data.test
     ours = joining.recovery(truths, context, named)
     fresh = {
         name: test.take(joining.rng.permutation(len(test))[: len(records)]) for name, records in truths.items()
@@ -286,7 +286,7 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _ControlsByS
         {item.kind for m in context.view.from_clients() for item in m.fields.values() if noise_of(item)}
     )
     key = f"message/{context.attack_key}/{context.release_key}/{noised}/{chosen}/{context.num_tests}"
-    return context.io.once(key, lambda: _tried([by_size[size] for size in chosen], context))
+    return context.data.once(key, lambda: _tried([by_size[size] for size in chosen], context))
 
 
 def _tried(wanted: Sequence[Records], context: AttackedContext) -> _ControlsBySize:
@@ -309,7 +309,7 @@ def _tried(wanted: Sequence[Records], context: AttackedContext) -> _ControlsBySi
         for reading in readings
         for words, kind in zip(*(reading.result.artifacts.get(name, ()) for name in _WHY), strict=True)
     }
-    available, largest = len(context.control), len(wanted[-1])
+    available, largest = len(context.data.control), len(wanted[-1])
     short = Why(
         f"the control role has {available} records, and the largest client {largest}: give data.split.control at "
         f"least {largest - available} more",

@@ -99,9 +99,11 @@ def gain_of(
         read: Whether each was read from a message without noise.
         epsilon: That is claimed; None: nothing is, or the release is a control without privacy.
     """
-    counts = np.stack([np.bincount(labels, minlength=context.classes) for labels in owners]).astype(np.float64)
+    counts = np.stack([np.bincount(labels, minlength=context.data.classes) for labels in owners]).astype(
+        np.float64
+    )
     true = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-    prior = _histogram(context.fresh.labels, context.classes)
+    prior = _histogram(context.data.fresh.labels, context.data.classes)
     ours, baseline = np.abs(estimates - true).sum(axis=1) / 2, np.abs(prior - true).sum(axis=1) / 2
     exactly = int((np.array(read, np.bool_) & (ours < _ROUNDING)).sum())
     closer = sign_flip(baseline - ours, rng, tests=context.num_tests)

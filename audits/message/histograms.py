@@ -198,10 +198,10 @@ def _known(context: AttackedContext) -> tuple[ControlResult, ...] | str:
     clients = _control_clients(context, rng)
     if not clients:
         words = (
-            f"the control role has {len(context.control)} records; {2 * _PER_CLASS} of two classes are needed for "
-            "a client with a known histogram: give data.split.control more"
+            f"the control role has {len(context.data.control)} records; {2 * _PER_CLASS} of two classes are "
+            "needed for a client with a known histogram: give data.split.control more"
         )
-        return Why(words, "control", len(context.control), 2 * _PER_CLASS * context.classes)
+        return Why(words, "control", len(context.data.control), 2 * _PER_CLASS * context.data.classes)
     # A sum is one histogram a run: as many runs as one test by itself takes.
     group = clients[: smallest_pairs(ALONE)] if summed_only(context.view) else clients
     try:
@@ -238,7 +238,7 @@ def _estimates(readings: Sequence[Reading]) -> tuple[Matrix, list[Records]]:
 
 def _control_clients(context: AuditContext, rng: np.random.Generator) -> list[Records]:
     """Clients of two classes each, the classes dealt in turn; they share no record."""
-    control = context.control
+    control = context.data.control
     pools = [rng.permutation(np.flatnonzero(control.labels == label)) for label in np.unique(control.labels)]
     # Of two classes alike a client's histogram is the public one, which is no known leak.
     sizes = (2 * _PER_CLASS, 1) if len(pools) == 2 else (_PER_CLASS, _PER_CLASS)
@@ -259,7 +259,7 @@ def _control_clients(context: AuditContext, rng: np.random.Generator) -> list[Re
 
 def _by_hand(context: AttackedContext, rng: np.random.Generator) -> Gain:
     """Every client's exact counts, through the same attack."""
-    clients = [client for client in context.clients if len(client)]
+    clients = [client for client in context.data.clients if len(client)]
     messages = [
         Message(
             0, client.name, SERVER, {"N": MessageField(_counts(client, context), "class_counts", exact("labels"))}
@@ -272,11 +272,11 @@ def _by_hand(context: AttackedContext, rng: np.random.Generator) -> Gain:
 
 
 def _counts(client: Records, context: AuditContext) -> Ints:
-    return np.bincount(client.labels, minlength=context.classes).astype(np.int64)
+    return np.bincount(client.labels, minlength=context.data.classes).astype(np.int64)
 
 
 def _fresh(context: AuditContext, size: int, rng: np.random.Generator) -> Ints:
-    labels = context.test.labels
+    labels = context.data.test.labels
     return labels[rng.permutation(len(labels))[:size]]
 
 

@@ -89,7 +89,7 @@ def singletons(context: AttackedContext) -> tuple[Reading, ...]:
     Raises:
         NotRunError: The control role is too small, or the method cannot be run.
     """
-    return tuple(read(exposure, context) for exposure in nonprivate_releases(context, 2 * context.classes))
+    return tuple(read(exposure, context) for exposure in nonprivate_releases(context, 2 * context.data.classes))
 
 
 def crowded(context: AttackedContext) -> tuple[Reading, ...]:
@@ -102,7 +102,7 @@ def crowded(context: AttackedContext) -> tuple[Reading, ...]:
     most = max((int(each.max(initial=1)) for each in parts if each is not None), default=1)
     if most == 1:
         return ()
-    dealt = dealt_clients(context, most * context.classes)[:most]
+    dealt = dealt_clients(context, most * context.data.classes)[:most]
     group = joined("client/0", dealt)
     return tuple(read(exposure, context) for exposure in nonprivate_clients(context, [group], "crowded"))
 
@@ -114,7 +114,7 @@ def as_large(context: AuditContext, wanted: Records, number: int) -> Records:
 
     Where a class has too few control records, others stand in under its label: their messages have the same form.
     """
-    control = context.control
+    control = context.data.control
     rng = control_seeds(context, "message", "as large", number).numpy()
     order = rng.permutation(len(control))
     left = np.ones(len(control), np.bool_)
@@ -142,7 +142,7 @@ def each_as_large(context: AuditContext, wanted: Sequence[Records]) -> list[Reco
     asked: Counter[bytes] = Counter()
     found = []
     for client in wanted:
-        histogram = np.bincount(client.labels, minlength=context.classes).tobytes()
+        histogram = np.bincount(client.labels, minlength=context.data.classes).tobytes()
         found.append(as_large(context, client, asked[histogram]))
         asked[histogram] += 1
     return found
@@ -166,7 +166,7 @@ def alike(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Reading,
     name = "alike/" + "/".join(str(len(client)) for client in group)
     # Without privacy they are the same at every epsilon, and large ones are the dearest controls of all.
     key = f"message/{name}/{context.attack_key}/{context.release_key}"
-    return context.io.once(
+    return context.data.once(
         key, lambda: tuple(read(exposure, context) for exposure in nonprivate_clients(context, group, name))
     )
 
@@ -177,13 +177,15 @@ def as_audited(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Rea
     Attacks on what a method converges to read nothing of its leakiest form, which is overfitted.
     """
     group = [client for client in each_as_large(context, wanted) if len(client)]
-    if context.privacy.private or not group or len(context.clients) < len(group):
+    if context.privacy.private or not group or len(context.data.clients) < len(group):
         return ()
-    nobody = context.control.take(np.zeros(0, np.int64))
-    others = [nobody.take(np.zeros(0, np.int64), f"client/{i}") for i in range(len(group), len(context.clients))]
+    nobody = context.data.control.take(np.zeros(0, np.int64))
+    others = [
+        nobody.take(np.zeros(0, np.int64), f"client/{i}") for i in range(len(group), len(context.data.clients))
+    ]
     clients = (*(client.take(np.arange(len(client)), f"client/{i}") for i, client in enumerate(group)), *others)
     try:
-        outcome = context.run_on(clients, control_seeds(context, "message", "as audited"))
+        outcome = context.method.run_on(clients, control_seeds(context, "message", "as audited"))
     except NotRunError:
         return ()
     return (read(NonPrivateRelease(clients, outcome, visible(outcome, context.view.threat)), context),)
@@ -197,14 +199,14 @@ def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:
     Raises:
         NotRunError: See `singletons`.
     """
-    dealt = dealt_clients(context, 2 * context.classes)
+    dealt = dealt_clients(context, 2 * context.data.classes)
     if len(dealt) < 2:
         raise NotRunError(
-            f"the control role has {len(context.control)} records; two of a class are needed: give "
+            f"the control role has {len(context.data.control)} records; two of a class are needed: give "
             "data.split.control more",
             role="control",
-            held=len(context.control),
-            needed=4 * context.classes,
+            held=len(context.data.control),
+            needed=4 * context.data.classes,
         )
     first = joined("client/0", dealt[:1])
     kept = np.isin(dealt[1].labels, first.labels)

@@ -171,7 +171,7 @@ def _recovers(name: str, context: AttackedContext, controls: Records) -> tuple[f
         parts = attacked(context, algebra_view(controls, context, plain)).vectors
     vectors = [part.vectors for part in parts if part.name == name]
     # These controls put one record into each class.
-    size = len(controls) if name == "raw" else min(len(controls), context.classes)
+    size = len(controls) if name == "raw" else min(len(controls), context.data.classes)
     return _error(np.concatenate(vectors) if vectors else np.zeros((0, 1)), controls, size)
 
 
@@ -337,7 +337,7 @@ def _filled(records: Records) -> Matrix:
 def _histograms(result: AttackResult, context: AttackedContext, controls: Records) -> Finding:
     """Label histograms that a message holds or that follow exactly from it."""
     subject = Subject("message", result.attack, "label_histograms", "all")
-    if context.classes < 2:
+    if context.data.classes < 2:
         return not_run(subject, "all records count as of one class, of which there is no histogram of labels")
     senders = [str(name) for name in result.artifacts["senders"]]
     evidence = [str(name) for name in result.artifacts["evidence"]]
@@ -383,7 +383,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
 
 def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[ControlResult, ControlResult]:
     """Controls of the histogram in the captured form: messages that determine it, and sums under much noise."""
-    counts = np.bincount(controls.labels, minlength=context.classes)
+    counts = np.bincount(controls.labels, minlength=context.data.classes)
     sent = kinds_in(context.view.from_clients())
     if sent & {"class_counts", "labels"} or "second_moment" not in sent:
         release = "exact class counts of records that are known"

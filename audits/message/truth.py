@@ -187,14 +187,14 @@ def truth_of(context: AuditContext, sender: str) -> Records | None:
     """The records that a sender's message speaks of; for the aggregate, those of all clients; None if unknown."""
     if sender != AGGREGATE:
         return context.records(sender)
-    return joined("clients", context.clients) if context.clients else None
+    return joined("clients", context.data.clients) if context.data.clients else None
 
 
 def class_means(context: AuditContext, encode: Callable[[Records], Matrix]) -> Matrix:
     """Class means of records that no client holds, shape (C, d); their common mean for a class without any."""
-    known = context.fresh
+    known = context.data.fresh
     features = encode(known)
-    means = np.repeat(features.mean(axis=0, keepdims=True), context.classes, axis=0)
+    means = np.repeat(features.mean(axis=0, keepdims=True), context.data.classes, axis=0)
     for label in np.unique(known.labels):
         means[label] = features[known.labels == label].mean(axis=0)
     return means

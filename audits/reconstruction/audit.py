@@ -111,14 +111,14 @@ class ReconstructionAudit(Parameters):
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding for each source and selection of the attack's reconstructions."""
-        if not len(context.attacker):
+        if not len(context.data.attacker):
             raise NotRunError("no attacker records: the baselines need some")
         if not result.reconstructions:
             raise NotRunError("the attack reconstructed nothing")
         truth = self._truth(context)
         findings = []
         for made in result.reconstructions:
-            reconstruction = identified(made, context.clients, self.at_least)
+            reconstruction = identified(made, context.data.clients, self.at_least)
             compare = self._paired if reconstruction.source.paired else self._set_level
             for compared in compare(reconstruction, truth, context):
                 findings.append(self._finding(result.attack, reconstruction, compared, context))
@@ -133,7 +133,7 @@ class ReconstructionAudit(Parameters):
         controls = self._paired_controls(truth, context)
         own = self._own_pairs(reconstruction, truth, context)
         for selection, scored in paired_selections(
-            reconstruction, truth, context.attacker, context.similarity, top
+            reconstruction, truth, context.data.attacker, context.similarity, top
         ).items():
             judged = self._judge(scored, context, f"{name}/{selection}")
             raw, negative = controls["positive", selection], controls["negative", selection]
@@ -159,11 +159,11 @@ class ReconstructionAudit(Parameters):
         if not made.source.paired:
             return f"of {len(made.images)} vectors of control records, too few are a record's own feature"
         images = joined("control", nonprivate.clients).images
-        closest = most_similar(images, context.attacker.images, device=context.similarity.device).indices
+        closest = most_similar(images, context.data.attacker.images, device=context.similarity.device).indices
         groups = joined("control", nonprivate.clients).groups
         known = Truth(images, truth.fresh, tuple(owners(nonprivate.clients)), closest, groups)
         top = self._top(len(made.images))
-        selections = paired_selections(made, known, context.attacker, context.similarity, top)
+        selections = paired_selections(made, known, context.data.attacker, context.similarity, top)
         return {
             selection: self._judge(scored, context, f"{name}/own/{selection}")
             for selection, scored in selections.items()
@@ -228,7 +228,7 @@ class ReconstructionAudit(Parameters):
             fresh_persons=truth.fresh_persons,
             nonprivate=nonprivate,
             shown=shown,
-            attacker=context.attacker.images,
+            attacker=context.data.attacker.images,
             top=n if selection == "oracle_all" else min(n, self._top(n)),
             tests=context.num_tests,
             seeds=context.seeds.child("reconstruction", "limit", name, selection),
@@ -247,7 +247,7 @@ class ReconstructionAudit(Parameters):
 
     def _matched(self, each: _Set, truth: Truth, context: AuditContext, path: str) -> dict[str, Scored]:
         rng = context.seeds.numpy("reconstruction", "sets", path)
-        top, attacker = self._top(len(each.targets)), context.attacker.images
+        top, attacker = self._top(len(each.targets)), context.data.attacker.images
         found = set_selections(each.shown, each.targets, truth.fresh, attacker, context.similarity, top, rng)
         return {
             name: replace(scored, persons=each.persons, fresh_persons=truth.fresh_persons)
@@ -257,7 +257,7 @@ class ReconstructionAudit(Parameters):
     def _truth(self, context: AuditContext) -> Truth:
         """The private images that count; the same for every cell of a seed."""
         key = f"truth/{self.near_duplicates}"
-        return context.io.once(key, lambda: private_truth(context, self.near_duplicates))
+        return context.data.once(key, lambda: private_truth(context, self.near_duplicates))
 
     def _top(self, n: int) -> int:
         return max(self.at_least, round(self.top * n))
@@ -277,7 +277,7 @@ class ReconstructionAudit(Parameters):
         known = Truth(records.images, truth.fresh, mine, closest, records.groups)
         controls = {}
         for kind, raw in (("positive", positive), ("negative", shuffled_features(records, context))):
-            selections = paired_selections(raw, known, context.attacker, context.similarity, self._top(size))
+            selections = paired_selections(raw, known, context.data.attacker, context.similarity, self._top(size))
             for selection, scored in selections.items():
                 controls[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
         return controls

@@ -37,12 +37,12 @@ def raw_features(
         size = min(most, len(truth.images))
         rng = control_seeds(context, "reconstruction", "records").numpy()
         chosen = np.sort(rng.permutation(len(truth.images))[:size])
-        where = {owner: position for position, owner in enumerate(owners(context.clients))}
+        where = {owner: position for position, owner in enumerate(owners(context.data.clients))}
         positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
-        records = joined("private", context.clients).take(positions, "control")
+        records = joined("private", context.data.clients).take(positions, "control")
         return records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
 
-    return context.io.once(f"{name}/{most}/{context.attack_key}", make)
+    return context.data.once(f"{name}/{most}/{context.attack_key}", make)
 
 
 def shuffled_features(records: Records, context: AttackedContext) -> Reconstruction:
@@ -59,9 +59,9 @@ def null_images(name: str, context: AttackedContext) -> Images:
 
     Vectors of other attacks are recovered again. Where none are, raw features stand in for them.
     """
-    clients = fresh_clients(context, context.fresh)
+    clients = fresh_clients(context, context.data.fresh)
     seeds = context.seeds.child("reconstruction", "simulated")
-    seen = visible(context.run_on(clients, seeds), context.view.threat)
+    seen = visible(context.method.run_on(clients, seeds), context.view.threat)
     try:
         again = context.attack(seen) if offered(name) else context.attack(seen, rerun_previous_attacks=True)
         made = [item for item in again.reconstructions if item.source.name == name]

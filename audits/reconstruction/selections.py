@@ -120,27 +120,29 @@ def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
         near_duplicates: Share of the private images to drop, by their highest SSIM to an attacker image;
             fresh images above the same similarity are dropped too. Persons are dropped whole or not at all.
     """
-    images = np.concatenate([client.images for client in context.clients])
-    owner = [(client.name, row) for client in context.clients for row in range(len(client))]
+    images = np.concatenate([client.images for client in context.data.clients])
+    owner = [(client.name, row) for client in context.data.clients for row in range(len(client))]
     # Comparing images is the dear part: no more fresh ones than private ones.
-    test = context.test
+    test = context.data.test
     drawn = control_seeds(context, "reconstruction", "fresh").numpy().permutation(len(test))[: len(images)]
     fresh = test.images[np.sort(drawn)]
     with context.io.progress.step("near duplicates") as advance:
         both = np.concatenate([images, fresh])
-        found = most_similar(both, context.attacker.images, device=context.io.device, progress=advance)
+        found = most_similar(both, context.data.attacker.images, device=context.io.device, progress=advance)
     private, others = found.values[: len(images)], found.values[len(images) :]
-    groups = joined("private", context.clients).groups
+    groups = joined("private", context.data.clients).groups
     kept = np.flatnonzero(~_too_near(private, near_duplicates, groups))
     limit = private[kept].max(initial=-np.inf) if near_duplicates else np.inf
-    far = _far_ones(others, limit, context.test, np.sort(drawn), groups is not None)
+    far = _far_ones(others, limit, context.data.test, np.sort(drawn), groups is not None)
     return Truth(
         images[kept],
         fresh[far],
         tuple(owner[i] for i in kept),
         found.indices[kept],
         None if groups is None else groups[kept],
-        None if groups is None or context.test.groups is None else context.test.groups[np.sort(drawn)][far],
+        None
+        if groups is None or context.data.test.groups is None
+        else context.data.test.groups[np.sort(drawn)][far],
     )
 
 

@@ -84,7 +84,7 @@ def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: b
     """
     order = np.roll(np.arange(len(known)), 1) if shuffled else np.arange(len(known))
     fields = {"features": MessageField(known.features[order], "features", exact())}
-    seen = View((Message(0, "control", SERVER, fields),), context.classes, context.view.threat)
+    seen = View((Message(0, "control", SERVER, fields),), context.data.classes, context.view.threat)
     made = next(item for item in context.attack(seen).reconstructions if item.source.name == "raw")
     # An attack may have a limit, and then makes images of some of the vectors only.
     rows = made.source.rows
@@ -92,7 +92,9 @@ def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: b
     if measure == "psnr":
         theirs = context.similarity.measure(known.images[_another(known.labels)[rows]], made.images[:, 0])[measure]
     else:
-        nearest = context.attacker.images[_nearest(known.features[order][rows], context.attacker.features)]
+        nearest = context.data.attacker.images[
+            _nearest(known.features[order][rows], context.data.attacker.features)
+        ]
         theirs = context.similarity.measure(known.images[rows], nearest)[measure]
     rng = context.seeds.numpy("captured", measure, "shuffled" if shuffled else "as sent")
     gain = difference(mean_of(ours), mean_of(theirs))
@@ -114,9 +116,9 @@ def _finding(
     subject: Subject, item: Reconstruction, context: AuditContext, positive: ControlResult, negative: ControlResult
 ) -> Finding:
     source, images = item.source, item.images[:, 0]
-    nearest = _nearest(source.vectors, context.attacker.features)
-    ours = _cosine(context.encode(images), source.vectors)
-    theirs = _cosine(context.attacker.features[nearest], source.vectors)
+    nearest = _nearest(source.vectors, context.data.attacker.features)
+    ours = _cosine(context.data.encode(images), source.vectors)
+    theirs = _cosine(context.data.attacker.features[nearest], source.vectors)
     rng = context.seeds.numpy("captured", subject.audit, source.name)
     figures = Figures(
         metrics={"feature_cosine": _metric(ours, rng), "ssim_gain": unmeasured(_NO_IMAGES)},
@@ -125,7 +127,7 @@ def _finding(
             _NO_IMAGES,
             "the system's features come from the plan's backbone, and the plan's records resemble the clients'",
         ),
-        pictures=_pictures(images, context.attacker.images[nearest], ours, subject, context),
+        pictures=_pictures(images, context.data.attacker.images[nearest], ours, subject, context),
     )
     why = "the images do not fit what was sent better than the attacker's own do"
     if not source.paired:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contexts import with_data
 from people import CLASSES, context_of, people
 
 from fedassay.attacks.attribute_likelihood import AttributeLikelihood
@@ -103,8 +104,8 @@ def test_an_attribute_that_follows_from_the_rest_is_imputed(make: Make) -> None:
         ).astype(np.float32)
         return replace(records, extract=lambda _images: features)
 
-    known = Sensitive.of("sick", copied(context.attacker), CLASSES)
-    others = copied(context.test)
+    known = Sensitive.of("sick", copied(context.data.attacker), CLASSES)
+    others = copied(context.data.test)
     assert known.carrier == "columns"
     right = known.values[known.imputed(others).argmax(axis=1)] == known.truth(others)
     assert right.mean() > 0.99
@@ -156,8 +157,10 @@ def test_a_source_that_the_attack_gives_up_is_said(make: Make) -> None:
 
 def test_persons_are_asked_about_once(make: Make) -> None:
     context = make("shift")
-    owners = [replace(each, groups=np.arange(len(each)) // 5 + 100 * i) for i, each in enumerate(context.clients)]
-    unseen = replace(context.test, groups=10_000 + np.arange(len(context.test)))
+    owners = [
+        replace(each, groups=np.arange(len(each)) // 5 + 100 * i) for i, each in enumerate(context.data.clients)
+    ]
+    unseen = replace(context.data.test, groups=10_000 + np.arange(len(context.data.test)))
     trials = drawn(owners, unseen, np.random.default_rng(0), 600)
     for owner in owners:
         groups = trials.members[owner.name].groups
@@ -210,15 +213,15 @@ def test_features_that_are_sent_tell_columns(make: Make) -> None:
 
 def test_what_cannot_be_asked_is_said(make: Make) -> None:
     context, audit, nothing = make("shift"), AttributeInference(), AttackResult("attribute_likelihood")
-    none = tuple(replace(each, attributes={}) for each in context.clients)
+    none = tuple(replace(each, attributes={}) for each in context.data.clients)
     with pytest.raises(NotRunError, match="names no sensitive attribute"):
-        audit.assess(nothing, replace(context, clients=none))
+        audit.assess(nothing, with_data(context, clients=none))
     with pytest.raises(NotRunError, match=r"none of data\.attributes"):
         AttributeInference(attribute="age").assess(nothing, context)
     with pytest.raises(NotRunError, match="1 values"):
-        audit.assess(nothing, replace(context, attacker=context.attacker.take(np.arange(1))))
+        audit.assess(nothing, with_data(context, attacker=context.data.attacker.take(np.arange(1))))
     with pytest.raises(NotRunError, match="two strangers") as caught:
-        audit.assess(nothing, replace(context, test=context.test.take(np.arange(6))))
+        audit.assess(nothing, with_data(context, test=context.data.test.take(np.arange(6))))
     assert caught.value.why.role == "test"
-    few = audit.assess(nothing, replace(context, control=context.control.take(np.arange(0))))
+    few = audit.assess(nothing, with_data(context, control=context.data.control.take(np.arange(0))))
     assert few[0].verdict == "inconclusive"

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from attacked import by_ratio
+from contexts import with_data, with_runs
 from scipy.special import ndtr
 
 from fedassay.audits.membership import statistics
@@ -58,7 +59,7 @@ def test_a_client_is_swapped_as_a_whole_label_by_label(of_unit: Make) -> None:
     assert len(set(swaps.owners)) == 2
     for own, other in zip(swaps.inside, swaps.outside, strict=True):
         assert np.array_equal(np.sort(own.labels), np.sort(other.labels))
-        assert not other.among(*context.clients).any()
+        assert not other.among(*context.data.clients).any()
     for included in ([True, False], [False, True]):
         held = {each.name: each for each in swaps.held(np.array(included))}
         for owner, own, other, coin in zip(swaps.owners, swaps.inside, swaps.outside, included, strict=True):
@@ -71,7 +72,7 @@ def test_a_client_is_swapped_as_a_whole_label_by_label(of_unit: Make) -> None:
 def test_a_leaky_release_of_clients_is_caught_under_a_claim_for_clients(of_unit: Make, hold: str) -> None:
     context = of_unit("client", 0.05)
     loud = of_unit("client", np.inf)
-    found = client_finding(replace(context, run_on=loud.run_on), hold, 3, 60)  # type: ignore[arg-type]
+    found = client_finding(with_runs(context, run_on=loud.method.run_on), hold, 3, 60)  # type: ignore[arg-type]
     assert found.verdict == "leak", found.reason
     assert found.metrics["observed"].value > 0.05  # type: ignore[operator]
     assert found.metrics["worst_client_told"].low > found.baseline["worst_client_told"].value  # type: ignore[operator]
@@ -157,7 +158,9 @@ def test_canary_clients_attain_the_sensitivity(of_unit: Make) -> None:
     assert len(np.unique(own.images.reshape(len(own), -1), axis=0)) == 1
     assert own.labels[0] != other.labels[0]
     loud = of_unit("client", 8.0)
-    found = canary_guesses(loud, loud.run_on, canary_clients(loud, [0, 1, 2]), 200, "test", lambda done, of: None)
+    found = canary_guesses(
+        loud, loud.method.run_on, canary_clients(loud, [0, 1, 2]), 200, "test", lambda done, of: None
+    )
     # Two Gaussians that lie mu apart are told in Phi(mu / 2) of the cases, by whoever knows the direction.
     best = float(ndtr(mu_of(8.0, 1e-5) / 2))
     assert best - 3.5 * math.sqrt(best * (1 - best) / found.included.size) < found.mean
@@ -173,7 +176,7 @@ def test_persons_are_swapped_whole_and_the_exposed_ones_are_found(of_unit: Make)
         assert own.groups is not None
         assert other.groups is not None
         assert len(set(own.groups.tolist())) == len(set(other.groups.tolist())) == 1
-        owner = next(each for each in context.clients if each.name == swaps.owners[0])
+        owner = next(each for each in context.data.clients if each.name == swaps.owners[0])
         assert len(own) == int((owner.groups == own.groups[0]).sum())
     found = worst_record_finding(context, 4, 60)
     assert found.verdict == "leak", found.reason
@@ -191,10 +194,10 @@ def test_noise_for_persons_hides_the_person_worst_off(of_unit: Make) -> None:
 
 def test_under_fixed_labels_a_person_is_swapped_for_one_with_the_same_labels(of_unit: Make) -> None:
     context = of_unit("person", 1.0, persons=True, adjacency="replace_one_same_label")
-    context = replace(
+    context = with_data(
         context,
-        clients=tuple(each.relabelled(np.arange(len(each)) // 3 % 10) for each in context.clients),
-        test=context.test.relabelled(np.arange(len(context.test)) // 3 % 10),
+        clients=tuple(each.relabelled(np.arange(len(each)) // 3 % 10) for each in context.data.clients),
+        test=context.data.test.relabelled(np.arange(len(context.data.test)) // 3 % 10),
     )
     swaps = audited_swaps(context, 4)
     for own, other in zip(swaps.inside, swaps.outside, strict=True):

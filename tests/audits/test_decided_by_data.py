@@ -11,13 +11,13 @@ import random
 import string
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from assays import CASES, MakeContext, MakeTask, of_messages
+from contexts import with_data
 
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits import evidence
@@ -132,13 +132,13 @@ def test_verdicts_hang_on_no_sentence(
 ) -> None:
     case = CASES[name]
     few = case.context(make_task, make_context, tmp_path)
-    for control in (few.control, few.control.take(np.arange(3))):
+    for control in (few.data.control, few.data.control.take(np.arange(3))):
         plain, replaced = (
             case.context(make_task, make_context, tmp_path / which) for which in ("plain", "replaced")
         )
-        expected = [_data(finding) for finding in case.run(replace(plain, control=control))]
+        expected = [_data(finding) for finding in case.run(with_data(plain, control=control))]
         with _tokens():
-            found = case.run(replace(replaced, control=control))
+            found = case.run(with_data(replaced, control=control))
         assert [_data(finding) for finding in found] == expected
         assert expected
 

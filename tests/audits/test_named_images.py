@@ -39,10 +39,12 @@ def context(private: Images, *, epsilon: float | None = None, seed: int = 0, bou
     if epsilon is not None:
         claim = PrivacyClaim(epsilon=epsilon, delta=1e-5, adjacency="add_remove", unit="record", source="the plan")
     made: Any = SimpleNamespace(
-        clients=(client,),
-        test=records("test", pictures(60, 1000 + seed)),
-        attacker=records("attacker", pictures(40, 2000 + seed)),
-        fresh=records("attacker", pictures(40, 2000 + seed)),
+        data=SimpleNamespace(
+            clients=(client,),
+            test=records("test", pictures(60, 1000 + seed)),
+            attacker=records("attacker", pictures(40, 2000 + seed)),
+            fresh=records("attacker", pictures(40, 2000 + seed)),
+        ),
         records=lambda name: client if name == client.name else None,
         outcome=SimpleNamespace(transcript=SimpleNamespace(claim=claim)),
         accounted=SimpleNamespace(mu=epsilon),
@@ -143,7 +145,8 @@ def test_strangers_that_are_near_to_every_image_flag_no_control() -> None:
         seen = context(pictures(30, seed), seed=seed)
         senders = [records(f"client/{i}", pictures(6, 100 * seed + i)) for i in range(12)]
         known = {client.name: client for client in senders}
-        seen = cast("AuditContext", SimpleNamespace(**{**vars(seen), "clients": senders, "records": known.get}))
+        data: Any = SimpleNamespace(**{**vars(seen.data), "clients": senders})
+        seen = cast("AuditContext", SimpleNamespace(**{**vars(seen), "data": data, "records": known.get}))
         grey = np.random.default_rng(seed).integers(98, 103, (120, *SHAPE)).astype(np.uint8)
         made = shown(grey)
         names = tuple(f"client/{i // 10}" for i in range(120))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import with_data
 
 from fedassay.audits.nonprivate_releases import clients_as_large, dealt_clients, nonprivate_releases
 from fedassay.contracts.audit import AuditContext
@@ -79,7 +80,7 @@ def test_cells_of_other_epsilons_share_the_release(make_task: MakeTask, make_con
 
 def test_too_few_control_records_say_how_many_are_missing(make_task: MakeTask, make_context: MakeContext) -> None:
     context = make_context(make_task(), FedCGS())
-    context = replace(context, control=context.control.take(np.arange(5)))
+    context = with_data(context, control=context.data.control.take(np.arange(5)))
     with pytest.raises(NotRunError, match=r"data\.split\.control at least \d+ more"):
         nonprivate_releases(context, 60, least=20)
 
@@ -89,11 +90,11 @@ def test_clients_may_be_as_large_as_the_real_ones(make_task: MakeTask, make_cont
     (release,) = nonprivate_releases(context, 60, as_large=True)
     sizes = [len(client) for client in release.clients if len(client)]
     assert sizes == [10] * 6
-    for real, made in zip(context.clients, clients_as_large(context, 30), strict=False):
+    for real, made in zip(context.data.clients, clients_as_large(context, 30), strict=False):
         assert sorted(real.labels.tolist()) == sorted(made.labels.tolist())
     summed = replace(context, view=view(context.outcome.transcript, ThreatModel(view="aggregate")))
     (whole,) = nonprivate_releases(summed, 60, as_large=True)
     assert sum(len(client) for client in whole.clients) == 100
-    few = replace(summed, control=context.control.take(np.arange(40)), method_key="another")
+    few = replace(with_data(summed, control=context.data.control.take(np.arange(40))), method_key="another")
     with pytest.raises(NotRunError, match="at least 60 more"):
         nonprivate_releases(few, 60, as_large=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from attacked import by_ratio
+from contexts import with_runs
 
 from fedassay.audits.membership.audit import MembershipAudit
 from fedassay.audits.membership.clients import allowed_of_client, property_finding
@@ -50,14 +51,14 @@ def test_clients_of_either_kind_differ_in_the_class_alone(make: Make) -> None:
         assert len(with_it) == len(without) == 20
         assert with_it.among(without).sum() == 14
     context = make(1.0)
-    assert not asked.tested.inside.among(*context.clients).any()
+    assert not asked.tested.inside.among(*context.data.clients).any()
     assert not asked.known.inside.among(asked.tested.inside).any()
 
 
 @pytest.mark.parametrize("method", [FedNCM(), OneShotRidge()], ids=["counts are sent", "no counts are sent"])
 def test_a_property_is_told_from_messages_without_noise(make: Make, method: Method) -> None:
     context, loud = make(0.05, method=method), make(np.inf, method=method)
-    context = replace(context, run_on=loud.run_on)
+    context = with_runs(context, run_on=loud.method.run_on)
     found = property_finding(context, property_of(context, 3, None, 0.5), 80)
     assert found.verdict == "leak", found.reason
     # What a client's records are like, which says nothing of who takes part.
@@ -83,7 +84,7 @@ def test_where_the_control_is_not_told_silence_is_inconclusive(make: Make) -> No
     """The method's own release without privacy says nothing of the property either."""
     context = make(1.0)
     quiet = make(0.01)
-    context = replace(context, run_nonprivate=quiet.run_on)
+    context = with_runs(context, run_nonprivate=quiet.method.run_on)
     found = property_finding(context, property_of(context, 3, None, 0.5), 60)
     assert found.verdict == "inconclusive", found.reason
 
@@ -97,7 +98,7 @@ def test_a_property_that_nobody_has_is_not_told(make: Make) -> None:
         pools = [Pool(pool.outside, pool.outside) for pool in (asked.tested, asked.known)]
         tested = Pool(pools[0].inside.take(order), pools[0].outside.take(order))
         same = Property(asked.label, asked.sizes, asked.special, tested, pools[1], asked.swaps)
-        guesses = same.guesses(context, context.run_on, same.swaps, 48, f"seed {seed}", lambda *_: None)
+        guesses = same.guesses(context, context.method.run_on, same.swaps, 48, f"seed {seed}", lambda *_: None)
         flagged += guesses.lower(0.05).max() > 0.5
         areas.append(float((guesses.guessed == guesses.included).mean()))
     assert flagged <= 2

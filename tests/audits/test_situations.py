@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from assays import CASES, WITHOUT_ALONE, MakeContext, MakeTask
+from contexts import with_data, with_runs
 
 from fedassay.audits import verdict
 from fedassay.audits.evidence import Arms, Confounder, ControlResult, LeakTest
@@ -185,7 +186,7 @@ def test_what_decides_is_declared_and_ranked(name: str, walked: Walked) -> None:
 def test_without_control_records_a_leak_takes_the_attack_alone(name: str, walked: Walked) -> None:
     """Found all the same where another control was caught; silence, and what has no other, is `inconclusive`."""
     findings = walked(
-        name, "no control records", lambda c: replace(c, control=c.control.take(np.zeros(0, np.int64)))
+        name, "no control records", lambda c: with_data(c, control=c.data.control.take(np.zeros(0, np.int64)))
     )[1]
     for finding in findings:
         assert "end_to_end" not in {control.role for control in finding.all_controls}
@@ -207,10 +208,12 @@ def _ruined(context: AuditContext) -> AuditContext:
     def ruin(records: Records) -> Records:
         rng = np.random.default_rng(len(records))
         images = rng.integers(0, 256, records.images.shape).astype(np.uint8)
-        return Records(records.name, images, np.zeros_like(records.labels), context.encode)
+        return Records(records.name, images, np.zeros_like(records.labels), context.data.encode)
 
-    run = context.run_nonprivate
-    return replace(context, run_nonprivate=lambda clients, seeds: run([ruin(client) for client in clients], seeds))
+    run = context.method.run_nonprivate
+    return with_runs(
+        context, run_nonprivate=lambda clients, seeds: run([ruin(client) for client in clients], seeds)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from attacked import by_ratio
+from contexts import with_data
 
 from fedassay.audits.membership.swaps import Guesses
 from fedassay.audits.membership.worst_record import worst_record_finding
@@ -81,8 +81,8 @@ def test_noised_sums_do_not_and_say_what_would_have_been_found(
 
 def test_without_strangers_of_their_labels_nothing_is_run(make_task: MakeTask, make_context: MakeContext) -> None:
     context = make_context(make_task(clients=2, records=60), FedCGS(), bounds=50)
-    alone = replace(context, test=context.test.take(np.zeros(0, np.int64)))
-    attacked = replace(by_ratio(context), test=alone.test)
+    alone = with_data(context, test=context.data.test.take(np.zeros(0, np.int64)))
+    attacked = with_data(by_ratio(context), test=alone.data.test)
     found = worst_record_finding(attacked, 8, 20)
     assert found.verdict == "not_run"
     assert "stand in" in found.reason

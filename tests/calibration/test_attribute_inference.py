@@ -32,14 +32,14 @@ def make(make_task: Any, make_context: Any) -> Make:
 
 def _asked(context: AttackedContext, *, others: bool, most: int = 240) -> ReleaseGuesses:
     """Guesses about a release's clients, or about strangers as if they were these clients."""
-    name = next(iter(context.attacker.attributes))
-    known = Sensitive.of(name, context.attacker, CLASSES)
-    owners, unseen = context.clients, context.test
+    name = next(iter(context.data.attacker.attributes))
+    known = Sensitive.of(name, context.data.attacker, CLASSES)
+    owners, unseen = context.data.clients, context.data.test
     if others:
         order = np.random.default_rng(0).permutation(len(unseen))
         size = len(owners[0])
         owners = tuple(
-            unseen.take(order[i * size : (i + 1) * size], own.name) for i, own in enumerate(context.clients)
+            unseen.take(order[i * size : (i + 1) * size], own.name) for i, own in enumerate(context.data.clients)
         )
         unseen = unseen.take(order[len(owners) * size :])
     trials = drawn(owners, unseen, context.seeds.numpy("trials"), most)
@@ -106,9 +106,9 @@ def test_the_interval_covers_the_advantage_of_one_release(make: Make) -> None:
     """Of one release, whose clients' records are all known: each draw asks about some of them."""
     context = make("shift", clients=60, each=15, shift=6.0)
     name, inside, runs = "sick", 0, 60
-    known = Sensitive.of(name, context.attacker, CLASSES)
-    trials = drawn(context.clients, context.test, np.random.default_rng(0), 10_000)
-    whole = asked(context.view, context.clients, trials, known, context, context.seeds).audited
+    known = Sensitive.of(name, context.data.attacker, CLASSES)
+    trials = drawn(context.data.clients, context.data.test, np.random.default_rng(0), 10_000)
+    whole = asked(context.view, context.data.clients, trials, known, context, context.seeds).audited
     size = len(whole)
     rng = np.random.default_rng(1)
     for _ in range(runs):

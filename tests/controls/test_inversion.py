@@ -352,13 +352,15 @@ def test_too_few_control_records_say_how_many_more(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     task = make_task()
-    few = make_context(task, FedCGS()).control.take(np.arange(3))
-    for finding in findings(task, FedCGS(), blind, make_context, tmp_path, control=few).values():
+    data = make_context(task, FedCGS()).data
+    few = replace(data, control=data.control.take(np.arange(3)))
+    for finding in findings(task, FedCGS(), blind, make_context, tmp_path, data=few).values():
         assert finding.verdict == "inconclusive"
         assert "give data.split.control at least" in finding.reason
         assert finding.obstacle is not None
-        assert (finding.obstacle.role, finding.obstacle.held) == ("control", len(few))
+        assert (finding.obstacle.role, finding.obstacle.held) == ("control", len(few.control))
     # An attack that found a leak has worked here: raw features show that it can.
-    for finding in findings(task, FedCGS(), exact, make_context, tmp_path, control=few).values():
+    few = replace(few, shared={})
+    for finding in findings(task, FedCGS(), exact, make_context, tmp_path, data=few).values():
         assert finding.verdict == "leak", finding.reason
         assert "end_to_end" not in {control.role for control in finding.all_controls}

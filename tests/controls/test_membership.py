@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import with_data, with_runs
 
 from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership import statistics
@@ -49,10 +50,10 @@ def assessed(
     """Findings by source and selection, as the runner would get them."""
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(context.run_on(clients, seeds), context.view.threat)
+        return visible(context.method.run_on(clients, seeds), context.view.threat)
 
-    own = context.attacker
-    game = make_game(context.clients, context.test, population or own, simulate, Seeds(1), classes=10)
+    own = context.data.attacker
+    game = make_game(context.data.clients, context.data.test, population or own, simulate, Seeds(1), classes=10)
     known = Knowledge(own, 10, None, True, Seeds(0), "cpu", SILENT, game=game)
 
     def ask(view: View, other: MembershipGame | None = None) -> AttackResult:
@@ -169,7 +170,7 @@ def test_the_truth_is_shuffled_where_nothing_is_fresh_or_halved(
     task = make_task(clients=2, records=80)
     # A client of one record has no halves.
     task = replace(task, clients=(task.clients[0], task.clients[1].take(np.arange(1))))
-    context = replace(make_context(task, FedCGS(), bounds=20), fresh=task.test.take(np.arange(3)))
+    context = with_data(make_context(task, FedCGS(), bounds=20), fresh=task.test.take(np.arange(3)))
     finding = assessed(context)["messages/likelihood_ratio"]
     assert finding.verdict == "leak"
     assert finding.controls.negative is not None
@@ -512,7 +513,7 @@ def test_an_area_below_one_half_is_no_answer_even_under_noise(
         calls.append(view)
         if len(calls) > 1 or knowledge.game is None:  # the audited release comes first
             return result
-        owners = {client.name: client for client in context.clients}
+        owners = {client.name: client for client in context.data.clients}
         truth = np.concatenate(
             [is_member(asked, owners[name]) for name, asked in knowledge.game.questions.items()]
         )
@@ -527,12 +528,12 @@ def test_too_few_control_records_leave_silence_undecided_and_say_how_many_are_mi
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
     context = private(make_task, make_context)
-    few = context.control.take(np.arange(15))
-    finding = assessed(replace(context, control=few), RATIO.run)["messages/likelihood_ratio"]
+    few = context.data.control.take(np.arange(15))
+    finding = assessed(with_data(context, control=few), RATIO.run)["messages/likelihood_ratio"]
     assert finding.verdict == "inconclusive", finding.reason
     assert "45 more in data.split.control would decide" in finding.reason
     exact = make_context(make_task(clients=2, records=80), FedCGS(), bounds=20)
-    leak = assessed(replace(exact, control=few), RATIO.run)["messages/likelihood_ratio"]
+    leak = assessed(with_data(exact, control=few), RATIO.run)["messages/likelihood_ratio"]
     assert leak.verdict == "leak", leak.reason
 
 
@@ -546,9 +547,9 @@ def test_cells_that_differ_in_epsilon_share_the_control(make_task: MakeTask, mak
 
         def counted(clients: Sequence[Records], seeds: Seeds, context: AuditContext = context) -> Outcome:
             runs.append(sum(map(len, clients)))
-            return context.run_nonprivate(clients, seeds)
+            return context.method.run_nonprivate(clients, seeds)
 
-        assessed(replace(context, run_nonprivate=counted), RATIO.run)
+        assessed(with_runs(context, run_nonprivate=counted), RATIO.run)
     assert runs == [20, 20]
 
 
@@ -570,8 +571,8 @@ def of_persons(context: AuditContext, each: int = 5) -> AuditContext:
     def owned(records: Records, first: int) -> Records:
         return replace(records, groups=first + np.arange(len(records)) // each)
 
-    clients = tuple(owned(client, 1000 * (1 + place)) for place, client in enumerate(context.clients))
-    return replace(context, clients=clients, test=owned(context.test, 0))
+    clients = tuple(owned(client, 1000 * (1 + place)) for place, client in enumerate(context.data.clients))
+    return with_data(context, clients=clients, test=owned(context.data.test, 0))
 
 
 def test_persons_are_told_from_persons(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -628,9 +629,9 @@ def test_a_control_that_few_members_leave_open_is_asked_of_more(
         return values.argsort().argsort() / len(values) + rng.normal(0, 0.4, len(values))
 
     context = private(make_task, make_context)
-    control = context.control
+    control = context.data.control
     if few:
-        context = replace(context, control=control.take(np.arange(80)))
+        context = with_data(context, control=control.take(np.arange(80)))
     finding = assessed(context, _scoring(blurred))["messages/likelihood_ratio"]
     own = [each for each in finding.all_controls if each.role == "end_to_end"]
     assert (finding.rule == "positive_control_missed") is few

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from contexts import with_data
 
 from fedassay.audits.memorization import scores as memorization_scores
 from fedassay.audits.memorization.audit import MemorizationAudit
@@ -288,7 +289,7 @@ def test_a_small_control_role_is_said(
     task = make_task()
     for images, verdict in ((noise, "inconclusive"), (Drawing, "leak")):
         context = make_context(task, Recalling(images), bounds=12, folder=tmp_path)
-        context = replace(context, control=context.control.take(np.arange(size)))
+        context = with_data(context, control=context.data.control.take(np.arange(size)))
         (finding,) = QUICK.assess(None, context)
         assert finding.verdict == verdict, finding.reason
         if verdict == "inconclusive":

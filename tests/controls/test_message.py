@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contexts import with_data
 
 from fedassay.attacks import message_algebra
 from fedassay.attacks.gram import factorization
@@ -56,7 +57,7 @@ def assessed(
 
 
 def _assessed(context: AuditContext, attack: Attack) -> Mapping[str, Finding]:
-    knowledge = Knowledge(context.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
+    knowledge = Knowledge(context.data.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
 
     def attacked(seen: View) -> AttackResult:
         return attack.run(seen, knowledge)
@@ -149,13 +150,13 @@ def test_larger_clients_than_the_control_role_are_not_concluded_about(
 ) -> None:
     task = make_task(clients=3, records=60, epsilon=10.0)
     context = make_context(task, FedCGS())
-    context = replace(context, control=context.control.take(np.arange(14)))
+    context = with_data(context, control=context.data.control.take(np.arange(14)))
     finding = _assessed(context, GramFactorization())["gram_factorization"]
     assert finding.verdict == "inconclusive"
     assert "give data.split.control at least 6 more" in finding.reason
     task = make_task(clients=3, records=60)
     context = make_context(task, FedCGS())
-    context = replace(context, control=context.control.take(np.arange(0)))
+    context = with_data(context, control=context.data.control.take(np.arange(0)))
     finding = _assessed(context, GramFactorization())["gram_factorization"]
     assert finding.verdict == "leak", "what came back is a leak whatever could be controlled"
 
@@ -167,7 +168,7 @@ def test_noised_clients_are_concluded_about_by_size(make_task: MakeTask, make_co
     sizes = (8, 14, 90)
     clients = tuple(client.take(np.arange(size)) for client, size in zip(task.clients, sizes, strict=True))
     context = make_context(replace(task, clients=clients), FedCGS())
-    knowledge = Knowledge(context.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
+    knowledge = Knowledge(context.data.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
 
     def attacked(view: View) -> AttackResult:
         return GramFactorization().run(view, knowledge)
@@ -626,8 +627,8 @@ def test_features_that_are_always_zero_show_no_rank(
 
     task = make_task(clients=3, records=75, epsilon=epsilon)
     context = make_context(replace(task, clients=tuple(masked(own) for own in task.clients)), FedCGS())
-    roles = {name: masked(getattr(context, name)) for name in ("control", "fresh", "test", "attacker")}
-    finding = _assessed(replace(context, **roles), MessageAlgebra())["rank"]
+    roles = {name: masked(getattr(context.data, name)) for name in ("control", "fresh", "test", "attacker")}
+    finding = _assessed(with_data(context, **roles), MessageAlgebra())["rank"]
     assert finding.verdict == "no_leak_found", finding.reason
     assert controls_hold(finding)
 
@@ -660,8 +661,8 @@ def test_two_classes_have_a_control_of_label_histograms(make_task: MakeTask, mak
     task = make_task(clients=4, records=160, epsilon=1.0)
     task = replace(task, clients=tuple(binary(own) for own in task.clients), classes=2)
     context = make_context(task, FedCGS())
-    roles = {name: binary(getattr(context, name)) for name in ("control", "fresh", "test", "attacker")}
-    finding = _assessed(replace(context, classes=2, **roles), LabelDistribution())["label_histograms"]
+    roles = {name: binary(getattr(context.data, name)) for name in ("control", "fresh", "test", "attacker")}
+    finding = _assessed(with_data(context, classes=2, **roles), LabelDistribution())["label_histograms"]
     assert finding.verdict in ("no_leak_found", "leak"), finding.reason
     assert controls_hold(finding)
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from contexts import Runs
 from quick_similarity import QuickSimilarity
 
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
 from fedassay.contracts.attack import AttackResult, Reconstruction
-from fedassay.contracts.audit import AttackedContext, AuditIO
+from fedassay.contracts.audit import AttackedContext, AuditIO, CellData
 from fedassay.contracts.membership import MembershipGame, no_questions
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
@@ -81,26 +82,26 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
     seen = view(outcome.transcript, ThreatModel())
     assert task.public is not None
     context = AttackedContext(
-        clients=task.clients,
-        test=task.test.take(np.arange(len(task.test) // 2), "test"),
-        fresh=task.public,
-        control=task.test.take(np.arange(len(task.test) // 2, len(task.test)), "control"),
-        attacker=task.public,
-        classes=task.classes,
-        encode=task.backbone.extract,
+        data=CellData(
+            clients=task.clients,
+            test=task.test.take(np.arange(len(task.test) // 2), "test"),
+            fresh=task.public,
+            control=task.test.take(np.arange(len(task.test) // 2, len(task.test)), "control"),
+            attacker=task.public,
+            backbone=task.backbone,
+            classes=task.classes,
+        ),
+        method=Runs(run_on, run_nonprivate, run_on),
         method_key=method,
         outcome=outcome,
         view=seen,
         accounted=Accounted(*[task.privacy.guarantee.like(math.inf)] * 2, None, (), ""),
         tape=Tape(),
-        rerun=run_on,
         privacy=task.privacy,
         num_tests=6,
         similarity=QuickSimilarity(None, "not asked for"),
         seeds=task.seeds,
-        run_on=run_on,
-        run_nonprivate=run_nonprivate,
-        io=AuditIO("cpu", task.progress, folder, ("cell", "audit"), {}),
+        io=AuditIO("cpu", task.progress, folder, ("cell", "audit")),
         attack=attack,
         attack_key=invert.__name__,
         game=no_questions(),

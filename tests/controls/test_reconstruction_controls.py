@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contexts import with_data
 
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
 from fedassay.audits.reconstruction.selections import private_truth
@@ -117,12 +118,12 @@ def test_too_few_control_records_say_how_many_more(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     context = make_context(make_task(clients=20, records=200), FedCGS(), bounds=6, folder=tmp_path)
-    context = replace(context, control=context.control.take(np.arange(5)))
+    context = with_data(context, control=context.data.control.take(np.arange(5)))
     for finding in findings(context, garbage).values():
         assert finding.verdict == "inconclusive"
         assert "give data.split.control at least" in finding.reason
         assert finding.obstacle is not None
-        assert (finding.obstacle.role, finding.obstacle.held) == ("control", len(context.control))
+        assert (finding.obstacle.role, finding.obstacle.held) == ("control", len(context.data.control))
     # An attack that found a leak has worked here: raw features show that it can.
     for finding in findings(context, exact).values():
         assert finding.verdict == "leak", finding.reason

@@ -105,8 +105,8 @@ def test_nothing_in_a_context_is_missing(seen: list[tuple[Any, AuditContext]]) -
     for _, context in seen:
         for field in dataclasses.fields(context):
             assert getattr(context, field.name) is not None, field.name
-        assert len(context.fresh) > 0
-        assert context.classes == context.view.classes
+        assert len(context.data.fresh) > 0
+        assert context.data.classes == context.view.classes
 
 
 def test_only_audits_of_attacks_can_attack(seen: list[tuple[Any, AuditContext]]) -> None:
@@ -131,24 +131,24 @@ def test_pictures_of_different_audits_have_different_names(seen: list[tuple[Any,
 
 def test_the_method_is_run_again_where_there_is_one(seen: list[tuple[Any, AuditContext]]) -> None:
     context = seen[0][1]
-    if not context.clients:
+    if not context.data.clients:
         with pytest.raises(NotRunError, match="cannot be drawn again"):
-            context.run_on((), Seeds(3))
+            context.method.run_on((), Seeds(3))
         return
-    again = context.run_on(context.clients, context.seeds)
-    fewer = context.run_on([client.take(np.arange(5)) for client in context.clients], Seeds(3))
+    again = context.method.run_on(context.data.clients, context.seeds)
+    fewer = context.method.run_on([client.take(np.arange(5)) for client in context.data.clients], Seeds(3))
     counts = [
         sum(int(message.of_kind("class_counts").sum()) for message in outcome.transcript.from_clients())
         for outcome in (context.outcome, again, fewer)
     ]
-    assert counts == [counts[0], counts[0], 5 * len(context.clients)]
+    assert counts == [counts[0], counts[0], 5 * len(context.data.clients)]
 
 
 def test_without_a_plan_images_have_no_features(tmp_path: Path) -> None:
     """No stand-in of width 0 encodes anything."""
 
     def encode(_: Any, context: AuditContext) -> list[Finding]:
-        context.encode(context.test.images)
+        context.data.encode(context.data.test.images)
         raise AssertionError
 
     job = _captured(tmp_path, planned=False)

@@ -180,7 +180,7 @@ def _shared_streams(context: AuditContext, cells: list[Covered]) -> Iterator[Fau
         return
     if _public(tape.root, context):
         yield Fault("", "the noise is drawn from the root of the cell's public streams")
-    roots = context.io.cache.setdefault(_ROOTS, {})
+    roots = context.data.shared.setdefault(_ROOTS, {})
     assert isinstance(roots, dict)
     cell = context.io.prefix[0]
     other = roots.setdefault(tape.root, cell)

@@ -38,7 +38,7 @@ def exact_answer(
     Raises:
         NotRunError: There is no method that could be run again.
     """
-    clients = context.clients
+    clients = context.data.clients
     number = max(range(len(clients)), key=lambda index: len(clients[index]), default=-1)
     if number < 0 or len(clients[number]) < 2:
         return None
@@ -46,7 +46,7 @@ def exact_answer(
     label = labels_at(clients[number], place, unit)
     same = context.replay(clients, context.tape)
     for filling in _tried(adjacency):
-        own = filled(clients[number], place, filling, context.classes, number, unit=unit)
+        own = filled(clients[number], place, filling, context.data.classes, number, unit=unit)
         if not any(map(len, (own.records, *(c for i, c in enumerate(clients) if i != number)))):
             continue
         if not neighbours(label, own.label, adjacency):

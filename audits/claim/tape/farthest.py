@@ -99,7 +99,7 @@ def farthest(context: AuditContext, claim: PrivacyClaim, pairs: int) -> Farthest
             world = _worst(best) if number >= pairs // 2 else None
             chosen = {
                 client.name: _first(claim, number) or (_varied(world, claim, rng) if world else _drawn(claim, rng))
-                for client in context.clients
+                for client in context.data.clients
                 if len(client)
             }
             sides = _replayed(context, claim, chosen)
@@ -151,9 +151,9 @@ def _varied(pair: Pair, claim: PrivacyClaim, rng: np.random.Generator) -> Pair:
 def _replayed(context: AuditContext, claim: PrivacyClaim, chosen: dict[str, Pair]) -> tuple[Tape, Tape] | None:
     """The draws on both data sets; None where the method cannot be run on one of them."""
     sides: tuple[list[Records], list[Records]] = ([], [])
-    for number, client in enumerate(context.clients):
+    for number, client in enumerate(context.data.clients):
         pair = chosen.get(client.name)
-        both = (client, client) if pair is None else _neighbours(client, pair, claim, context.classes, number)
+        both = (client, client) if pair is None else _neighbours(client, pair, claim, context.data.classes, number)
         for side, records in zip(sides, both, strict=True):
             side.append(records)
     if not all(any(map(len, side)) for side in sides):

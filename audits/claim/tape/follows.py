@@ -76,7 +76,7 @@ def follows(replays: Replays, adjacency: Adjacency, skipped: frozenset[str]) -> 
     found = differences(first, same.transcript, skipped)
     if found and context.io.device != "cpu":
         # A run on another device is compared with itself on the CPU.
-        again = replays(context.clients, whole=True)
+        again = replays(context.data.clients, whole=True)
         replayed, found = again.tape, differences(same.transcript, again.whole.transcript, skipped)
     past = _past_the_mechanism(replays, same.transcript, found, skipped)
     if past:
@@ -140,7 +140,7 @@ class _Search:
                 self.refused += world.kinds.values()
             elif attempt.failure and not few:
                 # Of several clients one may refuse, and what the others do would not be seen.
-                for client in alone(world, context.clients):
+                for client in alone(world, context.data.clients):
                     attempt = Attempt()
                     with attempt:
                         if faults := self._in_world(client, whole=True):
@@ -152,7 +152,7 @@ class _Search:
     def words(self) -> str:
         """Words on the trials, and on their limits."""
         context = self.replays.context
-        records = sum(len(client) for client in context.clients)
+        records = sum(len(client) for client in context.data.clients)
         kept = " (but their labels, which are public)" if self.adjacency == "replace_one_same_label" else ""
         messages = len(context.outcome.transcript.messages)
         tried = (
@@ -247,7 +247,7 @@ def _past_the_mechanism(
     """
     if not found or not all(fault.field for fault in found):
         return []
-    again = replays(replays.context.clients, whole=True).whole
+    again = replays(replays.context.data.clients, whole=True).whole
     if differences(same, again.transcript, skipped):
         return []
     mechanisms = {

@@ -73,7 +73,7 @@ def measured(context: AuditContext) -> Measured:
     Args:
         context: Of the run.
     """
-    shared, key = context.io.cache, f"noise measured of {context.io.prefix[0]}"
+    shared, key = context.data.shared, f"noise measured of {context.io.prefix[0]}"
     kept = shared.get(key)
     if not isinstance(kept, Measured):
         shared[key] = kept = _measured(context)
@@ -164,7 +164,7 @@ def unbelieved(context: AuditContext) -> dict[str, float]:
         context: Of the run, or of captured messages.
     """
     transcript = context.outcome.transcript
-    if not context.clients:
+    if not context.data.clients:
         refuted = [each for each in declared_noise(transcript) if each.outcome == "refuted"]
         return dict.fromkeys((each.field for each in refuted), 0.0)
     if not _noised(transcript).messages:

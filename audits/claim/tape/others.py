@@ -30,7 +30,8 @@ def other_records(
     rng = context.seeds.numpy("tape", "other records", *((replay,) if replay else ()))
     kind = replay if odd else 0
     return tuple(
-        _another(client, number, context, adjacency, rng, kind) for number, client in enumerate(context.clients)
+        _another(client, number, context, adjacency, rng, kind)
+        for number, client in enumerate(context.data.clients)
     )
 
 
@@ -79,17 +80,17 @@ def _another(
     replay: int,
 ) -> Records:
     size = _size(len(client), number, replay) if adjacency == "add_remove" else len(client)
-    source = _source(client, context.clients, context.test)
+    source = _source(client, context.data.clients, context.data.test)
     chosen = rng.integers(0, len(source), size)
     labels = client.labels
     if adjacency != "replace_one_same_label":
         kind = (number + replay) % 5 if replay else 0
-        labels = _labels(client, size, kind, context.classes, rng)
+        labels = _labels(client, size, kind, context.data.classes, rng)
     noise_of = _moved(source, chosen, int(rng.integers(1 << 62)))
     groups = client.groups
     if groups is not None:
         # A person that joins it is at no other client.
-        base = -1 - (_MORE + 2 * sum(map(len, context.clients))) * number
+        base = -1 - (_MORE + 2 * sum(map(len, context.data.clients))) * number
         groups = np.concatenate([groups[:size], base - np.arange(max(0, size - len(client)))])
     return Records(client.name, 255 - source.images[chosen], labels, noise_of, groups)
 

@@ -86,12 +86,12 @@ def overlap(
         skipped: Fields that are not compared; None: no message is.
     """
     context, found = replays.context, Overlap()
-    if len(context.clients) < 2:
+    if len(context.data.clients) < 2:
         return found
     others = other_records(context, claim.adjacency, odd=False)
     sent = _Sent()
-    for code in codes(len(context.clients)):
-        clients = tuple(others[n] if n in code else own for n, own in enumerate(context.clients))
+    for code in codes(len(context.data.clients)):
+        clients = tuple(others[n] if n in code else own for n, own in enumerate(context.data.clients))
         attempt = Attempt()
         with attempt:
             replay = replays(clients, look=inputs_of)
@@ -99,7 +99,7 @@ def overlap(
             sent.note(code, _moved(replays.same, replay))
             if skipped is not None and not found.rest:
                 found.rest = unlike_outcomes(replays.same, replay, skipped)
-    names = [client.name for client in context.clients]
+    names = [client.name for client in context.data.clients]
     by_source = sent.by_source(names)
     found.found = bool(by_source)
     for source in sorted(by_source)[:_SOURCES]:
@@ -171,7 +171,7 @@ def _hold(
     senders: frozenset[str],
 ) -> None:
     """Hold one record's effect on several clients' releases against the ledger's total."""
-    own = replays.context.clients[source].name
+    own = replays.context.data.clients[source].name
     sent = f"records of {own} are sent by {' and '.join(sorted({own, *senders}))}"
     if mu is None or not math.isfinite(mu):
         if total := _above(replays, claim, {own, *senders}):
@@ -206,15 +206,15 @@ def _together(
 ) -> tuple[float, str, frozenset[str]]:
     """Distance by which one record moves all messages together, in deviations; its filling, and the senders."""
     context = replays.context
-    client = context.clients[source]
+    client = context.data.clients[source]
     place = _sent_place(replays, source, senders)
     itself: _World = ("the record itself", labels_at(client, place, claim.unit), replays.same.tape.draws)
     worlds = [itself]
     worst = (0.0, "")
     movers: set[str] = set()
     for filling in fillings(claim.adjacency, claim.unit)[:_FILLINGS]:
-        own = filled(client, place, filling, context.classes, source, unit=claim.unit)
-        changed = tuple(own.records if n == source else each for n, each in enumerate(context.clients))
+        own = filled(client, place, filling, context.data.classes, source, unit=claim.unit)
+        changed = tuple(own.records if n == source else each for n, each in enumerate(context.data.clients))
         if any(map(len, changed)):
             worlds.append((filling.name, own.label, replays(changed).tape.draws))
         name, label, draws = worlds[-1]
@@ -231,12 +231,12 @@ def _sent_place(replays: Replays, source: int, senders: frozenset[str]) -> int:
     It is that of `place_of` if that record moves a sender; else bisection finds it, the first half tried first.
     """
     context = replays.context
-    client = context.clients[source]
+    client = context.data.clients[source]
     other = other_records(context, "replace_one_same_label", odd=False)[source]
 
     def moves(places: Ints) -> bool:
         changed = with_others(client, places, other.take(places))
-        clients = tuple(changed if n == source else each for n, each in enumerate(context.clients))
+        clients = tuple(changed if n == source else each for n, each in enumerate(context.data.clients))
         return not senders.isdisjoint(_moved(replays.same, replays(clients, look=inputs_of)))
 
     places = np.array([place_of(client, source)])

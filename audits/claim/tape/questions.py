@@ -119,7 +119,7 @@ def ask(
         cells = coverage(context.outcome.transcript, context.tape)
         noise = _safely("noise", lambda: noise_answer(context, cells))
         return TapeAnswers((noise, *(Answer(question, "not_asked", _REFUTED) for question in _REPLAYED)))
-    shared, key = context.io.cache, name_of(context.io.prefix[0], claim, replays, pairs)
+    shared, key = context.data.shared, name_of(context.io.prefix[0], claim, replays, pairs)
     kept = shared.get(key)
     if not isinstance(kept, TapeAnswers):
         most = replays or (OF_TRAININGS if context.tape.trainings else REPLAYS)
@@ -136,7 +136,7 @@ def name_of(cell: str, claim: PrivacyClaim, replays: int | None = None, pairs: i
 
 def searched(context: AuditContext, claim: PrivacyClaim, pairs: int) -> Farthest:
     """The worst neighbours of a cell that a search finds, once for all who ask."""
-    shared = context.io.cache
+    shared = context.data.shared
     key = f"farthest of {name_of(context.io.prefix[0], claim, None, pairs)}"
     kept = shared.get(key)
     if not isinstance(kept, Farthest):
@@ -150,7 +150,7 @@ def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, mos
     if not context.tape.draws and not context.tape.trainings:
         return TapeAnswers((noise, *_without_tape(context, accounted, claim)))
     key = f"{most} replays, {pairs} pairs of {_signature(context, claim, cells)}"
-    shared = context.io.cache
+    shared = context.data.shared
     if context.num_tests >= _MANY and isinstance(kept := shared.get(key), tuple):
         return TapeAnswers(
             (noise, *(replace(answer, words=f"{answer.words} (asked of a cell alike)") for answer in kept))

@@ -71,13 +71,13 @@ def boundary_worlds(context: AuditContext, adjacency: Adjacency, *, few: bool) -
             every client gets every kind.
     """
     given = _Given(
-        context.encode,
-        context.classes,
+        context.data.encode,
+        context.data.classes,
         labels=not class_counts_public(adjacency),
         sizes=not record_counts_public(adjacency),
     )
-    kinds = [(name, kind) for name, kind in _KINDS.items() if _applies(kind, context.clients, given)]
-    clients = context.clients
+    kinds = [(name, kind) for name, kind in _KINDS.items() if _applies(kind, context.data.clients, given)]
+    clients = context.data.clients
     step = max(1, len(clients)) if few else 1
     shifts = range(0, len(kinds), step)
     for shift in list(shifts)[: _FEW if few else len(kinds)]:

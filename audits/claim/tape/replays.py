@@ -52,7 +52,7 @@ class Replays:
             NotRunError: There is no method that could be run again.
         """
         asked = answers is not None or other or look is not None or whole
-        if not asked and all(each is own for each, own in zip(clients, self.context.clients, strict=True)):
+        if not asked and all(each is own for each, own in zip(clients, self.context.data.clients, strict=True)):
             return self.same
         brief = not whole and self.brief
         return self.context.replay(clients, answers or self.context.tape, other, look=look, brief=brief)
@@ -60,7 +60,7 @@ class Replays:
     @cached_property
     def same(self) -> Replayed:
         """A whole replay on the same records; `inputs_of` is asked of it."""
-        return self(self.context.clients, look=inputs_of, whole=True)
+        return self(self.context.data.clients, look=inputs_of, whole=True)
 
     @property
     def trained(self) -> bool:
@@ -83,11 +83,11 @@ def may_be_brief(context: AuditContext) -> bool:
         return False
 
     def ends() -> bool:
-        found = context.replay(context.clients, context.tape, brief=True)
+        found = context.replay(context.data.clients, context.tape, brief=True)
         first = of_clients(context.outcome.transcript.messages)
         return not unlike_messages(first, of_clients(found.messages), frozenset())
 
-    return context.io.once(f"replays of {context.io.prefix[0]} may be brief", ends)
+    return context.data.once(f"replays of {context.io.prefix[0]} may be brief", ends)
 
 
 def inputs_of(tape: Tape) -> dict[Key, str]:

@@ -89,7 +89,7 @@ class Search:
 
     def answer(self) -> Answer:
         """Search, and say what was found."""
-        found, clients = self.declared, [client for client in self.context.clients if len(client)]
+        found, clients = self.declared, [client for client in self.context.data.clients if len(client)]
         chosen = self._chosen([client.name for client in clients])
         if not chosen:
             return Answer("sensitivity", "not_asked", "no client has any record")
@@ -135,7 +135,7 @@ class Search:
         return worlds
 
     def _words(self, clients: int) -> str:
-        of = len(self.context.clients)
+        of = len(self.context.data.clients)
         tapes = "1 tape, of whose outputs what goes in does not depend" if self.fixed else f"{self.tapes} tapes"
         many = f"{clients} of {of} clients" if clients < of else f"{of} clients"
         tried, largest = self.declared.tried, self.declared.largest
@@ -151,7 +151,7 @@ class Search:
             sizes[key.sender] += int(np.prod(entry.shape))
         for key, training in trainings(self.context.tape).items():
             sizes[key.sender] += STEPS * sum(each.size for each in training.weights.values())
-        smallest = min(self.context.clients, key=lambda client: (not len(client), len(client))).name
+        smallest = min(self.context.data.clients, key=lambda client: (not len(client), len(client))).name
         order = [smallest, *Seeds(0).numpy("tape", "clients").permutation(names).tolist()]
         worlds = len(fillings(self.adjacency, self.unit)) + 1
         chosen: list[str] = []
@@ -166,7 +166,7 @@ class Search:
         """The run itself: the place holds the record that it holds."""
         labels = {
             client.name: labels_at(client, place_of(client, number), self.unit)
-            for number, client in enumerate(self.context.clients)
+            for number, client in enumerate(self.context.data.clients)
             if client.name in chosen
         }
         return World("the record itself", labels, of_clients(self.context.tape, chosen), {})
@@ -190,7 +190,7 @@ class Search:
         """Clients of two records, one of them removed: what follows from a mean moves furthest there."""
         if record_counts_public(self.adjacency) or self.unit != "record" or self.replayed.trained:
             return
-        cut, first = of_two_records(self.context.clients), dict.fromkeys(chosen, 0)
+        cut, first = of_two_records(self.context.data.clients), dict.fromkeys(chosen, 0)
         with Attempt():
             worlds = [
                 self._world(filling, self.context.tape, chosen, clients=cut, places=first)
@@ -202,12 +202,12 @@ class Search:
 
     def _other_classes(self, first: World, chosen: frozenset[str]) -> None:
         """One record of each class in turn, of another one in every client."""
-        for offset in range(self.context.classes):
+        for offset in range(self.context.data.classes):
             if self.made >= self.replays:
                 return
             places = {
-                client.name: place_in_class(client, (number + offset) % self.context.classes)
-                for number, client in enumerate(self.context.clients)
+                client.name: place_in_class(client, (number + offset) % self.context.data.classes)
+                for number, client in enumerate(self.context.data.clients)
                 if client.name in chosen
             }
             own = {name: place for name, place in places.items() if place is not None}
@@ -231,10 +231,10 @@ class Search:
             self.declared.tried += sum(steps == 1 for steps in apart.values())
             return self.declared.distances(first, second, apart, f"{about} for the records themselves")
 
-        for way in ways(self.adjacency, self.context.classes):
+        for way in ways(self.adjacency, self.context.data.classes):
             # A method that refuses such records chooses nothing by them.
             with Attempt():
-                walk(way, self.context.clients, chosen, draw, moved)
+                walk(way, self.context.data.clients, chosen, draw, moved)
             if self.declared.faults or self.rest:
                 return
 
@@ -251,7 +251,7 @@ class Search:
     ) -> World:
         """One replay with every chosen client changed, or those of `places`; `clients`: None: those of the run."""
         changed: dict[str, Changed] = {}
-        clients = list(self.context.clients if clients is None else clients)
+        clients = list(self.context.data.clients if clients is None else clients)
         for number, client in enumerate(clients):
             if client.name in chosen and len(client) and (places is None or client.name in places):
                 place = place_of(client, number) if places is None else places[client.name]
@@ -262,7 +262,7 @@ class Search:
                     and len(unit_at(client, place, self.unit)) == len(client)
                 ):
                     continue
-                own = filled(client, place, filling, self.context.classes, number, far=far, unit=self.unit)
+                own = filled(client, place, filling, self.context.data.classes, number, far=far, unit=self.unit)
                 changed[client.name], clients[number] = own, own.records
         self.made += 1
         found = self.replayed(clients, answers, look=partial(sums_of, changed=changed), whole=whole)

@@ -40,7 +40,7 @@ def moved_together(replays: Replays, cells: Sequence[Covered], claim: PrivacyCla
         claim: The privacy claim.
         mu: Total mu of the ledger where all noise is Gaussian; None: it is not.
     """
-    clients = replays.context.clients
+    clients = replays.context.data.clients
     held = [number for number, client in enumerate(clients) if len(client) > 1]
     if claim.unit != "record" or mu is None or not math.isfinite(mu) or not held:
         return ""
@@ -69,11 +69,11 @@ class _Held(NamedTuple):
 
 def _last_of_a_class(context: AuditContext, claim: PrivacyClaim, holder: int) -> _Held | None:
     """The only record of a class at any client; None where the classes that clients hold are public."""
-    if class_counts_public(claim.adjacency) or context.classes < 2:
+    if class_counts_public(claim.adjacency) or context.data.classes < 2:
         return None
-    label = int(context.clients[holder].labels[0])
-    after = (label + 1) % context.classes
-    bare = [each.relabelled(np.where(each.labels == label, after, each.labels)) for each in context.clients]
+    label = int(context.data.clients[holder].labels[0])
+    after = (label + 1) % context.data.classes
+    bare = [each.relabelled(np.where(each.labels == label, after, each.labels)) for each in context.data.clients]
     labels = bare[holder].labels.copy()
     labels[0] = label
     own = bare[holder].relabelled(labels)

@@ -141,10 +141,10 @@ class WorstCase:
     def _replayed(self, pair: tuple[Filling, Filling], chosen: tuple[int, ...]) -> Tape:
         """The run with one or both of two records changed in every client that has two."""
         clients = []
-        for number, client in enumerate(self.context.clients):
+        for number, client in enumerate(self.context.data.clients):
             places = two_places(client)
             changes = [] if places is None else [(places[each], pair[each]) for each in chosen]
-            clients.append(changed_at(client, changes, self.context.classes, number))
+            clients.append(changed_at(client, changes, self.context.data.classes, number))
         self.made += 1
         tape = self.context.replay(clients, self.context.tape, brief=True).tape
         return tape

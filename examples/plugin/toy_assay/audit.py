@@ -40,12 +40,15 @@ class ToySmallClasses(Parameters):
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding on all clients."""
-        counts = {client.name: np.bincount(client.labels, minlength=context.classes) for client in context.clients}
+        counts = {
+            client.name: np.bincount(client.labels, minlength=context.data.classes)
+            for client in context.data.clients
+        }
         held = {(name, label) for name, own in counts.items() for label in np.flatnonzero(own)}
         alone = {(name, label) for name, label in held if counts[name][label] == 1}
         count, share = len(named(result) & alone), len(named(result) & alone) / len(held)
         # The same attack on classes that are known: all of one record, and all of two.
-        classes = len(context.clients) * context.classes
+        classes = len(context.data.clients) * context.data.classes
         known, unknown = (len(named(context.attack(control(context, size)))) for size in (1, 2))
         return [
             conclude(
@@ -76,10 +79,10 @@ def named(result: AttackResult) -> set[tuple[str, int]]:
 
 def control(context: AttackedContext, records: int) -> View:
     """Messages of clients all of whose classes hold the same number of records."""
-    feature = context.fresh.features[:1]
+    feature = context.data.fresh.features[:1]
     fields = {
-        "counts": MessageField(np.full(context.classes, float(records)), "class_counts", exact("labels")),
-        "sums": MessageField(np.repeat(records * feature, context.classes, axis=0), "class_sums", exact()),
+        "counts": MessageField(np.full(context.data.classes, float(records)), "class_counts", exact("labels")),
+        "sums": MessageField(np.repeat(records * feature, context.data.classes, axis=0), "class_sums", exact()),
     }
-    messages = tuple(Message(0, client.name, SERVER, fields) for client in context.clients)
-    return View(messages, context.classes, context.view.threat)
+    messages = tuple(Message(0, client.name, SERVER, fields) for client in context.data.clients)
+    return View(messages, context.data.classes, context.view.threat)

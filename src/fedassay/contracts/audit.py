@@ -8,7 +8,7 @@ its controls without one room importing another. An audit of an attack gets the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
@@ -24,11 +24,13 @@ from fedassay.exchange.view import View
 from fedassay.privacy.tape import ExternalMechanism, Key, Tape, TapeEntry
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import Finding, Picture, PictureColumn
+from fedassay.support.errors import NotRunError
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
 if TYPE_CHECKING:
+    from fedassay.backbones.base import Backbone
     from fedassay.contracts.membership import MembershipGame
     from fedassay.similarity.metrics import Similarity
 
@@ -103,14 +105,53 @@ class AuditIO:
         folder: Run folder; pictures and arrays go under artifacts/ there.
         prefix: First parts of the names of this audit's pictures: the key of the cell, the labels of the audit and
             the attack.
-        cache: Results that cells of one run share (control results), by content key.
     """
 
     device: str
     progress: Progress
     folder: Path
     prefix: tuple[str, ...]
-    cache: dict[str, object]
+
+    def grid(
+        self, name: Sequence[str], title: str, rows: Mapping[str, Images], columns: Sequence[PictureColumn]
+    ) -> Picture:
+        """Write a grid of pictures; see `write_grid`. `name` is unique within this audit and attack."""
+        return write_grid(self.folder, (*self.prefix, *name), title, rows, columns)
+
+
+@dataclass(frozen=True)
+class CellData:
+    """The records and the feature extractor that a cell's attacks and audits may use.
+
+    Attributes:
+        clients: The clients' true records; none where they are unknown.
+        test: Records that accuracy is measured on.
+        fresh: Records of the private distribution that no client holds; at least one.
+        control: Records in no other role, from which controls are made; may be empty.
+        attacker: The adversary's own records; empty where it has none.
+        backbone: The frozen feature extractor, or None.
+        classes: Number of classes C.
+        shared: Results that cells of one run share, by content key.
+        gallery: Candidates that the plan or `--gallery` gives, or None.
+    """
+
+    clients: tuple[Records, ...]
+    test: Records
+    fresh: Records
+    control: Records
+    attacker: Records
+    backbone: Backbone | None
+    classes: int
+    shared: dict[str, object] = field(default_factory=dict)
+    gallery: Records | None = None
+
+    @property
+    def encode(self) -> Callable[[Images], Floats]:
+        """Features of images, shape (n, d), under the plan's backbone.
+
+        Calling it raises `NotRunError` without one.
+        """
+        return _no_backbone if self.backbone is None else self.backbone.extract
 
     def once(self, key: str, make: Callable[[], T]) -> T:
         """Return the result of `make`, computed once for all cells of a run.
@@ -120,15 +161,47 @@ class AuditIO:
                 depend on which cell or audit asks first.
             make: Computes the result. An error is raised again for the next caller.
         """
-        if key not in self.cache:
-            self.cache[key] = make()
-        return cast(T, self.cache[key])
+        if key not in self.shared:
+            self.shared[key] = make()
+        return cast(T, self.shared[key])
 
-    def grid(
-        self, name: Sequence[str], title: str, rows: Mapping[str, Images], columns: Sequence[PictureColumn]
-    ) -> Picture:
-        """Write a grid of pictures; see `write_grid`. `name` is unique within this audit and attack."""
-        return write_grid(self.folder, (*self.prefix, *name), title, rows, columns)
+
+def _no_backbone(images: Images) -> Floats:
+    raise NotRunError("no backbone was given to compute features of images with")
+
+
+class RunMethod(Protocol):
+    """The audited method, on other records."""
+
+    def run_on(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """The outcome on records of every client, in their order, with other seeds.
+
+        Raises:
+            NotRunError: There is no method here that could be run again.
+        """
+        ...
+
+    def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """The outcome without privacy, in the method's leakiest form (`HasLeakiestForm`).
+
+        An end-to-end positive control is made of this release.
+
+        Args:
+            clients: As many as one likes, of any names.
+            seeds: Random streams.
+
+        Raises:
+            NotRunError: There is no method here that could be run again.
+        """
+        ...
+
+    def rerun(self, asked: Rerun) -> Replayed:
+        """Run the method with a tape, in a process where it never ran if there is such a process.
+
+        Raises:
+            NotRunError: There is no method to run again, or no such process for a run that needs it.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,13 +212,8 @@ class AuditContext:
     an error that says why it is impossible.
 
     Attributes:
-        clients: The clients' true records; empty where they are unknown.
-        test: Records that accuracy is measured on.
-        fresh: Records of the private distribution that no client holds; at least one.
-        control: Records in no other role, from which controls are made; empty where the plan gives them none.
-        attacker: The adversary's own records; empty where the plan gives it none.
-        classes: Number of classes C.
-        encode: Features of images, shape (n, d), under the plan's backbone; raises `NotRunError` without one.
+        data: The cell's records and backbone.
+        method: Runs the audited method on other records.
         method_key: Name and parameters of the method, without privacy: the key for results that cells share.
         outcome: The results of the method.
         view: The messages that the adversary saw, and the threat model.
@@ -155,23 +223,11 @@ class AuditContext:
         num_tests: Number of lower bounds in the whole run, m, for the correction of confidence levels.
         similarity: The image metrics of this plan.
         seeds: Random streams of the cell.
-        run_on: Runs the method on records of every client, in their order, with other seeds; raises `NotRunError`
-            where that is not possible.
-        run_nonprivate: Runs the method without privacy, in its leakiest form (`HasLeakiestForm`), on records of
-            any clients: an end-to-end positive control is made of this release. Raises `NotRunError` where that is
-            not possible.
-        rerun: Runs the method with a tape, where it never ran if there is such a process; raises `NotRunError`
-            where there is no method to run again, or no such process for a run that needs it.
         io: Device, progress and files.
     """
 
-    clients: tuple[Records, ...]
-    test: Records
-    fresh: Records
-    control: Records
-    attacker: Records
-    classes: int
-    encode: Callable[[Images], Floats]
+    data: CellData
+    method: RunMethod
     method_key: str
     outcome: Outcome
     view: View
@@ -181,9 +237,6 @@ class AuditContext:
     num_tests: int
     similarity: Similarity
     seeds: Seeds
-    run_on: Callable[[Sequence[Records], Seeds], Outcome]
-    run_nonprivate: Callable[[Sequence[Records], Seeds], Outcome]
-    rerun: Callable[[Rerun], Replayed]
     io: AuditIO
 
     @property
@@ -201,11 +254,13 @@ class AuditContext:
         brief: bool = False,
     ) -> Replayed:
         """Run the method on records of every client with the cell's own seeds; for the arguments see `Rerun`."""
-        return self.rerun(Rerun(tuple(clients), answers, other, self.seeds, look, brief))
+        return self.method.rerun(Rerun(tuple(clients), answers, other, self.seeds, look, brief))
 
     def reseeded(self, seeds: Seeds) -> Replayed:
         """The first run with other seeds and its trainings, on its own records, up to its last message."""
-        return self.rerun(Rerun(self.clients, self._without_draws(), None, seeds, brief=True, stirred=True))
+        return self.method.rerun(
+            Rerun(self.data.clients, self._without_draws(), None, seeds, brief=True, stirred=True)
+        )
 
     def repeat(self, *, brief: bool) -> Replayed:
         """The first run once more, with its trainings and the outputs of external mechanisms.
@@ -214,7 +269,7 @@ class AuditContext:
             NotRunError: It would have to run in a process that may remember the first one.
         """
         known = self._without_draws(sealed=True)
-        return self.rerun(Rerun(self.clients, known, None, self.seeds, brief=brief, apart=True))
+        return self.method.rerun(Rerun(self.data.clients, known, None, self.seeds, brief=brief, apart=True))
 
     def _without_draws(self, *, sealed: bool = False) -> Tape:
         """The trainings of the tape, which take too long to be made again, and its number of messages.
@@ -229,7 +284,7 @@ class AuditContext:
 
     def records(self, sender: str) -> Records | None:
         """Return the true records of a sender; None for the aggregate, and where they are unknown."""
-        return next((client for client in self.clients if client.name == sender), None)
+        return next((client for client in self.data.clients if client.name == sender), None)
 
     def attacked(self, attack: RunAttack, key: str, game: MembershipGame) -> AttackedContext:
         """The same context for an audit of an attack; for the arguments see `AttackedContext`."""

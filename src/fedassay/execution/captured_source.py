@@ -20,7 +20,7 @@ from fedassay.audits.membership.transcript_only import captured_gallery
 from fedassay.audits.message.transcript_only import captured_findings
 from fedassay.audits.reconstruction.transcript_only import captured_image_findings
 from fedassay.contracts.attack import Attack, AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext, Replayed, Rerun
+from fedassay.contracts.audit import AttackedContext, AuditContext, CellData, Replayed, Rerun
 from fedassay.contracts.facts import NEED_WORDS, AuditFacts, AuditNeed, in_words
 from fedassay.contracts.method import Outcome
 from fedassay.contracts.registry import attack_facts, every_audit
@@ -31,7 +31,6 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.view import ThreatModel
 from fedassay.execution.cell_job import (
     AttackAuditEntry,
-    CellData,
     CellEntry,
     CellJob,
     Place,
@@ -88,7 +87,7 @@ def job_of_transcript(
             test=judge.controls if prepared is None else prepared.test,
             fresh=judge.controls if prepared is None else prepared.fresh,
             control=judge.controls if prepared is None else prepared.control,
-            attacker=None if prepared is None else prepared.attacker,
+            attacker=judge.controls.take(np.zeros(0, np.int64)) if prepared is None else prepared.attacker,
             backbone=None if prepared is None else prepared.backbone,
             classes=transcript.classes,
             gallery=gallery,
@@ -179,7 +178,7 @@ class _Judge:
             return captured_findings(result, context, self.controls)
         if self.images is None or not result.reconstructions:
             raise NotRunError(_lacking("another_run"))
-        if not len(context.attacker):
+        if not len(context.data.attacker):
             raise NotRunError("the plan gives the attacker no images, which the baseline is made of")
         return captured_image_findings(audit, result, context, self.images)
 

@@ -47,7 +47,6 @@ from fedassay.reports.words.sentences import at_epsilon
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.text import file_name
-from fedassay.support.types import Floats, Images
 
 
 def _no_coverage(findings: Sequence[Finding]) -> tuple[Coverage, ...]:
@@ -227,7 +226,7 @@ class Work:
     def _knowledge(self, attack: Component[Attack], recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
         known, place = self.job.known, self.job.place
         return Knowledge(
-            attacker=known.attacker,
+            attacker=known.attacker or None,
             classes=known.classes,
             backbone=known.backbone,
             white_box=self.job.threat.backbone == "white_box",
@@ -254,7 +253,7 @@ class Work:
         seeds = self._seeds_of_all_cells("game", job.entry.label)
         try:
             return make_game(
-                *(known.clients, known.test, known.attacker, simulate, seeds),
+                *(known.clients, known.test, known.attacker or None, simulate, seeds),
                 classes=known.classes,
                 candidates=known.gallery,
             )
@@ -275,16 +274,10 @@ class Work:
         return Seeds(0 if self.job.entry.seed is None else self.job.entry.seed).child(*path)
 
     def _context(self, produced: Produced, accounted: Accounted, seen: View) -> AuditContext:
-        job, known, place = self.job, self.job.known, self.job.place
-        nobody = known.fresh.take(np.zeros(0, np.int64), "attacker")
+        job, place = self.job, self.job.place
         return AuditContext(
-            clients=known.clients,
-            test=known.test,
-            fresh=known.fresh,
-            control=known.control,
-            attacker=nobody if known.attacker is None else known.attacker,
-            classes=known.classes,
-            encode=_no_backbone if known.backbone is None else known.backbone.extract,
+            data=job.known,
+            method=job.source,
             method_key=f"{job.entry.method}:{job.entry.params}",
             outcome=produced.outcome,
             view=seen,
@@ -294,10 +287,7 @@ class Work:
             num_tests=job.num_tests,
             similarity=job.similarity(),
             seeds=job.seeds,
-            run_on=job.source.run_on,
-            run_nonprivate=job.source.run_nonprivate,
-            rerun=job.source.rerun,
-            io=AuditIO(place.device, place.progress, place.folder, (job.key,), known.shared),
+            io=AuditIO(place.device, place.progress, place.folder, (job.key,)),
         )
 
     def _finished(
@@ -398,10 +388,6 @@ def _naming(context: AuditContext, *labels: str) -> AuditContext:
 def _goes_on(attack: Component[Attack]) -> bool:
     """Whether it goes on from vectors that attacks before it recovered."""
     return "vectors" in attack.build.facts.takes
-
-
-def _no_backbone(images: Images) -> Floats:
-    raise NotRunError("no backbone was given to compute features of images with")
 
 
 def _named(job: CellJob) -> str:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedassay.backbones.base import Backbone
 from fedassay.contracts.attack import Attack, AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext, Replayed, Rerun
+from fedassay.contracts.audit import AttackedContext, AuditContext, CellData, RunMethod
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
@@ -43,33 +42,6 @@ class CellEntry:
 
 
 @dataclass(frozen=True)
-class CellData:
-    """The records and the feature extractor that a cell's attacks and audits may use.
-
-    Attributes:
-        clients: The clients' true records; none where they are unknown.
-        test: Records that accuracy is measured on.
-        fresh: Records of the private distribution that no client holds; at least one.
-        control: Records in no other role, from which controls are made; may be empty.
-        attacker: The adversary's own records, or None.
-        backbone: The frozen feature extractor, or None.
-        classes: Number of classes C.
-        shared: Results that cells of one run share, by content key.
-        gallery: Candidates that the plan or `--gallery` gives, or None.
-    """
-
-    clients: tuple[Records, ...]
-    test: Records
-    fresh: Records
-    control: Records
-    attacker: Records | None
-    backbone: Backbone | None
-    classes: int
-    shared: dict[str, object] = field(default_factory=dict)
-    gallery: Records | None = None
-
-
-@dataclass(frozen=True)
 class Produced:
     """Outcome that is audited.
 
@@ -84,39 +56,15 @@ class Produced:
     tape: Tape = field(default_factory=Tape)
 
 
-class Source(Protocol):
+class Source(RunMethod, Protocol):
     """Source of a cell's outcome."""
 
     def first(self, stages: Stages) -> Produced | None:
         """The outcome that is audited; None where there is none, and `stages` says why."""
         ...
 
-    def run_on(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
-        """The outcome on records of every client, in their order, with other seeds.
-
-        Raises:
-            NotRunError: There is no method here that could be run again.
-        """
-        ...
-
     def run_shadow(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
-        """The same for an attack's shadow releases; arguments and errors as `run_on`."""
-        ...
-
-    def run_nonprivate(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
-        """The outcome without privacy, in the form in which the method gives its clients' records away most.
-
-        Args:
-            clients: As many as one likes, of any names.
-            seeds: Random streams.
-
-        Raises:
-            NotRunError: There is no method here that could be run again.
-        """
-        ...
-
-    def rerun(self, asked: Rerun) -> Replayed:
-        """See `AuditContext.rerun`."""
+        """The outcome for an attack's shadow releases; arguments and errors as `run_on`."""
         ...
 
 

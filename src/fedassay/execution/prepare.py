@@ -45,7 +45,7 @@ class Prepared:
         public: The public role, or None where it has no records.
         fresh: Records of the private distribution that no client holds and nothing is scored on.
         control: Records in no other role, which controls are made of; may be empty.
-        attacker: The adversary's records after `attacker_share`, and those of colluding clients; or None.
+        attacker: The adversary's records after `attacker_share`, and those of colluding clients; may be empty.
         classes: Number of classes C.
         backbone: The frozen feature extractor.
         facts: Counts and sources, for the record.
@@ -58,7 +58,7 @@ class Prepared:
     test: Records
     evaluation: Records
     public: Records | None
-    attacker: Records | None
+    attacker: Records
     fresh: Records
     control: Records
     classes: int
@@ -79,7 +79,7 @@ class Prepared:
         own = is_precomputed(self.backbone)
         private = [records_digest(client, own) for client in self.senders]
         others = {"test": self.test, "evaluation": self.evaluation, "public": self.public, "control": self.control}
-        others |= {"attacker": self.attacker, "fresh": self.fresh, "candidates": self.gallery}
+        others |= {"attacker": self.attacker or None, "fresh": self.fresh, "candidates": self.gallery}
         return {"private": hashlib.sha256(";".join(private).encode()).hexdigest()} | {
             role: records_digest(records, own) for role, records in others.items() if records is not None
         }
@@ -145,13 +145,14 @@ def prepare(
             "preprocessing": backbone.preprocessing,
         },
     }
+    fresh = _fresh(roles, extract)
     return Prepared(
         clients=tuple(private.take(part, f"client/{i}") for i, part in enumerate(parts[:honest])),
         test=test,
         evaluation=evaluation,
         public=None if public is None else _records("public", public, extract),
-        attacker=joined("attacker", held) if held else None,
-        fresh=_fresh(roles, extract),
+        attacker=joined("attacker", held) if held else fresh.take(np.zeros(0, np.int64), "attacker"),
+        fresh=fresh,
         control=_records("control", roles.control, extract),
         classes=roles.private.classes,
         backbone=backbone,

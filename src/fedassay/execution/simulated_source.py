@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.persons import share_interval, share_of_persons
-from fedassay.contracts.audit import AttackAudit, Audit, Replayed, Rerun, RunAudit
+from fedassay.contracts.audit import AttackAudit, Audit, CellData, Replayed, Rerun, RunAudit
 from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import MethodInput, Outcome, nonprivate_form
 from fedassay.contracts.sizes import Sizes
@@ -25,7 +25,6 @@ from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of
 from fedassay.execution.cell_job import (
     AttackAuditEntry,
-    CellData,
     CellEntry,
     CellJob,
     Place,
@@ -120,7 +119,7 @@ def _sizes(plan: Plan, prepared: Prepared) -> Sizes | None:
         return None
     return Sizes(
         private=sum(map(len, clients)),
-        attacker=0 if prepared.attacker is None else len(prepared.attacker),
+        attacker=len(prepared.attacker),
         public=0 if prepared.public is None else len(prepared.public),
         test=len(prepared.test),
         control=len(prepared.control),
@@ -234,7 +233,7 @@ class SimulatedSource:
             parameters=json.dumps(self.cell.method.params, sort_keys=True),
             # Only the first run keeps anything; the others are an audit's.
             simulated=scratch is None,
-            adversary=self.prepared.attacker if self.malicious else None,
+            adversary=(self.prepared.attacker or None) if self.malicious else None,
         )
 
 

@@ -28,7 +28,7 @@ def with_trap(prepared: Prepared, method: Method, threat: ThreatModel, seeds: Se
     """
     facts: MethodFacts = method.facts
     own = prepared.attacker
-    if threat.server == "honest" or facts.malicious not in ("backbone", "body") or own is None:
+    if threat.server == "honest" or facts.malicious not in ("backbone", "body") or not len(own):
         return prepared
     # A body has one feature fewer than the head's width, which counts its bias.
     width = prepared.backbone.width if facts.malicious == "backbone" else getattr(method, "width", 0) - 1

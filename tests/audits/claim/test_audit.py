@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import with_runs
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -152,9 +153,10 @@ def test_a_claim_that_releases_refute_is_not_replayed(
 
     def counted(rerun: Rerun) -> Replayed:
         asked.append(rerun)
-        return context.rerun(rerun)
+        return context.method.rerun(rerun)
 
-    again = replace(context, outcome=replace(context.outcome, transcript=stated), rerun=counted)
+    again = replace(context, outcome=replace(context.outcome, transcript=stated))
+    again = with_runs(again, rerun=counted)
     (found,) = DpClaimAudit(mechanism_trials=20_000).assess(None, again)
     assert found.verdict == verdict, found.reason
     assert bool(asked) == (verdict == "sound")

@@ -85,5 +85,5 @@ def test_steps_that_were_measured_count_here_as_well(make_task: MakeTask, make_c
     entry, _ = trainings(context.tape).values()
     less = replace(entry, facts=replace(entry.facts, noise=entry.facts.noise / 2))
     context.tape.trainings[entry.key] = less
-    context.io.cache.clear()
+    context.data.shared.clear()
     assert assess(context).verdict == "unsound"

@@ -194,8 +194,8 @@ def test_a_mechanism_whose_worst_neighbours_are_unknown_names_no_statistic(make_
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_outliers_are_neighbours(make_task: MakeTask, make_context: MakeContext, adjacency: Adjacency) -> None:
     context = make_context(make_task(clients=3, records=60, adjacency=adjacency), Sums())
-    client = context.clients[1]
-    outliers = outliers_of(context, context.clients[1], adjacency)
+    client = context.data.clients[1]
+    outliers = outliers_of(context, context.data.clients[1], adjacency)
     assert len({outlier.name for outlier in outliers}) == 3
     for outlier in outliers:
         zero, one = outlier.without, outlier.within

@@ -119,13 +119,13 @@ def test_a_record_that_makes_a_minibatch_more_is_tried(make_task: MakeTask, make
 def test_the_experiment_is_what_the_method_does(make_task: MakeTask, make_context: MakeContext) -> None:
     """Runs of the method itself, many noise seeds a side, are as far apart as the experiment says."""
     context = make_context(make_task(clients=2, records=200, epsilon=5.0), _fedlog(local_epochs=2))
-    first, second = context.clients
+    first, second = context.data.clients
     (retrained,) = context.outcome.retrained.values()
     outlier = outliers_of(context, second, "add_remove")[0]
     experiment = retrained.experiment(1, outlier.without, outlier.within)
 
     def sent(records: Records, seed: int) -> np.ndarray:
-        outcome = context.run_on([first.take(np.zeros(0, np.int64)), records], Seeds(seed))
+        outcome = context.method.run_on([first.take(np.zeros(0, np.int64)), records], Seeds(seed))
         released = what_leaves(outcome, "client/1")
         return np.concatenate([released["0/counts"], released["0/sums"]])
 

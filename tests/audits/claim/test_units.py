@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import with_runs
 
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.outliers import outliers_of
@@ -274,9 +275,9 @@ def test_a_client_there_or_not_is_rerun_within_its_claim(
 def test_a_client_that_is_given_away_is_told_by_reruns(of_persons: Make, make_context: Context, leak: str) -> None:
     context = make_context(of_persons("client", adjacency="add_remove", epsilon=0.05), FedNCM())
     claim = context.outcome.transcript.claim
-    again = context.run_on
+    again = context.method.run_on
     if leak == "no noise":
-        again = make_context(of_persons("client", adjacency="add_remove", epsilon=np.inf), FedNCM()).run_on
+        again = make_context(of_persons("client", adjacency="add_remove", epsilon=np.inf), FedNCM()).method.run_on
 
     def without_the_empty(clients: Sequence[Records], seeds: Seeds) -> Outcome:
         outcome = again(clients, seeds)
@@ -284,7 +285,7 @@ def test_a_client_that_is_given_away_is_told_by_reruns(of_persons: Make, make_co
         sent = tuple(each for each in outcome.transcript.messages if leak == "no noise" or each.sender in there)
         return replace(outcome, transcript=replace(outcome.transcript, messages=sent))
 
-    seen = observe_reruns(replace(context, run_on=without_the_empty), claim, runs=60, seeds=Seeds(0))  # type: ignore[arg-type]
+    seen = observe_reruns(with_runs(context, run_on=without_the_empty), claim, runs=60, seeds=Seeds(0))  # type: ignore[arg-type]
     assert seen.bounds.judged > claim.epsilon  # type: ignore[union-attr]
 
 

@@ -124,7 +124,8 @@ def test_noised_messages_have_no_certificate(noised: bool, monkeypatch: pytest.M
     gaussian = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(0.1,), sensitivity=(1.0,))
     fields = {"sums": MessageField(np.ones((2, 3)), "class_sums", gaussian if noised else exact())}
     context: Any = SimpleNamespace(
-        view=View((Message(0, "client/0", "server", fields),), 2, ThreatModel()), control=range(5)
+        view=View((Message(0, "client/0", "server", fields),), 2, ThreatModel()),
+        data=SimpleNamespace(control=range(5)),
     )
     perfect = [Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 12
     monkeypatch.setattr(of_audit, "encoder", lambda _: np.asarray)

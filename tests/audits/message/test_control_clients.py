@@ -21,7 +21,7 @@ def test_audits_that_ask_for_a_client_of_one_histogram_get_the_same_one(
     make_task: Callable[..., MethodInput], make_context: Callable[..., AuditContext]
 ) -> None:
     context = make_context(make_task(clients=3, records=60), FedCGS())
-    large = context.clients[0]
+    large = context.data.clients[0]
     small = large.take(np.flatnonzero(large.labels == large.labels[0]), "client/1")
     several = each_as_large(context, [large, small, large])
     for made, audited in zip(several, (large, small, large), strict=True):

@@ -118,7 +118,7 @@ def finding_of(
     if view is not None:
         threat = ThreatModel.model_validate({"view": view})
         context = replace(context, view=visible(context.outcome, threat))
-    knowledge = Knowledge(context.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
+    knowledge = Knowledge(context.data.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
 
     def attacked(seen: View, *_: Any, **__: Any) -> AttackResult:
         return LabelDistribution().run(seen, knowledge)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contexts import with_runs
 
 import fedassay.contracts.method as contract
 import fedassay.methods.fedcgs.method as fedcgs
@@ -335,10 +336,10 @@ def test_a_machine_that_has_no_more_is_not_the_methods_failure(
     def fails(asked: Rerun) -> Replayed:
         if asked.other is not None and next(calls) == call:
             raise NO_MORE[name]
-        return context.rerun(asked)
+        return context.method.rerun(asked)
 
     with pytest.raises((MemoryError, OSError), match=re.escape(str(NO_MORE[name]))):
-        _asked(replace(context, rerun=fails))
+        _asked(with_runs(context, rerun=fails))
 
 
 def test_numbers_of_records_that_leave_exactly_disprove(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -543,8 +544,8 @@ def test_without_a_process_apart_the_rest_is_left_open(make_task: MakeTask, make
             raise NotRunError("no fork here")
         return rerun(asked)
 
-    rerun = context.rerun
-    context = replace(context, rerun=nowhere)
+    rerun = context.method.rerun
+    context = with_runs(context, rerun=nowhere)
     answer = next(answer for answer in _asked(context).answers if answer.question == "rest")
     assert answer.status == "crashed"
     assert "remembers" in answer.words

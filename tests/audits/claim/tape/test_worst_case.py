@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from contexts import with_runs
 from numpy.typing import NDArray
 
 from fedassay.audits.claim.audit import DpClaimAudit
@@ -194,4 +195,4 @@ def test_a_second_look_shares_the_search(make_task: MakeTask, make_context: Make
         raise AssertionError
 
     first = _asked(context)
-    assert _asked(replace(context, rerun=never)).answers == first.answers
+    assert _asked(with_runs(context, rerun=never)).answers == first.answers
