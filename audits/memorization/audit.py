@@ -42,7 +42,7 @@ from fedassay.audits.memorization.judging import (
     tested_metrics,
 )
 from fedassay.audits.memorization.looking import Watched
-from fedassay.audits.memorization.samples import MostAlike, sample_metrics
+from fedassay.audits.memorization.samples import MOST_SHOWN, MostAlike, pictured, sample_metrics
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score
 from fedassay.audits.memorization.spaces import SpaceName, altered
 from fedassay.audits.simulation import control_seeds
@@ -140,8 +140,20 @@ class MemorizationAudit(Parameters):
         controls = self._controls(owners, dealt, unseen, watch, context)
         finding = self._finding(memory, names, controls, context, len(unseen))
         metrics, baseline = sample_metrics(alike, context.similarity)
-        update = {"metrics": {**finding.metrics, **metrics}, "baseline": {**finding.baseline, **baseline}}
+        update = {
+            "metrics": {**finding.metrics, **metrics},
+            "baseline": {**finding.baseline, **baseline},
+            "pictures": (*finding.pictures, *self._nearest_samples(alike, context)),
+        }
         return [finding.model_copy(update=update)]
+
+    def _nearest_samples(self, alike: Sequence[MostAlike], context: AuditContext) -> tuple[Picture, ...]:
+        most = min(self.pictures, MOST_SHOWN)
+        if not most:
+            return ()
+        rows, columns = pictured(alike, context.attacker.images, most, context.similarity)
+        title = f"the sample most like each of {len(columns)} training records"
+        return (context.io.grid(("samples",), title, rows, columns),)
 
     def _controls(
         self,

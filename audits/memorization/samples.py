@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import numpy as np
 
 from fedassay.audits.memorization.facts import MOST_SAMPLES
 from fedassay.audits.stats.typed_intervals import mean_within
 from fedassay.contracts.metrics import declared
-from fedassay.records.record import Metric, unmeasured
+from fedassay.records.record import Metric, PictureColumn, unmeasured
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.ssim_search import most_similar
 from fedassay.support.types import Images, Matrix
 
+MOST_SHOWN = 12
+"""Records that are shown beside the samples most like them."""
 _SAID = "of the sample most like each training record, by SSIM"
 _BESIDE = "of the same samples, for records that nobody trained on"
 
@@ -58,6 +61,12 @@ class MostAlike:
         self._best[better] = images[found.indices[better]]
         self._values[better] = found.values[better]
 
+    @property
+    def found(self) -> tuple[Images, Images, Matrix]:
+        """The training records, the sample most like each, and its SSIM: shapes (n, H, W, C) twice, and (n,)."""
+        size = len(self.training)
+        return self.training, self._best[:size], self._values[:size]
+
     def measured(self, similarity: Similarity) -> tuple[dict[str, Matrix], ...]:
         """Every metric of the training records, (n,) each, and of the held-out ones, (m,) each."""
         size = len(self.training)
@@ -84,6 +93,35 @@ def sample_metrics(
             )
         found.append(metrics)
     return found[0], found[1]
+
+
+def pictured(
+    clients: Sequence[MostAlike], attacker: Images, most: int, similarity: Similarity
+) -> tuple[dict[str, Images], list[PictureColumn]]:
+    """Rows and columns of a grid: training records, their look-alikes, and the samples most like them.
+
+    Half of the records are those with the sample most like them; the others are the same at every epsilon.
+
+    Args:
+        clients: Of the cell.
+        attacker: The adversary's own images, whose most similar one is a record's look-alike; may be empty.
+        most: At most so many columns.
+        similarity: The metrics below each column.
+    """
+    records, samples, ssim = (
+        np.concatenate(parts) for parts in zip(*(each.found for each in clients), strict=True)
+    )
+    drawn = sorted(range(len(records)), key=lambda at: crc32(records[at].tobytes()))
+    kept = list(dict.fromkeys((*np.argsort(-ssim, kind="stable")[: most // 2].tolist(), *drawn)))[:most]
+    private, nearest = records[kept], samples[kept]
+    rows = {"private image": private}
+    if len(attacker):
+        rows["attacker's image"] = attacker[most_similar(private, attacker, device=similarity.device).indices]
+    values = similarity.measure(private, nearest)
+    columns = [
+        PictureColumn(metrics={name: float(each[at]) for name, each in values.items()}) for at in range(len(kept))
+    ]
+    return {**rows, "nearest sample": nearest}, columns
 
 
 def _mean(values: Matrix, name: str, said: str) -> Metric:

@@ -104,7 +104,7 @@ def test_mirrored_copies_are_found_where_pixel_distance_finds_none(assess: Calla
     assert back is not None
     assert back > 0.8
     assert found.metrics["copied"] == missed.metrics["copied"]
-    plain, beside = found.pictures
+    plain, beside, _ = found.pictures
     assert "altered (aligned)" in beside.title
     assert plain.file != beside.file
     assert len(beside.columns) == 30

@@ -14,7 +14,7 @@ from fedassay.audits.memorization import scores as memorization_scores
 from fedassay.audits.memorization.audit import MemorizationAudit
 from fedassay.audits.memorization.controls import halves
 from fedassay.audits.memorization.facts import MOST_SAMPLES
-from fedassay.audits.memorization.samples import MostAlike, sample_metrics
+from fedassay.audits.memorization.samples import MostAlike, pictured, sample_metrics
 from fedassay.audits.memorization.scores import Search, deal, distinct, match_classes, score
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
@@ -98,9 +98,11 @@ def test_copies_are_a_leak(assess: Callable[..., Finding], make_task: MakeTask, 
     assert finding.controls.positive.caught
     assert finding.controls.negative is not None
     assert not finding.controls.negative.flagged
-    (picture,) = finding.pictures
+    picture, samples = finding.pictures
     assert (tmp_path / picture.file).exists()
     assert len(picture.columns) == 30
+    assert samples.rows == ("private image", "attacker's image", "nearest sample")
+    assert [column.metrics["ssim"] for column in samples.columns] == [1.0] * 12
     assert [column.metrics["score"] for column in picture.columns] == [0.0] * 30
     series = finding.series["scores"].columns
     assert len(series["generated"]) == len(series["heldout"]) == 1500
@@ -348,6 +350,27 @@ def test_the_sample_most_like_each_record_is_measured_beside_records_that_were_n
     one = MostAlike(task.clients[0].images[:2], task.clients[0].images[2:4], "cpu")
     one.add(np.concatenate([np.zeros((MOST_SAMPLES, 8, 8, 1), np.uint8), task.clients[0].images[:2]]))
     assert one.measured(similarity)[0]["ssim"].max() < 0.99
+
+
+def test_half_of_the_pictured_records_are_the_same_whatever_the_samples(make_task: MakeTask) -> None:
+    own = make_task(clients=1, records=80).clients[0].images
+    similarity = make_similarity(None, Path(), "cpu")
+    shown = []
+    for samples in (own[:5], own[40:45]):
+        alike = MostAlike(own[:60], own[60:], "cpu")
+        alike.add(samples)
+        rows, columns = pictured([alike], own[60:], 12, similarity)
+        assert len(columns) == 12
+        for private, sample, column in zip(rows["private image"], rows["nearest sample"], columns, strict=True):
+            values = ssim_of_pairs(np.repeat(private[None], 5, axis=0), samples)
+            assert column.metrics["ssim"] == pytest.approx(values.max(), abs=1e-4)
+            assert np.array_equal(sample, samples[values.argmax()])
+        # The records that the samples are copies of come first.
+        assert {image.tobytes() for image in rows["private image"][:5]} == {image.tobytes() for image in samples}
+        shown.append({image.tobytes() for image in rows["private image"]})
+    assert len(shown[0] & shown[1]) >= 6
+    rows, _ = pictured([alike], own[:0], 3, similarity)
+    assert [(row, len(images)) for row, images in rows.items()] == [("private image", 3), ("nearest sample", 3)]
 
 
 def test_scores_are_those_of_a_naive_search(make_task: MakeTask) -> None:

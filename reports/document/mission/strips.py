@@ -20,8 +20,10 @@ from fedassay.reports.document.pictures import LEADING, Tile, data_uri, open_gri
 from fedassay.reports.words.numbers import short, significant
 from fedassay.similarity.reported import reported_ssim
 
-PRIVATE, LOOKALIKE, REBUILT = LEADING
-"""Rows of a grid that a strip is made of."""
+PRIVATE, LOOKALIKE, _RECONSTRUCTION = LEADING
+"""Rows of a grid that a strip begins with."""
+_REBUILT = (_RECONSTRUCTION, "nearest sample")
+"""Rows with what the adversary has of a record: its own image, or a generator's."""
 
 _SIDE = 72
 """Pixels at which a picture is shown, about."""
@@ -148,7 +150,8 @@ def _findings(cells: Iterable[CellRecord], strongest: Sequence[Strongest]) -> It
 
 def _of_grid(run: Path, picture: Picture, finding: Finding) -> Iterator[tuple[bytes, _Seen]]:
     rows = {row: at for at, row in enumerate(picture.rows)}
-    if PRIVATE not in rows or REBUILT not in rows:
+    rebuilt = next((row for row in _REBUILT if row in rows), None)
+    if PRIVATE not in rows or rebuilt is None:
         return
     try:
         grid = open_grid(run, picture)
@@ -165,7 +168,7 @@ def _of_grid(run: Path, picture: Picture, finding: Finding) -> Iterator[tuple[by
         private = tile(PRIVATE, at)
         lookalike = tile(LOOKALIKE, at) if LOOKALIKE in rows else None
         ssim = column.metrics.get(SSIM.name)
-        yield private.tobytes(), _Seen(private, lookalike, tile(REBUILT, at), ssim, finding)
+        yield private.tobytes(), _Seen(private, lookalike, tile(rebuilt, at), ssim, finding)
 
 
 def _tile(image: Image.Image, alternative: str) -> Tile:
