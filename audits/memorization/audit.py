@@ -151,7 +151,7 @@ class MemorizationAudit(Parameters):
         most = min(self.pictures, MOST_SHOWN)
         if not most:
             return ()
-        rows, columns = pictured(alike, context.attacker.images, most, context.similarity)
+        rows, columns = pictured(alike, context.data.attacker.images, most, context.similarity)
         title = f"the sample most like each of {len(columns)} training records"
         return (context.io.grid(("samples",), title, rows, columns),)
 
