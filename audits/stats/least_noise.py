@@ -43,20 +43,15 @@ def one_sided_levels(values: Matrix, scales: Matrix, half_steps: Matrix) -> Matr
     return np.asarray(ndtr((values + half_steps) / scales))
 
 
-def log10_p_of_noise(levels: Matrix) -> float:
-    """Logarithm to base 10 of a p-value of "every level is stochastically at least uniform".
+def log10_ps_of_noise(levels: Matrix) -> Matrix:
+    """Logarithms to base 10 of p-values of "every level is stochastically at least uniform", one for each block.
 
     Args:
-        levels: Of independent entries, in [0, 1], shape (n,).
+        levels: Of independent entries, in [0, 1], shape (b, n), a block in each row.
 
     Returns:
-        At most 0; 0 for no entries.
+        Shape (b,), at most 0; 0 for no entries.
     """
-    return float(log10_ps_of_noise(levels[None])[0])
-
-
-def log10_ps_of_noise(levels: Matrix) -> Matrix:
-    """The same of several blocks of as many entries each, a row each: shape (b, n), and (b,) for the result."""
     n = levels.shape[1]
     if n == 0:
         return np.zeros(len(levels))

@@ -32,8 +32,8 @@ def mean_by(values: Matrix, persons: Ints) -> Matrix:
     return np.asarray(np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0))
 
 
-def share_interval(hits: Bools, persons: Ints, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of the expected share of hits of one person, whatever the sizes of persons.
+def share_interval(hits: Bools, persons: Ints) -> tuple[float, float]:
+    """95 % interval of the expected share of hits of one person, whatever the sizes of persons.
 
     The estimand is of persons, not of records: each person counts once, by the share of its own records that are
     hits, and `share_of_persons` estimates it. Persons are independent draws; their records need not be, and their
@@ -43,13 +43,12 @@ def share_interval(hits: Bools, persons: Ints, *, confidence: float = 0.95) -> t
     Args:
         hits: Shape (n,), n at least 1.
         persons: The person of each record, shape (n,).
-        confidence: Two-sided, in (0, 1).
     """
     shares = mean_by(np.asarray(hits, np.float64), persons)
     if len(shares) == len(hits):
-        ends = clopper_pearson(int(np.sum(hits)), len(hits), confidence=confidence)
+        ends = clopper_pearson(int(np.sum(hits)), len(hits))
         return float(ends.low), float(ends.high)
-    return interval_of_shares(shares, confidence=confidence)
+    return interval_of_shares(shares)
 
 
 def interval_of_shares(shares: Matrix, *, confidence: float = 0.95) -> tuple[float, float]:

@@ -93,7 +93,7 @@ def _brunner_munzel(below_zero: Matrix, below_one: Matrix, level: float) -> floa
     return float(stdtrit(freedom, level)) ** 2 * total
 
 
-def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence: float = 0.95) -> Estimate:
+def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float) -> Estimate:
     """True-positive rate at a false-positive rate of at most `fpr`, the threshold's own error included.
 
     The target is P(member's score > t) at the lowest t that at most a share `fpr` of all non-members exceeds. Its
@@ -107,10 +107,9 @@ def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence
         scores0: (n0,) scores of non-members.
         scores1: (n1,) scores of members.
         fpr: in (0, 1).
-        confidence: two-sided, in (0, 1).
 
     Returns:
-        The rate; without a value, and saying why, if n0 is too small to resolve `fpr`.
+        The rate and its 95 % interval; without a value, and saying why, if n0 is too small to resolve `fpr`.
     """
     if not 0 < fpr < 1:
         raise ValueError(f"fpr must lie strictly between 0 and 1, got {fpr}")
@@ -122,7 +121,7 @@ def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence
         return Estimate(None, None, None, len(one), reason=reason)
     ordered = np.sort(zero)
     hits = int(np.count_nonzero(one > ordered[-k]))
-    error = (1 - confidence) / 4
+    error = 0.05 / 4
     low, high = 0.0, 1.0
     below, above = _enclosing(len(zero), fpr, error)
     if above is not None:

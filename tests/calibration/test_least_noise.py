@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from scipy.special import betainc
 
-from fedassay.audits.stats.least_noise import log10_p_of_noise, one_sided_levels, two_sided_levels
+from fedassay.audits.stats.least_noise import log10_ps_of_noise, one_sided_levels, two_sided_levels
+
+
+def log10_p_of_noise(levels: np.ndarray) -> float:
+    return float(log10_ps_of_noise(levels[None])[0])
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 33, 640])

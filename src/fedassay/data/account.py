@@ -62,11 +62,10 @@ class Account:
         """Whether anything was said at all; data sets that are known by name say nothing."""
         return bool(self.read or self.notes or self.left_out)
 
-    def adding(self, *left_out: LeftOut, read: Iterable[str] = (), notes: Iterable[str] = ()) -> Account:
+    def adding(self, *left_out: LeftOut, notes: Iterable[str] = ()) -> Account:
         """The same account with more in it."""
         return replace(
             self,
-            read=(*self.read, *read),
             notes=(*self.notes, *notes),
             left_out=(*self.left_out, *left_out),
         )

@@ -29,14 +29,13 @@ _LISTED = 200
 """Letters of the names of classes that an error quotes."""
 
 
-def candidates_of(path: Path, alike: ImageSet, extract: Callable[[Images], Floats], key: str = KEY) -> Records:
+def candidates_of(path: Path, alike: ImageSet, extract: Callable[[Images], Floats]) -> Records:
     """The candidates of a folder or an archive.
 
     Args:
         path: Exists.
         alike: Images of the plan; candidates have their shape and classes.
         extract: Computes features of images.
-        key: The plan's key, for errors.
 
     Raises:
         DataError: It is neither, holds no candidate, or images of another shape or class; the message says which.
@@ -44,13 +43,13 @@ def candidates_of(path: Path, alike: ImageSet, extract: Callable[[Images], Float
     try:
         images, names = _of_folder(path) if path.is_dir() else _of_archive(path)
     except DataError as error:
-        raise DataError(f"{key}: {error}") from None
+        raise DataError(f"{KEY}: {error}") from None
     if images.shape[1:] != alike.images.shape[1:]:
         raise DataError(
-            f"{key}: {path.name} holds images of {images.shape[1:]}; allowed: {alike.images.shape[1:]}, as the "
+            f"{KEY}: {path.name} holds images of {images.shape[1:]}; allowed: {alike.images.shape[1:]}, as the "
             "plan's, with whose records they are compared"
         )
-    return Records("candidates", images, _labels(names, alike.class_names, f"{key}: {path.name}"), extract)
+    return Records("candidates", images, _labels(names, alike.class_names, f"{KEY}: {path.name}"), extract)
 
 
 def _of_folder(path: Path) -> tuple[Images, list[str]]:

@@ -329,7 +329,7 @@ def _in_classes(persons: Sequence[str], labels: Sequence[str], layout: Layout | 
     )
 
 
-def recurring(persons: Iterable[Any], sites: Iterable[Any], name: str = _PERSON, site: str = _SITE) -> str | None:
+def recurring(persons: Iterable[Any], sites: Iterable[Any], name: str = _PERSON) -> str | None:
     """Message that asks about persons of one number at several sites; None: there are none such."""
     pairs = set(zip(persons, sites, strict=True))
     whole = len({person for person, _ in pairs})
@@ -338,8 +338,8 @@ def recurring(persons: Iterable[Any], sites: Iterable[Any], name: str = _PERSON,
         return None
     return (
         f"data.groups: {min(several, whole):,} of {whole:,} names in {name} recur at several sites; allowed: "
-        f"[{site}, {name}] for {len(pairs):,} persons, each of one site, or {name} for {whole:,} persons, some of "
-        "them at several"
+        f"[{_SITE}, {name}] for {len(pairs):,} persons, each of one site, or {name} for {whole:,} persons, some "
+        "of them at several"
     )
 
 

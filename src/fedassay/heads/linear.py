@@ -20,6 +20,7 @@ from fedassay.support.types import Floats, Ints, Matrix
 
 Solver = Literal["lbfgs", "adam"]
 
+_STEPS = 200
 DECAY = 1e-2
 """Default L2 penalty on standardised weights.
 
@@ -97,8 +98,6 @@ def train_head(
     epochs: int = 100,
     rate: float = 1e-4,
     batch: int = 128,
-    tolerance: float = 1e-5,
-    steps: int = 200,
     generator: torch.Generator | None = None,
     device: str | torch.device = "cpu",
     progress: Progress = SILENT,
@@ -116,12 +115,10 @@ def train_head(
         labels: Shape (n,), any class numbers.
         solver: See above.
         decay: L2 penalty of `lbfgs`, at least 0; with 0 separable classes have no minimum, and the
-            solver stops after `steps`.
+            solver stops after 200 iterations.
         epochs: `adam`, or an optimiser: passes over the records.
         rate: The same: learning rate (1e-4 in the paper).
         batch: The same: minibatch size.
-        tolerance: `lbfgs`: largest entry of the gradient at which to stop.
-        steps: `lbfgs`: iterations at most.
         generator: `adam`: a CPU generator that shuffles; required.
         device: Device of the training.
         progress: The display that long trainings report to.
@@ -146,7 +143,7 @@ def train_head(
         start = _Start(len(known), inputs, chosen(optimizer), rate)
         matrix, bias = _minibatches(inputs, goals, start, epochs, batch, generator, progress)
     else:
-        matrix, bias = _lbfgs(inputs, goals, len(known), decay, absent, tolerance, steps, progress)
+        matrix, bias = _lbfgs(inputs, goals, len(known), decay, absent, progress)
     return LinearHead(known.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
 
 
@@ -166,8 +163,6 @@ def _lbfgs(
     classes: int,
     decay: float,
     biases_too: bool,
-    tolerance: float,
-    steps: int,
     progress: Progress,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     centre = inputs.mean(0)
@@ -179,8 +174,8 @@ def _lbfgs(
     bias = torch.zeros(classes, device=inputs.device, requires_grad=True)
     optimiser = torch.optim.LBFGS(
         [matrix, bias],
-        max_iter=steps,
-        tolerance_grad=tolerance,
+        max_iter=_STEPS,
+        tolerance_grad=1e-5,
         tolerance_change=1e-12,
         history_size=20,
         line_search_fn="strong_wolfe",
@@ -191,7 +186,7 @@ def _lbfgs(
         def closure() -> torch.Tensor:
             nonlocal calls
             calls += 1
-            advance(min(calls, steps), steps)
+            advance(min(calls, _STEPS), _STEPS)
             optimiser.zero_grad()
             losses = torch.nn.functional.cross_entropy(standard @ matrix.T + bias, goals, reduction="none")
             loss = losses.mean() + 0.5 * decay * matrix.square().sum()

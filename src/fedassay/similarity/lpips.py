@@ -88,14 +88,13 @@ class Lpips:
                 values[part] = distance.flatten().double().cpu().numpy()
         return values
 
-    def embed(self, images: NDArray[Any], *, batch: int = 64) -> NDArray[np.float32]:
+    def embed(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """Unit-normalised activations of every stage, averaged over positions: what an image shows, wherever.
 
         LPIPS compares activations place by place; their means hardly move where an image is shifted or mirrored.
 
         Args:
             images: As those of `score`.
-            batch: Images evaluated at a time.
 
         Returns:
             (N, d), d the sum of the stages' channels.
@@ -103,8 +102,8 @@ class Lpips:
         checked = check_images(images, "images")
         found = []
         with torch.inference_mode():
-            for start in range(0, len(checked), batch):
-                planes = _as_input(checked[start : start + batch], self.device)
+            for start in range(0, len(checked), 64):
+                planes = _as_input(checked[start : start + 64], self.device)
                 stages = self.network.get_submodule("net")(self.network.get_submodule("scaling_layer")(planes))
                 means = [functional.normalize(stage, dim=1).mean(dim=(2, 3)) for stage in stages]
                 found.append(torch.cat(means, dim=1).cpu().numpy())

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from fedassay.similarity import nearest_pixels
 from fedassay.similarity.precision import full_float32
 from fedassay.support.devices import is_gpu, times_the_cpu
-from fedassay.support.progress import Advance, no_progress
 
 # On a GPU both are up to 32 times as many, by its memory.
 BOUNDS = 2**23  # bounds in memory at a time: queries of a block times the gallery
@@ -64,7 +63,6 @@ def top_k_l2(
     *,
     device: str | torch.device = "cpu",
     query_block: int = 1024,
-    progress: Advance = no_progress,
 ) -> Neighbours:
     """The k vectors of the gallery nearest to each query.
 
@@ -75,7 +73,6 @@ def top_k_l2(
         k: how many neighbours.
         device: where to compute.
         query_block: queries converted at a time.
-        progress: called with (queries answered, queries in all).
 
     Returns:
         Neighbours: indices (N, k) and distances (N, k), nearest first; equal distances by rising index.
@@ -91,7 +88,6 @@ def top_k_l2(
         part = slice(done, done + len(found.indices))
         indices[part], distances[part] = found
         done = part.stop
-        progress(done, len(queries))
     return Neighbours(indices, distances)
 
 

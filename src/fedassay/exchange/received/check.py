@@ -54,9 +54,7 @@ class Checked:
         }
 
 
-def check_received(
-    path: Path, own: Path, *, fresh: bool = False, bandwidth: float | None = None, seed: int = 0
-) -> Checked:
+def check_received(path: Path, own: Path, *, fresh: bool = False, bandwidth: float | None = None) -> Checked:
     """Test a server's file on a client's own records.
 
     Args:
@@ -65,14 +63,13 @@ def check_received(
             network, where it is a backbone; see `read_features` there.
         fresh: Whether layers are said to be freshly initialised.
         bandwidth: Of a map, as it is stated; None: not stated.
-        seed: Of the tests' draws.
 
     Raises:
         DataError: A file cannot be used, or the records are rows of no received layer or map.
     """
     rows, features = read_own(own), read_features(own)
     received = read_received(path, any_network=features is not None)
-    rng, tests, untested = np.random.default_rng(seed), [], list(received.others)
+    rng, tests, untested = np.random.default_rng(0), [], list(received.others)
     for layer in received.layers:
         if layer.weights.shape[1] == rows.shape[1]:
             tests += check_layer(layer.name, layer.weights, layer.bias, rows, rng, fresh=fresh)
