@@ -47,12 +47,12 @@ def limit_of(
     does not cause it.
 
     Args:
-        runs: How runs are put together and tested.
+        runs: Rule that puts runs together and tests them.
         seeds: Names what is drawn.
         shifts: Gains of every trial alike that are tried, rising.
-        unit: What these are in.
-        of: What leaks.
-        planted: What a planted leak is made of.
+        unit: Unit of the figures.
+        of: The leak.
+        planted: Origin of a planted leak.
         reach: Vectors of the source: places that it can give away at most.
     """
 

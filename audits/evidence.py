@@ -60,7 +60,7 @@ class Figures:
     Attributes:
         metrics: Measured figures by name.
         baseline: The same for what needs no attack.
-        assumptions: What the verdict rests on.
+        assumptions: Assumptions of the verdict.
         pictures: Picture grids.
         series: Data behind figures.
         tape: The answers to the questions about what left.
@@ -79,16 +79,16 @@ class ControlResult:
     """Result of the audit's own test on a release that is known to leak, or known not to.
 
     Attributes:
-        release: What was released, in words.
+        release: The release, in words.
         detected: Whether the test found a leak in it, at the level of the result's own test.
         alone: Whether it does at `ALONE`, as if it were the only test: enough for a release that leaks on purpose.
             Levels are corrected against false leaks; whether so few trials would show one is the limit's question.
         shown: The figures behind that, for the reason.
         value: The figure that is recorded.
         n: Number of observations behind it.
-        detail: What the figure is.
+        detail: Description of the figure.
         end_to_end: Whether it went the whole way of the result: the method's own messages, view and source.
-        gain: What the attack gains over none, where controls of one finding have that in one unit.
+        gain: The attack's gain over none, where controls of one finding have that in one unit.
         possible: Whether so many trials can be caught at the level of the run, whatever the attack is.
     """
 
@@ -147,10 +147,10 @@ class Confounder:
 
     Attributes:
         p: p-value of "no more than the baseline shows" of these.
-        gain: What the result gains over the baseline.
-        reach: What these gain at most, in the same unit.
+        gain: The result's gain over the baseline.
+        reach: Largest gain of these, in the same unit.
         reason: Said where they explain the result.
-        control: What they are and show; None where they are the negative control, which stands as such.
+        control: The control that they make; None where they are the negative control, which stands as such.
     """
 
     p: float
@@ -172,20 +172,20 @@ class Result:
     Attributes:
         test: Of whether more is shown than the baseline.
         shown: The figures; they stand in every reason.
-        leak: What a leak means here, as a clause; empty: the figures say it.
-        clear: What no leak means here; empty: the figures say it.
-        about: What was released, said before every reason.
+        leak: Meaning of a leak here, as a clause; empty: the figures say it.
+        clear: Meaning of no leak here; empty: the figures say it.
+        about: The release, named before every reason.
         below_baseline: The baseline that the result is significantly below; empty where it is not.
         ruin_expected: The release is noised, so that images, vectors or counts that the noise ruins are what an
             end-to-end control lets one expect. Never for an AUC.
         near_copies: Reconstructions so close to records (40 dB, an exact vector) that nothing explains them away.
-        undecided: Why the absence of a leak cannot be concluded; empty where it can.
-        decided_by: What would decide where a control failed or nothing can be concluded, as a clause.
+        undecided: Reason why the absence of a leak cannot be concluded; empty where it can.
+        decided_by: Remedy where a control failed or nothing can be concluded, as a clause.
         limit: Computes the smallest leak that this run would have found, or says in words why there is none. It is
             asked only where nothing else stands in the way of `no_leak_found`, for it takes time.
-        harm: What a leak takes here; None where the audit cannot say.
-        obstacle: Why the absence of a leak cannot be concluded, as data; None where it can, or where no reason was
-            recorded.
+        harm: Harm of a leak here; None where the audit cannot say.
+        obstacle: Reason why the absence of a leak cannot be concluded, as data; None where it can, or where no
+            reason was recorded.
         public: Whether all that could be found is public under the claim's adjacency, so that nothing found is a
             leak: silence then needs no power.
     """
@@ -270,7 +270,7 @@ class TapeVerdict:
 
     Attributes:
         verdict: Of the claim.
-        reason: Why.
+        reason: The reason.
         positive: Of an attack that was run beside it, or None.
         negative: Of the same.
     """
@@ -286,9 +286,9 @@ class RunsVerdict:
     """Verdict of measured runs on neighbouring data sets on a claim, with the controls of the same attack.
 
     Attributes:
-        verdict: Where both controls hold.
-        reason: Why.
-        ledger: What the ledger says, where a control failed.
+        verdict: The verdict where both controls hold.
+        reason: The reason.
+        ledger: Finding of the ledger, where a control failed.
         positive: Releases that must be caught.
         negative: Releases that must not be flagged.
     """

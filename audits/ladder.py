@@ -23,9 +23,9 @@ class Rung:
         name: Recorded with the finding.
         when: The situation, as the documentation says it.
         applies: Whether an assay is in it.
-        verdict: What follows.
+        verdict: The verdict that follows.
         says: The reason, in words.
-        obstacle: What stands in the way where nothing follows; `unstated`: the result says what.
+        obstacle: The obstacle where nothing follows; `unstated`: the result names it.
     """
 
     name: str

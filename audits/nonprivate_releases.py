@@ -38,9 +38,9 @@ class NonPrivateRelease:
     """One run of the method that gives its clients' records away, and what is seen of it.
 
     Attributes:
-        clients: Who holds which control records; a client may hold none.
+        clients: The clients, with the control records that each holds; a client may hold none.
         outcome: Of the method.
-        view: What the cell's threat model shows of it.
+        view: The view of it under the cell's threat model.
     """
 
     clients: tuple[Records, ...]
@@ -172,7 +172,7 @@ def nonprivate_clients(
 
     Args:
         context: See `nonprivate_releases`.
-        group: What each client holds.
+        group: Records of each client.
         name: Of the release, for its random streams.
 
     Raises:

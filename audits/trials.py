@@ -30,8 +30,8 @@ class Pairs(NamedTuple):
     Attributes:
         ours: Shape (n,).
         baseline: Shape (n,).
-        rank: What the best targets are chosen by, shape (n,); None: by the scores themselves.
-        top: How many of the best count; None: all.
+        rank: Values that the best targets are chosen by, shape (n,); None: by the scores themselves.
+        top: Number of the best that count; None: all.
         alike: Whether the rank is no score and chooses the same targets on both sides.
     """
 
@@ -152,12 +152,12 @@ class Paired:
         """This result with both controls and its limit of detection.
 
         Args:
-            own: What the method's own release of control records gives away; or why there is none.
-            negative: What a release that cannot leak gives away.
-            of: What these two releases are.
-            leak: What a leak means, as a clause.
-            clear: What silence means.
-            harm: What a leak takes.
+            own: Trials on the method's own release of control records; or the reason why there is none.
+            negative: Trials on a release that cannot leak.
+            of: Names of these two releases.
+            leak: Meaning of a leak, as a clause.
+            clear: Meaning of no leak.
+            harm: Harm of a leak.
         """
         limit = None
         if isinstance(own, Paired) and min(map(len, (self.pairs.ours, negative.pairs.ours, own.pairs.ours))):

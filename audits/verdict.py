@@ -56,9 +56,9 @@ def assay(subject: Subject, arms: Arms, figures: Figures) -> Finding:
     """The finding of an audit that attacks: the verdict of the first rung that applies.
 
     Args:
-        subject: What it speaks of.
+        subject: Subject of the finding.
         arms: The audited release and every control that was run.
-        figures: What is shown beside the verdict.
+        figures: Figures shown beside the verdict.
 
     Raises:
         MixedSetsError: The harm counts another set than its figure is a mean over.
@@ -97,9 +97,9 @@ def conclude(
     """The finding of an audit with two controls at hand.
 
     Args:
-        subject: What it speaks of.
+        subject: Subject of the finding.
         result: The audited release.
-        figures: What is shown beside the verdict.
+        figures: Figures shown beside the verdict.
         positive: A release that must be caught; the end-to-end one, where there is one.
         negative: A release that must not be flagged.
 
@@ -189,9 +189,9 @@ def conclude_claim(
     """The finding on a claim of privacy, on one of the three grounds that it may stand on.
 
     Args:
-        subject: What it speaks of.
-        ground: What the verdict stands on.
-        figures: What is shown beside it.
+        subject: Subject of the finding.
+        ground: Ground of the verdict.
+        figures: Figures shown beside it.
         limit: Computes the smallest fault that would have been found, or says in words why there is none; asked
             where the claim is `sound`, or was not refuted.
     """

@@ -65,9 +65,9 @@ def render(run: Path, record: RunRecord, format: Format, policy: Policy | None =
 
     Args:
         run: The run folder that the record's pictures are relative to, or its record.json.
-        record: What `fedassay.records.record.load_record` gave.
+        record: A record as `fedassay.records.record.load_record` gives it.
         format: One of `FORMATS` except `csv` and `evidence`, which are folders: see `write_report`.
-        policy: What the decision holds the run to, and SARIF and JUnit with it; None: the shipped one that fits
+        policy: Policy of the decision, and of SARIF and JUnit; None: the shipped one that fits
             for the decision, and none for these.
 
     Raises:
@@ -134,10 +134,10 @@ def write_report(
     """Write one format, whole or not at all: to a file, to standard output, or (`csv`, `evidence`) to a folder.
 
     Args:
-        record: What to report.
+        record: The record to report.
         run: Its run folder.
         format: One of `FORMATS`.
-        output: Where to, `-` for standard output; by default beside the record: report.html, tables/, and so on.
+        output: Path, `-` for standard output; by default beside the record: report.html, tables/, and so on.
         policy: See `render`.
         method: Label or registered name of the method that evidence is about; other formats are about the run.
         epsilon: The epsilon of that release.

@@ -59,7 +59,7 @@ def components(view: View, most: int) -> tuple[list[Component], bool]:
     """Components of 2 to `most` records with a variance for each feature, and whether noise hid any.
 
     Args:
-        view: What is seen.
+        view: The messages that are seen.
         most: Records of a component at most.
 
     Returns:
@@ -86,7 +86,7 @@ class _Parts:
     Attributes:
         means: Shape (S, d).
         variances: Shape (S, d).
-        records: How many records each component carries, shape (S,).
+        records: Number of records that each component carries, shape (S,).
         labels: Class of each, shape (S,).
         noised: Whether noise is declared on means, variances or counts.
     """

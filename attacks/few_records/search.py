@@ -38,7 +38,7 @@ class Found:
 
     Attributes:
         records: Shape (m, d), those of the start with the lowest energy.
-        apart: How far the records of the other starts are from these, relative to their length, in the median over
+        apart: Distance of the records of the other starts from these, relative to their length, in the median over
             starts; shape (m,).
     """
 

@@ -107,7 +107,7 @@ class Gallery(Parameters):
     coverage: float = Field(default=1.0, gt=0, le=1)
     """Share of the candidates, members among them, that the attacker's gallery holds, drawn at random."""
     candidates: Literal["all", "asked"] = "all"
-    """Who is in the gallery: `all` records that clients hold or nobody does; or those `asked` about, each client's
+    """Candidates in the gallery: `all` records of clients and of no client; or those `asked` about, each client's
     for itself."""
     decoys: int = Field(default=1000, ge=0)
     """The attacker's own records at most that calibrate names where the gallery does not explain a message."""

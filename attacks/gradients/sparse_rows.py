@@ -163,7 +163,8 @@ class _Rows:
 
     Attributes:
         values: Shape (R, n).
-        tolerance: What rounding may leave of a row's product with a unit vector at which it is 0, shape (R,).
+        tolerance: Remainder that rounding may leave of a row's product with a unit vector at which it is 0, shape
+            (R,).
     """
 
     values: Matrix

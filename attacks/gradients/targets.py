@@ -32,7 +32,7 @@ class Layer:
         gradient: dW, shape (H, d), up to a common factor.
         bias_gradient: db, shape (H,), with the same factor.
         weights: W and b as they were, or None.
-        rounding: What rounding leaves of an entry, relative to the largest, where that is above its type's:
+        rounding: Rounding error of an entry, relative to the largest, where that is above its type's:
             changes of weights have that of the weights.
     """
 

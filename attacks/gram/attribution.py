@@ -81,7 +81,7 @@ class Attribution:
         possible: Whether each client is possible, shape (k, S); none is in a row without known participants.
         evidence: Evidence that narrowed each vector's clients down, joined by "+", length k; `sender` where one
             client alone sent the message, empty without any.
-        reason: Why no vector of a sum is of one client only; empty where one is.
+        reason: Reason why no vector of a sum is of one client only; empty where one is.
     """
 
     clients: tuple[str, ...]

@@ -123,7 +123,7 @@ class _Problem:
         grouped: Indicators of the groups as columns of norm one, shape (n, C); no column where sums are not known.
         scatter: Shape (m, k), m at most n - C.
         scale: Norm of each used column, shape (k,).
-        used: Which columns are used, shape (d,).
+        used: Whether each column is used, shape (d,).
         rest: Every vector's value in the columns that are not used, shape (n, d).
         groups: Group of each vector, shape (n,).
         labels: Label of each vector, shape (n,).

@@ -30,7 +30,7 @@ class Target:
         candidates: The statistics; more than one where a convention (n or n - 1) is not known, the one with the
             larger second moment first: one that is too small is as easy to satisfy, one that is too large is not.
             None where `reason` says why.
-        reason: Why the statistics do not follow from the message; empty where they do.
+        reason: Reason why the statistics do not follow from the message; empty where they do.
         round: Of the message; of the later one where it is a difference.
         before: Round of the earlier message of a difference; else None.
     """
@@ -47,7 +47,7 @@ def targets(view: View, *, gamma: float | None, differences: bool) -> list[Targe
     """Everything in a view that can be factored.
 
     Args:
-        view: What is seen.
+        view: The messages that are seen.
         gamma: The ridge of regularised moments, where it is known; None: as the moments give it, or as that of
             another sender does, since a system gives all its clients the same.
         differences: Whether to add what changed between consecutive messages of one sender.

@@ -115,7 +115,7 @@ def through_map(gram: Gram, size: Size, view: View, own: Records | None) -> Fact
     Args:
         gram: With sums.
         size: Of `measure`.
-        view: Which makes the map known.
+        view: View that makes the map known.
         own: The attacker's records.
 
     Returns:

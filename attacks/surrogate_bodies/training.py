@@ -60,7 +60,7 @@ class Stack:
             images: Of each body, shape (S, n, channels, height, width).
             labels: Shape (S, n).
             head: Shape (C, m).
-            recipe: How.
+            recipe: Recipe of the training.
             draws: Of orders and of what is dropped, on the CPU.
         """
         steps = torch.optim.Adam(self._weights.values(), recipe.rate)

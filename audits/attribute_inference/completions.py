@@ -47,10 +47,10 @@ class Sensitive:
 
     Attributes:
         name: As the plan has it.
-        carrier: What of a record carries it.
+        carrier: Part of a record that carries it.
         values: The values that the adversary has seen, ascending, shape (V,).
-        columns: Which columns of the features carry it, shape (d,).
-        levels: What these columns are at each value, shape (V, k); no row of numbers where there are none.
+        columns: Whether each column of the features carries it, shape (d,).
+        levels: Values of these columns at each value, shape (V, k); no row of numbers where there are none.
         own: The adversary's records.
         classes: C.
     """

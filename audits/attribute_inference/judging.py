@@ -123,7 +123,7 @@ class Guessed:
         """The audited release, with the smallest leak that would have been found, for the ladder.
 
         Args:
-            source: What was attacked.
+            source: The vectors or fields that were attacked.
             negative: Strangers in the place of the clients' records.
             own: Known leaks, end to end; None where there are none.
         """

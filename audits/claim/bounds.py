@@ -74,10 +74,10 @@ class ObservedControl:
     """One control of an observation.
 
     Attributes:
-        release: What was released, in words.
-        bounds: What it showed.
+        release: The release, in words.
+        bounds: The bounds that it showed.
         above: Whether that is above what it is held against.
-        detail: What the number means.
+        detail: Meaning of the number.
     """
 
     release: str
@@ -91,12 +91,12 @@ class Observation:
     """An attack on neighbouring data sets, with its controls.
 
     Attributes:
-        about: What was released again and again, in words.
-        bounds: What it showed.
+        about: The repeated release, in words.
+        bounds: The bounds that it showed.
         positive: Releases that must be caught.
         negative: Releases that must not be flagged.
-        assumptions: What the bounds rest on.
-        remark: What a reader must know of the bounds' reach; may be empty.
+        assumptions: Assumptions of the bounds.
+        remark: Remark on the bounds' reach; may be empty.
         limit: The smallest epsilon that would have been refuted, where it is not that of releases on neighbours.
         stopped: After how many releases the claim was refuted or given up on, in words, where that was not fixed.
     """

@@ -49,7 +49,7 @@ class MeasuredNoise:
         limit: A ratio that would have been found with probability .95, had the whole field had it.
         outcome: `too_little`, `as_declared`, `too_much` or `not_measured`.
         where: The block that decided, in words.
-        reason: Why it was not measured; "" else.
+        reason: Reason why it was not measured; "" else.
     """
 
     field: str

@@ -42,7 +42,7 @@ class FieldNoise:
         log10_p: Logarithm of the p-value of "the noise is there", corrected for all blocks of the transcript.
         outcome: `refuted`; `not_refuted`; or `not_tested`, where entries are no independent draws.
         where: The block with the smallest p-value, in words.
-        reason: Why it was not tested, or not whole; "" else.
+        reason: Reason why it was not tested, or not whole; "" else.
     """
 
     field: str

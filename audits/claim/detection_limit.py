@@ -37,7 +37,7 @@ class _Shortfall:
     Attributes:
         share: Of the declared deviation.
         numbers: Noised numbers that were tested.
-        epsilon: What leaves adds up to with that share of its noise.
+        epsilon: Accounted epsilon of the messages with that share of its noise.
     """
 
     share: float
@@ -49,8 +49,8 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
     """The limit of detection of a claim's audit; in words why there is none.
 
     Args:
-        claim: What was not refuted.
-        observation: What releases on neighbours showed, or None.
+        claim: The claim that was not refuted.
+        observation: The bounds from releases on neighbours, or None.
         context: Of the run, with its tape.
     """
     short = _shortfall(claim, context)

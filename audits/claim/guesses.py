@@ -39,7 +39,7 @@ def one_run_of_all(
         scores: Of m canaries.
         included: Their coins, (m,).
         removed: Whether a canary is there or not, and not there with either sign.
-        epsilon: What is declared.
+        epsilon: Declared epsilon.
         delta: Of the claim.
         error: Of all scores together.
     """

@@ -52,7 +52,7 @@ def ground_of(
         claim: The claim.
         accounted: The ledger's total, at the delta and under the adjacency of the claim.
         observation: The result of an attack, with its controls, or None.
-        why: Why there is no observation.
+        why: Reason why there is no observation.
         asked: The answers to the questions about the releases.
         context: Its transcript's field names, and the number of bounds in the run.
     """

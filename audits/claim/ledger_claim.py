@@ -28,7 +28,7 @@ def ledger_finding(
 
     Args:
         audit: Name of the audit that gives it.
-        claim: What is claimed.
+        claim: The claim.
         accounted: The ledger's total at the delta and under the adjacency of the claim.
         context: Its transcript names the fields.
         asked: The answers to the questions about what left.
@@ -82,7 +82,7 @@ def accounted_metrics(accounted: Accounted) -> dict[str, Metric]:
 
 
 def worst_of(claim: PrivacyClaim) -> str:
-    """Whom the ledger adds up for."""
+    """Name of the client or unit that the ledger adds up for."""
     return "the worst client" if claim.unit == "client" else f"the worst {claim.unit} of any client"
 
 

@@ -47,7 +47,7 @@ class NoisedArray:
 
     Attributes:
         field: Name of its field.
-        sender: Who sent it; for secure fields, all senders of the round together.
+        sender: Sender; for secure fields, all senders of the round together.
         round: The round.
         values: Entries, a row for each class (or one row), shape (r, c).
         scales: Declared standard deviation of each, same shape.
@@ -55,7 +55,7 @@ class NoisedArray:
         tied: Entries that are copies of others or at a bound of clipping, same shape.
         nonnegative: Whether the values beneath the noise are known to be at least 0, and may have been projected
             upwards (the diagonal of a second moment that is positive semidefinite as sent).
-        reason: Why it cannot be tested; "" where it can.
+        reason: Reason why it cannot be tested; "" where it can.
     """
 
     field: str

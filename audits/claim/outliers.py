@@ -18,7 +18,7 @@ class Outlier:
     """Two neighbouring data sets of one client.
 
     Attributes:
-        name: What the record in question is.
+        name: Name of the record in question.
         without: Data set 0.
         within: Data set 1, which holds the outlier.
     """

@@ -37,7 +37,7 @@ class Found(NamedTuple):
     Attributes:
         name: The mechanism and the neighbours, in words.
         experiment: The mechanism on them.
-        says: What the reader must know of it.
+        says: Remark for the reader.
     """
 
     name: str

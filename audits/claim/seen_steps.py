@@ -55,11 +55,11 @@ class Steps:
     """The private steps that one client's records go through in a run.
 
     Attributes:
-        name: What they are, in words.
+        name: Name of the steps, in words.
         rounds: The declared steps of each round; noise and rate are the same in all.
         updates: The optimiser.
         adjacency: Of the claim.
-        epsilon: What they add up to by themselves, at the claim's delta.
+        epsilon: Accounted epsilon of these alone, at the claim's delta.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Seen:
     """Canaries after a training.
 
     Attributes:
-        scores: What was seen of them.
+        scores: Scores that were seen of them.
         included: Their coins, (m,).
     """
 
@@ -132,7 +132,7 @@ def observe_steps(steps: Steps, claim: PrivacyClaim, *, count: int, tests: int, 
     """Train on canaries, guess their coins, and run both controls.
 
     Args:
-        steps: What is seen.
+        steps: The steps that are seen.
         claim: Epsilon and delta.
         count: Canaries.
         tests: Lower bounds in the whole run.

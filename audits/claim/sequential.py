@@ -104,7 +104,7 @@ class Stopped:
     """Releases up to where the audit stopped.
 
     Attributes:
-        bounds: What they show.
+        bounds: The bounds that they show.
         refuted: Whether the claim was refuted at the corrected level.
         zero: Their scores under data set 0.
         one: Their scores under data set 1.

@@ -35,7 +35,7 @@ class TrainingFacts:
     Attributes:
         broken: Contradictions of the declaration, in words; empty: none.
         shown: The measurement, in words.
-        lacks: Why not all of the steps were seen; empty: all were.
+        lacks: Reason why not all of the steps were seen; empty: all were.
         noise: The noise added, root mean square over the declared deviation: of the training with the least.
         low: End of its interval, at `LEVEL`.
         high: The other end.

@@ -35,7 +35,7 @@ def figure(
             client holds; or None.
         everything: Images of all sources; sums and means of the same records are shown beside single features.
         pool: The records.
-        context: Where to write, and the metrics.
+        context: The context: the folder to write to, and the metrics.
         columns: At most so many; none writes nothing.
     """
     known = {} if raw is None else dict(zip(raw[0].records.tolist(), raw[0].images, strict=True))

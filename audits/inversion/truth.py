@@ -43,7 +43,7 @@ class Pool:
     Attributes:
         images: Shape (N, H, W, C), the private ones first.
         labels: Shape (N,).
-        features: What the method computes of them, shape (N, d).
+        features: Features that the method computes of them, shape (N, d).
         private: Number of private ones.
     """
 
@@ -59,7 +59,7 @@ class ImageMatch:
 
     Attributes:
         images: Shape (k, H, W, C).
-        vectors: What they were made from, shape (k, d).
+        vectors: Vectors that they were made from, shape (k, d).
         records: The record of each in the pool, shape (k,).
         psnr: Of each image to its record, shape (k,).
         each: Mean PSNR of each image to all records that it may show, shape (k,).
@@ -204,7 +204,7 @@ class RecordMatch:
 
     Attributes:
         images: Shape (k, H, W, C).
-        vectors: What they were made from, shape (k, d).
+        vectors: Vectors that they were made from, shape (k, d).
         sets: For each image, positions of private records in the pool; none empty.
         pool: Private and fresh records.
         between: An image shows the closest of its records in PSNR; else that of the closest feature.

@@ -103,7 +103,7 @@ class _Negative:
     Attributes:
         scores: By source and test, NaN for candidates that were not asked about.
         blocks: The exchangeable group of each candidate.
-        words: What was released.
+        words: The release, in words.
     """
 
     scores: Mapping[str, NDArray[np.floating]]
@@ -117,9 +117,9 @@ class _Answers:
 
     Attributes:
         result: On the audited release.
-        truth: Which candidates are members, shape (n,).
+        truth: Whether each candidate is a member, shape (n,).
         blocks: The exchangeable group of each, shape (n,).
-        trials: Whom tests tell apart.
+        trials: Units that tests distinguish.
         positives: On a release that gives members away, by source.
         negative: On releases to which all are strangers; None where none could be made.
         own: On what the method makes of control records without privacy; in words why there is none.

@@ -97,8 +97,8 @@ class _Scored:
     """Canaries of a control.
 
     Attributes:
-        score: What a network makes of each, shape (m,).
-        included: Which ones joined, shape (m,).
+        score: A network's score of each, shape (m,).
+        included: Whether each one joined, shape (m,).
     """
 
     score: Matrix
@@ -111,8 +111,8 @@ class _Planted:
 
     Attributes:
         canaries: All of them.
-        included: Which ones joined, shape (m,).
-        score: What the owner's network makes of each over what others make of it, shape (m,).
+        included: Whether each one joined, shape (m,).
+        score: Score of each by the owner's network, less that by other networks, shape (m,).
         owner: Name of the client that they joined.
     """
 
@@ -271,7 +271,7 @@ def _network(
         context: The other clients, and the threat model.
         run: The method.
         owner: The client.
-        records: What it holds.
+        records: Its records.
         seeds: Of the run.
         alone: Whether the other clients hold nothing.
     """

@@ -37,7 +37,7 @@ def figures(result: AttackResult, *, truth: Bools, context: AuditContext) -> dic
 
     Args:
         result: Of the attack.
-        truth: Which candidates are members, shape (n,).
+        truth: Whether each candidate is a member, shape (n,).
         context: The cell.
     """
     found: dict[str, Metric] = {}

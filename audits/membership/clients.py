@@ -54,7 +54,7 @@ def client_finding(context: AttackedContext, hold: Hold, most: int, runs: int) -
 
     Args:
         context: The method, the attack and the records.
-        hold: What the swapped clients hold.
+        hold: Records that the swapped clients hold.
         most: Clients at most, the smallest ones.
         runs: Runs of the method; guesses are made on half of them.
     """

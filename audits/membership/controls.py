@@ -200,10 +200,10 @@ def non_members(
 
     Args:
         candidates: Of all clients.
-        halves: What a release was computed from, by client.
-        members: Which candidates are the client's own, shape (n,).
+        halves: Records that a release was computed from, by client.
+        members: Whether each candidate is the client's own, shape (n,).
         blocks: The exchangeable group of each, shape (n,).
-        free: Which may be chosen, shape (n,).
+        free: Whether each may be chosen, shape (n,).
         rng: Chooses where there are more of the one kind.
     """
     units = units_of(candidates.labels, candidates.groups).of

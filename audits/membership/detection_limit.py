@@ -62,7 +62,7 @@ class Size:
         outside: Strangers that were scored.
         inside: Members.
         tests: Number of tests in the run, for corrected levels.
-        beyond: What a claim allows, where more than that was to be shown; None: better than chance.
+        beyond: Bound that a claim allows, where more than that was to be shown; None: better than chance.
     """
 
     outside: int

@@ -36,15 +36,15 @@ class Releases:
     """Many independent releases and what the informed adversary makes of them.
 
     Attributes:
-        selection: How it attacked.
-        about: What was released.
+        selection: Selection of the findings, which names the way of the attack.
+        about: The release.
         audited: Its scores of the audited releases.
         own: Those of releases in the same shape that leak, and what they are; None where `missing` says why.
         negative: Those of releases that cannot leak, and what they are.
-        assumption: What it knows, and what scores rest on.
+        assumption: Its knowledge, and the assumptions of the scores.
         gaussian: Scores that are normal, for the Gaussian-DP estimate of epsilon.
         attack_only: Other releases that leak; None: there are none.
-        missing: Why there are none in the same shape, and what would give some.
+        missing: Reason why there are none in the same shape, and a remedy.
     """
 
     selection: str
@@ -178,7 +178,7 @@ class Basis:
     Attributes:
         observed_for: The neighbours that the observed epsilon is for, in words.
         assumptions: Stated beside the verdict.
-        about: What was released, said before the reason.
+        about: The release, named before the reason.
         also: Metrics beside those of the test.
     """
 
@@ -206,7 +206,7 @@ def finding(
         allowed: The allowance of a claim; None: nothing is claimed.
         positives: Releases that leak; not detected where the test does not apply to them.
         silent: A release that cannot leak, and what it is.
-        basis: What it rests on.
+        basis: Its assumptions.
         limit: Computes the limit of detection.
     """
     negative, release = silent
@@ -238,8 +238,8 @@ def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Res
 
     Args:
         ours: The audited release.
-        allowed: What a claim allows; None: nothing is claimed, and any better than chance is a leak.
-        about: What was released.
+        allowed: Bound that a claim allows; None: nothing is claimed, and any better than chance is a leak.
+        about: The release.
     """
     worse = ""
     if ours.p_below <= WORSE:

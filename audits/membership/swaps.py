@@ -83,7 +83,7 @@ class Guesses:
         chosen: The attack's source and test that was chosen.
         margins: By how much each guess is one, in standard deviations, above 0 where the unit is said to be in,
             shape (runs, K).
-        unit: What the units are.
+        unit: The unit.
         tests: Tests in the run, which levels are corrected for.
     """
 

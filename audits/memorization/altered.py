@@ -103,7 +103,7 @@ class Watch:
 
     Attributes:
         space: The space of the search; None: not asked for, or there is none.
-        why: Why there is none, where one was asked for.
+        why: Reason why there is none, where one was asked for.
         search: Parameters of the scores.
         looks: The images searched so far, by arm.
     """

@@ -27,7 +27,7 @@ class Memory:
     Attributes:
         scores: By client.
         copied: Share of training records that are given back, less that of held-out records.
-        gap: How much smaller the smallest scores of training records are than those of held-out ones.
+        gap: Difference between the smallest scores of held-out and of training records.
         threshold: Scores below count as copies.
         tests: Number of tests in the run, which levels are corrected for.
     """

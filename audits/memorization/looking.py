@@ -48,9 +48,9 @@ class Looks:
     """Generators' images held against records in a space, client by client.
 
     Attributes:
-        space: Where.
+        space: The space of the comparison.
         search: Parameters of the scores.
-        made: What was looked at so far.
+        made: The images that were compared so far.
     """
 
     space: Space

@@ -34,7 +34,7 @@ class MostAlike:
     Attributes:
         training: Shape (n, H, W, C).
         heldout: Shape (m, H, W, C).
-        device: Where to compare.
+        device: Device of the comparison.
         seen: Samples that were looked at so far.
     """
 

@@ -84,14 +84,14 @@ def score(
     """Draw `count` images and score them.
 
     Args:
-        generator: What was sent.
-        count: How many images, at least 1.
+        generator: The generator that was sent.
+        count: Number of images, at least 1.
         training: The records it was trained on, without duplicates.
         matched: Those that the test compares with the held-out ones: as many of each class.
         heldout: Records that it never saw.
         search: Parameters of the scores.
         seeds: Of the images.
-        progress: Where sampling reports.
+        progress: Display that sampling reports to.
     """
     gallery = np.concatenate([training.images[matched], heldout.images])
     found = Found(np.full(len(gallery), 1 / search.alpha))

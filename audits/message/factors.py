@@ -72,8 +72,8 @@ class _ControlsBySize:
         found: Whether the verdict's own test finds a leak in each.
         exact: Records that came back exactly, of each.
         errors: Median relative error of each; infinite where nothing came back.
-        reasons: Why the attack did not try some.
-        missing: Why there are no control clients, or none so large.
+        reasons: Reasons why the attack did not try some.
+        missing: Reason why there are no control clients, or none so large.
     """
 
     sizes: tuple[int, ...] = ()

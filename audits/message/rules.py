@@ -87,8 +87,8 @@ def rule_finding(
         result: Of the attack on the audited messages.
         context: The cell with the true records; without any for captured messages.
         readings: Releases of known records, at least one.
-        missing: Why the releases are not the method's own, where a method could have made them. Captured messages
-            come without it, and messages of their form stand in.
+        missing: Reason why the releases are not the method's own, where a method could have made them. Captured
+            messages come without it, and messages of their form stand in.
     """
     said = remarked(result, rule)
     # A number that is not the true one gives nothing away.

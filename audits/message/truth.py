@@ -309,7 +309,7 @@ def result_of(
         limit: The smallest leak that would have been found.
         noised: Whether they come from a noised release: the noise may well ruin its vectors.
         about: Said before the reason.
-        undecided: Why silence is no answer, empty where it is one, or where the vectors themselves say so.
+        undecided: Reason why silence is no answer, empty where it is one, or where the vectors themselves say so.
         obstacle: The same as data.
     """
     matched = ours.matched

@@ -70,7 +70,7 @@ class _Compared:
         raw: That of the attack alone.
         negative: The negative control.
         others: Other private images in the place of reconstructions; None where these need not be asked.
-        runs: What a limit of detection is computed from; None without an end-to-end control.
+        runs: Runs that a limit of detection is computed from; None without an end-to-end control.
     """
 
     selection: str

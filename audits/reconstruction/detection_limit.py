@@ -45,7 +45,7 @@ class PooledRuns:
         nonprivate: Control images of records that were given away, shape (c, H, W, C).
         shown: Reconstructions of these.
         attacker: The adversary's own images: the baseline.
-        top: How many private images count.
+        top: Number of private images that count.
         tests: Tests in the run.
         seeds: Seeds of the draws.
         device: Torch device of SSIM.

@@ -22,7 +22,7 @@ def figure(scored: Scored, source: str, selection: str, context: AuditContext, m
         scored: The selection.
         source: Name of its source.
         selection: Its name.
-        context: Where to write.
+        context: The context, with the folder to write to.
         most: Columns at most; none writes nothing.
     """
     count = min(most, scored.top)

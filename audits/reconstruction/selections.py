@@ -188,7 +188,7 @@ def paired_selections(
         truth: The private images that count.
         attacker: The adversary's own records.
         similarity: The metrics; searches run on its device too.
-        top: How many targets `attacker` and `oracle` keep.
+        top: Number of targets that `attacker` and `oracle` keep.
     """
     source = reconstruction.source
     position = truth.positions(source.senders, source.rows)
@@ -244,7 +244,7 @@ def set_selections(
         fresh: Images that the release knows nothing of.
         attacker: The adversary's own images: the baseline.
         similarity: The metrics; searches run on its device too.
-        top: How many private images `oracle` keeps.
+        top: Number of private images that `oracle` keeps.
         rng: Draws the equal sets.
     """
     size = min(len(images), len(attacker))

@@ -48,8 +48,8 @@ def below_baseline(
         ours: Scores of the attack, higher is better, shape (n,).
         baseline: Scores of what needs no attack, shape (n,).
         rng: Source of exchanges.
-        ranks: What each chooses its best ones by, the attack's first; see `audits.stats.paired`.
-        top: How many of each count; None: all.
+        ranks: Values that each chooses its best ones by, the attack's first; see `audits.stats.paired`.
+        top: Number of each that count; None: all.
     """
     swapped = None if ranks is None else (ranks[1], ranks[0])
     return paired_test(baseline, ours, rng, ranks=swapped, top=top)

@@ -28,9 +28,9 @@ def log_chances(
 
     Args:
         weights: Shape (m, n), one row for each sum.
-        bars: What each sum has to reach, shape (m,).
+        bars: Value that each sum has to reach, shape (m,).
         share: Probability of each weight to be chosen, between 0 and 1; k / (n + others) where `chosen` is given.
-        chosen: How many are chosen, k, where these are exactly so many; else each is, or is not, by itself.
+        chosen: Number that are chosen, k, where these are exactly so many; else each is, or is not, by itself.
         others: Further weights of 0 that are chosen from as well.
     """
     found = np.where(bars > np.maximum(weights, 0).sum(axis=1), -np.inf, 0.0)

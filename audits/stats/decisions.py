@@ -52,7 +52,7 @@ class PairedDecision:
 
     Attributes:
         n: Pairs; where both sides choose by one rank, those that are chosen.
-        top: How many of each side count.
+        top: Number of each side that count.
         tests: Tests in the run; the level is 0.05 / tests.
         seed: Names the exchanges.
         draws: Least number of exchanges.
@@ -307,7 +307,7 @@ def _gaps_reach(
     Args:
         scores: Of all entries, shape (k,).
         inside: Of some entries and arrangements, whether they are on the first side, shape (entries, draws).
-        counts: How many of each side count, its best ones.
+        counts: Number of each side's best ones that count.
         share: Of all entries that are on the first side.
         bar: As it says.
     """

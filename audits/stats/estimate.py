@@ -15,7 +15,7 @@ class Estimate:
         high: Upper end; None where there is no interval.
         n: Observations behind it.
         method: Name of the interval, and of its target where that is not the value's own; "" without one.
-        reason: Why there is no value, or no interval; None where there are both.
+        reason: Reason why there is no value, or no interval; None where there are both.
     """
 
     value: float | None

@@ -123,8 +123,8 @@ def largest_rejected(
 
     Args:
         rejected: The test.
-        low: Where the search begins.
-        high: Where it first looks for the end; raised while that is still rejected.
+        low: Lower end of the search.
+        high: First upper end of the search; raised while that is still rejected.
         limit: Above which it is not raised.
         tolerance: Relative; a tenth of it below 0.1.
     """

@@ -52,9 +52,9 @@ def paired_test(
         first: Scores, shape (n,), n at least 1.
         second: Scores of the partners, shape (n,).
         rng: Source of exchanges, where there are too many to go through all of them.
-        ranks: What each side chooses its best ones by, shapes (n,); exchanged together with the scores. None: by
-            the scores themselves.
-        top: How many of each side count, its best ones; None: all.
+        ranks: Values that each side chooses its best ones by, shapes (n,); exchanged together with the scores.
+            None: the scores themselves.
+        top: Number of each side's best ones that count; None: all.
         tests: Number of tests in the run: there are enough draws for a level of 0.05 / tests.
         draws: Least number of exchanges that are drawn.
 

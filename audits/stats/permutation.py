@@ -58,7 +58,7 @@ class PermutationTest:
         Args:
             value: The observed statistic.
             draw: Gives the statistics of so many arrangements drawn independently.
-            size: How many are drawn.
+            size: Number of draws.
             smallest: Share of the observed arrangement among all.
             n: Sizes.
             scale: Largest magnitude among the scores, for what rounding may do to their sums.
@@ -79,7 +79,7 @@ class Draws:
 
     Attributes:
         first: Before the first look.
-        all: Where these settle nothing.
+        all: Exchanges where these settle nothing.
     """
 
     first: int

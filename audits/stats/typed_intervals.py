@@ -61,7 +61,7 @@ def interval(values: ArrayLike, kind: DataType, *, level: float = 0.95) -> Estim
 
     Args:
         values: Shape (n,), n at least 1, finite.
-        kind: What the values are.
+        kind: Kind of the values.
         level: Coverage, in (0, 1).
 
     Returns:
@@ -101,7 +101,7 @@ def mean_of_top(values: ArrayLike, ranks: ArrayLike, top: int, kind: DataType, *
     Args:
         values: Shape (n,).
         ranks: Selection keys of the records, higher first, shape (n,); it may be `values` itself.
-        top: How many are selected, 1 to n.
+        top: Number that are selected, 1 to n.
         kind: Data type of the values.
         level: Coverage, in (0, 1).
 

@@ -188,7 +188,7 @@ def answer(
 
     Args:
         record: The run.
-        policy: What it is held to; None: the shipped one that fits.
+        policy: Policy that it is held to; None: the shipped one that fits.
         method: Only the entries of this label or registered name.
         epsilon: Only the releases at this epsilon.
         judgements: As for `decide`.

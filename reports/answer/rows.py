@@ -64,17 +64,17 @@ class AnswerRow:
         asked: Of it; infinite where nothing is noised.
         finding: The worst finding as a clause.
         brief: The same in at most five words.
-        of: What its epsilons are of: the unit and the relation.
+        of: Kind of its epsilons: the unit and the relation.
         claimed: Claimed epsilon.
-        accounted: What is sent adds up to; `does not hold` where the ledger does not.
-        observed: What an attack shows at least.
+        accounted: Accounted epsilon; `does not hold` where the ledger does not.
+        observed: Lower bound that an attack shows.
         by_chance: Whether that is above a claim that holds: of bounds at 95 %, one in 20 is, where noise is tight.
         accuracy: With its interval.
         measured: The accuracy as a number; None where it was not measured.
         majority: Accuracy of always naming the largest class.
         cost: Accuracy that privacy takes, in points.
         sends: Bytes up.
-        hides: What the guarantee protects; empty where it does not hold or nothing is claimed.
+        hides: Records that the guarantee protects; empty where it does not hold or nothing is claimed.
         deployment: Whether the policy is one that decides a deployment.
     """
 

@@ -29,10 +29,10 @@ class Line:
     """A rule and what it makes of the methods.
 
     Attributes:
-        rule: What it asks.
+        rule: The question of the rule.
         found: One a method; None where the policy does not ask it.
-        about: What is measured; may be empty.
-        why: Why it is broken or open, where there is one method; else empty.
+        about: The measured quantity; may be empty.
+        why: Reason why it is broken or open, where there is one method; else empty.
     """
 
     rule: str

@@ -47,13 +47,13 @@ class Option:
 
     Attributes:
         group: The entry at this epsilon, over its seeds.
-        state: What the policy says of it; None where it is outside the policy's scope.
-        judgements: What every rule says of it, over its seeds.
+        state: The policy's answer on it; None where it is outside the policy's scope.
+        judgements: Answers of every rule on it, over its seeds.
         accuracy: On test records, mean over seeds.
         cost: Accuracy that privacy takes, in points.
         bytes_up: Sent by all clients, or None.
         untested: Attacks that apply and that nothing was concluded from, with the reason.
-        standing: What its guarantee speaks of.
+        standing: Scope of its guarantee.
     """
 
     group: Group
@@ -78,16 +78,16 @@ class Decision:
     """The answer to a run.
 
     Attributes:
-        policy: Whom it is held to.
+        policy: Name of the policy.
         rules: The policy in words.
-        of_run: What rules say of the run itself, and of none of its releases.
-        state: What the policy says of the whole run.
+        of_run: Answers of rules on the run itself, and on none of its releases.
+        state: The policy's answer on the whole run.
         recommended: The option to deploy, or None.
         options: One for each method entry, at the best epsilon that passes, or else at the one nearest to it.
         everything: Every method entry at every epsilon, in the record's order.
         standings: Every way in which the options' guarantees differ in what they speak of; more than one: they
             cannot be compared.
-        steps: What could be recommended yet, and what would decide the rest: first what was
+        steps: Releases that could be recommended yet, and steps that would decide the rest: first what was
             run and said nothing, then what the plan left out.
         only_method: The label or the name that was asked for; None: all.
         only_epsilon: The number that was asked for, of whatever kind; None: all.

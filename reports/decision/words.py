@@ -54,10 +54,10 @@ class Rule:
     """A rule of a policy in words.
 
     Attributes:
-        words: What it asks, as a clause.
+        words: Question of the rule, as a clause.
         name: Of its judgements, or what their names begin with.
-        about: What is measured, in a sentence; may be empty.
-        alone: What it comes to where no judgement has its name; None: the policy does not ask it there.
+        about: The measured quantity, in a sentence; may be empty.
+        alone: Answer where no judgement has its name; None: the policy does not ask it there.
     """
 
     words: str

@@ -70,7 +70,7 @@ class Aligned:
     """A method entry at one epsilon, over all runs.
 
     Attributes:
-        name: Whom it speaks of.
+        name: Name of the release.
         lines: Its verdict line in every run; None where the run has no such release.
         measures: Its figures in every run.
         verdict_changed: Whether the runs that have it disagree.

@@ -44,12 +44,12 @@ class ShownGroup:
     """A group with its thumbnails.
 
     Attributes:
-        group: What is known of it.
+        group: Counts and brightness of the group.
         tiles: Data URIs.
         share: Of all pictures, 0 to 100.
         numbers: Counts in words.
-        about: What a part is for; empty of others.
-        bar: Where the bar of its brightness begins and ends, 0 to 100, and what it says; None without any.
+        about: Purpose of a part; empty of others.
+        bar: Ends of the bar of its brightness, 0 to 100, and its words; None without any.
     """
 
     group: Group
@@ -65,12 +65,12 @@ class ShownSheet:
     """A sheet as the page shows it.
 
     Attributes:
-        sheet: What was written down.
-        headline: What was read, in one sentence.
+        sheet: The contact sheet's data.
+        headline: Summary of the data that was read, in one sentence.
         kinds: Kind, title, a word on it, groups, and how many more there are.
         pairs: Pairs that are alike, with two thumbnails each.
         left_out: Lines with their thumbnails.
-        account: What was read and noted.
+        account: Account of the reading, with its notes.
         pictures: Number of thumbnails.
     """
 
@@ -114,7 +114,7 @@ def shown(sheet: Sheet, tiles: NDArray[np.uint8], account: Account) -> ShownShee
     """A sheet with its thumbnails.
 
     Args:
-        sheet: What was written down.
+        sheet: The contact sheet's data.
         tiles: As `Contact` has them.
         account: Of the data set.
     """

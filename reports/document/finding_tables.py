@@ -76,10 +76,10 @@ def findings_table(
     """One group of rows per finding: what was measured and, beneath it, the baseline.
 
     Args:
-        record: Where the findings are from.
+        record: Record of the findings.
         name: Name of the CSV.
         caption: Caption of the table.
-        findings: Which findings.
+        findings: The findings.
         always: Metrics that get a column even where nothing was measured.
     """
     # Reasons that repeat numbers are left out on the page where a verdict was reached.

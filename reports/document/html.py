@@ -64,8 +64,8 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
 
     Args:
         run: The run folder; only the pictures that the record names are read from it.
-        record: What to report.
-        policy: What the decision holds it to; None: the shipped one that fits.
+        record: The record to report.
+        policy: Policy of the decision; None: the shipped one that fits.
     """
     content, found = contents(record), answer(record, policy)
     pictures = {
@@ -201,9 +201,9 @@ class Digest:
     """The findings of an audit at a glance.
 
     Attributes:
-        counts: How many findings have each verdict, the heaviest first.
+        counts: Number of findings with each verdict, the heaviest first.
         leaks: Leaks in words, the worst first, each with the releases that it was found in.
-        further: How many more there are.
+        further: Number of further ones.
     """
 
     counts: tuple[tuple[Verdict, int], ...]

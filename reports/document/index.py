@@ -40,13 +40,13 @@ class IndexedRun:
     Attributes:
         folder: Below the folder of the page, with slashes.
         name: Of its plan.
-        date: When it began, UTC; empty where the record does not say.
+        date: Start of the run, UTC; empty where the record does not say.
         answer: The answer to the whole run; None where the record cannot be read.
         worst: The worst finding in words; a dash where nothing was found.
         cells: Cells of the run.
-        failed: What failed in it.
+        failed: Number of failures in it.
         links: Words and addresses, relative to the page.
-        problem: Why the record cannot be read.
+        problem: Reason why the record cannot be read.
         record: The record; None where it cannot be read.
     """
 
@@ -86,7 +86,7 @@ def write_index(folder: Path, output: Path | None = None) -> Path:
 
     Args:
         folder: Holds run folders, or is one.
-        output: Where to; None: `index.html` in the folder. Links are relative to that file.
+        output: Path to write to; None: `index.html` in the folder. Links are relative to that file.
 
     Returns:
         What was written.

@@ -56,14 +56,14 @@ class Gallery:
     """A grid on the page.
 
     Attributes:
-        title: What it shows.
+        title: Title of the pictures.
         about: The cell and the finding it belongs to.
         verdict: That finding's verdict.
         rows: Names of the rows of tiles.
         strips: Its columns; empty where the file cannot be used.
         file: Path of the PNG, relative to the run folder.
         size: Width and height at which a tile is shown, in CSS pixels.
-        problem: Why there are no pictures; empty where there are.
+        problem: Reason why there are no pictures; empty where there are.
     """
 
     title: str

@@ -56,7 +56,7 @@ class Column:
     Attributes:
         key: Header in the CSV.
         title: Header on the page.
-        kind: How its values are printed.
+        kind: Format of its values.
         hint: Explanation shown with the header.
         hidden: Whether only the CSV has it, since the page has no need of it.
         page_only: Whether only the page has it.
@@ -141,7 +141,7 @@ class Shown:
     Attributes:
         text: The value.
         detail: Its interval and n, in smaller type.
-        reason: Why it is a dash, or a remark; printed as a footnote.
+        reason: Reason why it is a dash, or a remark; printed as a footnote.
         sort: Key by which a browser sorts the column; empty sorts last.
         verdict: Set for verdicts, which get their icon.
     """
@@ -243,7 +243,7 @@ class Printed:
         columns: The columns that the page shows: neither hidden nor empty throughout.
         groups: Rows with their shown values, each with the letter of its footnote.
         footnotes: Reasons by letter.
-        left: How many rows are in the CSV alone; those of the heaviest verdicts are on the page.
+        left: Number of rows in the CSV alone; those of the heaviest verdicts are on the page.
     """
 
     table: Table

@@ -41,8 +41,8 @@ def write_evidence(
 
     Args:
         record: The run.
-        folder: Where to; made if need be.
-        policy: What it is held to; None: the shipped one that fits.
+        folder: Folder to write to; made if need be.
+        policy: Policy that it is held to; None: the shipped one that fits.
         method: Label or registered name of the method; None: the only or the recommended one.
         epsilon: The epsilon that it was asked for.
         pdf: Whether to print the pages as PDF as well, where something is installed that prints.

@@ -146,12 +146,12 @@ def from_cells(
     """A question that every cell of the release answers: equal answers are said once.
 
     Args:
-        release: What is asked about.
+        release: The release in question.
         clause: See `Line`.
-        question: What is asked.
-        field: Where in a cell the answer stands, as the end of a JSON pointer such as `/privacy/accounted`.
+        question: The question.
+        field: Place of the answer in a cell, as the end of a JSON pointer such as `/privacy/accounted`.
         say: The answer of one cell as a sentence; empty where it has none.
-        unless: What is said where no cell has one.
+        unless: Answer where no cell has one.
         status: Of that.
     """
     said: dict[str, None] = {}
@@ -181,12 +181,12 @@ def from_findings(
     merged the worst state stands for all.
 
     Args:
-        release: What was attacked.
+        release: The attacked release.
         clause: See `Line`.
-        question: What is asked.
+        question: The question.
         looks: Whether a finding looked for what is asked.
         implied: Whether a finding looked for something worse, which answers the question where it leaks.
-        sought: Which attacks look for what is asked.
+        sought: Attacks that look for the answer.
     """
     found = [(place, finding) for place, finding in release.findings() if looks(finding)]
     every = leaks(release.option.group.cells)

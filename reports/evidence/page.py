@@ -229,7 +229,7 @@ def html(found: Pages, record_digest: str) -> str:
     """All pages, to be read in a browser, printed and signed.
 
     Args:
-        found: What they say.
+        found: The pages.
         record_digest: SHA-256 of the record that they speak of.
     """
     return render(

@@ -23,7 +23,7 @@ class Release:
 
     Attributes:
         record: The run that it is part of.
-        policy: What it is held to.
+        policy: Policy that it is held to.
         option: The release, as the policy sees it.
         answer: The answer to it.
         cells: Its cells, each with its place in the record.
@@ -77,7 +77,7 @@ def release_of(
 
     Args:
         record: The run.
-        policy: What it is held to; None: the shipped one that fits.
+        policy: Policy that it is held to; None: the shipped one that fits.
         method: Label or registered name of the method.
         epsilon: The epsilon that it was asked for.
 

@@ -62,13 +62,13 @@ class Risk:
     """One harm that was found.
 
     Attributes:
-        level: How severe it is, on the scale.
+        level: Severity, on the scale.
         likelihood: `shown`: an attack of the run did it. `conceivable`: to an artificial worst record alone.
         kind: The harm, one of the ranked list.
-        found: What an attack took, as a sentence.
-        who: Who could do it.
-        takes: What it would take.
-        pointers: Where in the record it stands.
+        found: Result of the attack, as a sentence.
+        who: The adversary.
+        takes: Means that it would take.
+        pointers: Places in the record.
     """
 
     level: Level

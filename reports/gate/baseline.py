@@ -31,7 +31,7 @@ class Difference:
 
     Attributes:
         worse: Whether it became worse; otherwise the difference is only for information.
-        words: What changed, in one sentence.
+        words: The change, in one sentence.
         about: The subject: a release; the version that made the runs; their data; or nothing, since they share no
             release and were not compared.
     """
@@ -86,8 +86,8 @@ def difference_lines(found: Sequence[Difference], most: int | None, rest: str) -
 
     Args:
         found: As `differences` gives them.
-        most: How many there is room for; None: all.
-        rest: Where the others stand.
+        most: Number of lines at most; None: all.
+        rest: Place of the others.
     """
     yield from (each.line for each in found[:most])
     if most is not None and len(found) > most:

@@ -42,7 +42,7 @@ def check_run(
         policy: The policy.
         key: The public key (PEM) of the run's required signer; None: no signature is required.
         unverified: Decide on a run that nothing vouches for; a contradictory one is refused all the same.
-        record: What was read from there before; None: it is read.
+        record: The record of that folder, read before; None: it is read.
         baseline: An earlier run that this one must not be worse than; None: none.
         method: The method entry that the earlier run is asked about, by label or name; None: all.
         sarif: As for `check_record`.

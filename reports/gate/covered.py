@@ -47,7 +47,7 @@ def as_tested(passed: Judgement, cell: CellRecord, audits: Collection[str] | Non
     """A judgement that names the attacks that apply and were not run: a rule that passes rests on less then.
 
     Args:
-        passed: What a rule says.
+        passed: Answer of a rule.
         cell: The cell that it says it of.
         audits: Those that judge what the rule asks about; None: all.
     """

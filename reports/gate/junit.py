@@ -55,10 +55,10 @@ class TestCase:
     """One test case.
 
     Attributes:
-        name: What was tested.
-        state: How it came out.
+        name: Name of the test.
+        state: State of the test.
         kind: The verdict or the policy state, as the `type` of a failure.
-        message: Why, in one sentence.
+        message: The reason, in one sentence.
         detail: The measured figures, one a line.
     """
 
@@ -74,7 +74,7 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
 
     Args:
         record: The run.
-        outcome: What a policy said about it, if it was held against one.
+        outcome: Outcome of a policy on it, if it was held against one.
     """
     deltas, seeds = several_deltas(record), several_seeds(record)
     root = ElementTree.Element("testsuites")

@@ -110,12 +110,12 @@ class Policy(Frozen):
 
     Attributes:
         name: Printed with every judgement.
-        description: What it is for.
+        description: Purpose of the policy.
         deployment: Whether what passes may be deployed; a demonstration says that it may not.
-        cells: Which cells the rules are put to.
+        cells: Cells that the rules are applied to.
         maximum: Highest allowed value by metric; over a cell's findings the worst counts.
         minimum: Lowest allowed value by metric; likewise.
-        epsilon_of: What the bounds on epsilons (claimed, accounted, observed) are of; else of each cell's kind.
+        epsilon_of: Kind of the bounds on epsilons (claimed, accounted, observed); else each cell's kind.
         above_majority: Whether accuracy must lie above the share of the largest class of the test records, which a
             model reaches that learned nothing.
         exact_fields: `forbidden`: nothing that the adjacency does not make public may leave exactly.
@@ -131,7 +131,7 @@ class Policy(Frozen):
             leak that it would have found must be at most that; above it the policy cannot decide. These bounds are
             shares; `epsilon` bounds what the same audits may have missed where that is an epsilon.
         forbidden_verdicts: Verdicts that no cell and no finding may have.
-        requires: What the run must be; age and signer are looked at by `fedassay check` alone.
+        requires: Requirements on the run; age and signer are checked by `fedassay check` alone.
     """
 
     name: str = Field(min_length=1)
@@ -230,7 +230,7 @@ def parse_policy(content: object, where: str) -> Policy:
     """Validate the contents of a policy file.
 
     Args:
-        content: What the file holds.
+        content: Content of the file.
         where: Names it in errors.
 
     Raises:

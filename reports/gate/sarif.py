@@ -102,7 +102,7 @@ def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | No
 
     Args:
         record: The run.
-        outcome: What a policy said about it, if it was held against one.
+        outcome: Outcome of a policy on it, if it was held against one.
         policy: That policy; None: the answer is that of the shipped one that fits.
     """
     results: list[dict[str, Any]] = [_answer(record, policy, outcome)]

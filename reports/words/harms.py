@@ -57,9 +57,9 @@ class Leak:
     """A finding that shows a harm, with the cell that it was found in.
 
     Attributes:
-        harm: What was taken.
-        finding: Who shows it.
-        cell: Where.
+        harm: The harm.
+        finding: The finding that shows it.
+        cell: The cell of the finding.
     """
 
     harm: Harm

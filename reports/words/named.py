@@ -12,9 +12,9 @@ class Named:
     """The names of a harm.
 
     Attributes:
-        sought: What was looked for, as an object.
-        found: What was found, in at most four words.
-        asked: What a form asks for, as a heading.
+        sought: The harm that was looked for, as an object.
+        found: The harm that was found, in at most four words.
+        asked: The question of a form, as a heading.
     """
 
     sought: str

@@ -46,10 +46,10 @@ class Line:
     """One line of the strip.
 
     Attributes:
-        group: Whom it speaks of.
+        group: The group of releases.
         verdict: The heaviest verdict in the group.
-        clauses: What was found, in plain words, the worst first.
-        untested: Which attacks that apply were not conclusive, as a clause; empty where all were.
+        clauses: Harms that were found, in plain words, the worst first.
+        untested: Attacks that apply and were not conclusive, as a clause; empty where all were.
         seeds: On how many seeds the verdict was reached, as words; empty for one seed.
     """
 

@@ -36,7 +36,7 @@ def noise_answer(context: AuditContext, cells: Sequence[Covered]) -> Answer:
 
     Args:
         context: Of the run, with its tape.
-        cells: What protects each noised field.
+        cells: Protection of each noised field.
     """
     tape = context.tape
     faults = [Fault(each.field, each.words) for each in tape.faults]

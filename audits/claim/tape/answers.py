@@ -49,7 +49,7 @@ class Fault:
 
     Attributes:
         field: The field that it is about.
-        words: What it is.
+        words: Description of the fault.
         status: See `Answer`.
     """
 
@@ -64,7 +64,7 @@ class Attempt:
     Where the machine has no memory or no disk left, nothing was found out about that code: this is raised.
 
     Attributes:
-        failure: What failed, in words; empty: nothing.
+        failure: The failure, in words; empty: none.
     """
 
     def __init__(self) -> None:

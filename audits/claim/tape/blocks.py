@@ -51,7 +51,7 @@ class BlockTest:
 
     Attributes:
         p: Of the smallest p-value of all blocks, each at its share.
-        block: Which block it is, in words.
+        block: Name of the block, in words.
         statistic: The statistic that it is in.
         share: Root mean square of the noise in it over the declared deviation; NaN where that is not what is off.
         numbers: Normals that were tested.

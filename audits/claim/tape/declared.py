@@ -31,10 +31,10 @@ class Declared:
 
     Attributes:
         context: Of the run.
-        cells: What protects each noised field.
-        claim: What is claimed.
-        mu: What the ledger adds up to where all is Gaussian; None: it is not.
-        faults: What moves too far.
+        cells: Protection of each noised field.
+        claim: The claim.
+        mu: Total mu of the ledger where all is Gaussian; None: it is not.
+        faults: The fields that move too far.
         tried: Number of neighbours that were compared.
         largest: Largest share of what is declared by which a neighbour moved.
     """
@@ -53,8 +53,8 @@ class Declared:
         Args:
             first: One filling.
             second: The other one.
-            apart: How many neighbours apart they are, by client; None: one, where their labels say that they are
-                neighbours.
+            apart: Number of steps from neighbour to neighbour between the two, by client; None: one, where their
+                labels say that they are neighbours.
         """
         about = f"{second.name} for {first.name}"
         if apart is None:

@@ -43,10 +43,10 @@ class Pair(NamedTuple):
     """Two neighbouring fillings of one record, and what the client holds beside it.
 
     Attributes:
-        first: What the record is in one data set.
-        second: What it is in the other.
-        kept: How many records are left of its class, it included; None: all.
-        rest: What every other record of that class is; None: itself.
+        first: The record in one data set.
+        second: The record in the other.
+        kept: Number of records left of its class, it included; None: all.
+        rest: Filling of every other record of that class; None: itself.
         alone: Whether the client holds no other class.
     """
 
@@ -69,9 +69,9 @@ class Farthest:
     """The worst neighbours of a search.
 
     Attributes:
-        mu: How many standard deviations of the noise they are apart.
-        words: What they are.
-        tried: How many pairs of neighbours were compared.
+        mu: Distance in standard deviations of the noise.
+        words: Description of the pair.
+        tried: Number of pairs of neighbours that were compared.
         experiment: The mechanism on them; None where no pair differs.
     """
 

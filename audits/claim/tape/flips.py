@@ -36,10 +36,10 @@ class Way:
     """A way from a client's records to others.
 
     Attributes:
-        name: What is done to each record, in words.
+        name: The change of each record, in words.
         start: The client at the start of the way.
         changed: That with its first k records changed.
-        apart: How many neighbours apart one changed record is.
+        apart: Number of steps from neighbour to neighbour that one changed record takes.
     """
 
     name: str
@@ -73,7 +73,7 @@ def walk(
     """Follow one way down to two neighbours in each client.
 
     Args:
-        way: Which.
+        way: The way.
         clients: Their records as they are.
         chosen: The clients that are followed.
         draw: From changed records of every client, and words, to their draws.

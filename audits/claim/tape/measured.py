@@ -40,7 +40,7 @@ class Measured:
         fields: One result for every field that declares Gaussian noise.
         still: Such fields that are the same to the bit in every run, as sent by some client, and by whom.
         runs: Number of runs, the first included; 0: none could be compared.
-        reason: Why none could be; empty otherwise.
+        reason: Reason why none could be; empty otherwise.
         status: Status of the question by that reason.
     """
 

@@ -39,7 +39,7 @@ class Changed:
     Attributes:
         records: The client's records.
         place: Of the unit among the client's units, in their order.
-        units: How many there are in the unchanged client.
+        units: Number of units in the unchanged client.
         label: Labels of the unit's records; None where there is no unit.
     """
 

@@ -107,8 +107,8 @@ def ask(
     """Ask the questions of a cell, once for all of its audits.
 
     Args:
-        claim: What is claimed.
-        accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
+        claim: The claim.
+        accounted: The ledger's total, at the delta and under the adjacency of the claim.
         context: Of the run, with its tape.
         replays: On neighbouring records, at most; None: `REPLAYS`, or `OF_TRAININGS` where trainings are private.
         pairs: Of neighbours that are searched for the worst, where it is not known; 0: none.

@@ -49,7 +49,7 @@ class World:
 
     Attributes:
         clients: In their order.
-        kinds: What is rare in which client, in words, by its place.
+        kinds: Rare kind of each client, in words, by its place.
     """
 
     clients: tuple[Records, ...]
@@ -66,7 +66,7 @@ def boundary_worlds(context: AuditContext, adjacency: Adjacency, *, few: bool) -
 
     Args:
         context: Of the run.
-        adjacency: What it makes public is left as it is.
+        adjacency: The relation; parts that it makes public are left as they are.
         few: Make `_FEW` worlds at most, in which each kind is at some client, where there are clients enough; else
             every client gets every kind.
     """

@@ -45,7 +45,7 @@ class Replays:
             clients: Records of every client, in their order.
             answers: Outputs that are kept; None: those of the run.
             other: See `MethodInput.replayed`.
-            look: What is asked of the tape where it was made.
+            look: The query on the tape, run where it was made.
             whole: Whether the run must go to its end.
 
         Raises:

@@ -53,10 +53,10 @@ class Search:
 
     Attributes:
         replayed: Replays of the run.
-        declared: What it declares, with what moves too far.
+        declared: Its declarations, and the fields that move too far.
         replays: That may be made. They are counted, never clocked: the same plan gives the same answer.
         skipped: Fields that no replay may compare; None: messages are not compared.
-        rest: What else changes with a record: an answer to the third question.
+        rest: Other parts that change with a record: an answer to the third question.
         refused: Fillings that the method refuses, and how.
         shared: Records that several clients send.
     """

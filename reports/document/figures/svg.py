@@ -24,13 +24,13 @@ class Figure:
 
     Attributes:
         name: File name of its CSV, without the extension; also its anchor on the page.
-        title: What question it answers.
-        description: What is to be seen, in words.
+        title: The question that it answers.
+        description: Description of the figure, in words.
         svg: The drawing.
         columns: Header of its data.
         rows: Its data.
         narrow: The drawing for narrow screens, where it differs.
-        note: How to read it, printed below.
+        note: Advice on reading it, printed below.
     """
 
     name: str
@@ -204,8 +204,8 @@ class Frame:
     Attributes:
         x: The horizontal scale.
         y: The vertical one.
-        left: Where the plotting area begins; None: where `x` does.
-        right: Where it ends.
+        left: Left end of the plotting area; None: that of `x`.
+        right: Right end of it.
         infinity: Pixel of infinity, beyond a break of the horizontal axis; None: no infinity.
     """
 

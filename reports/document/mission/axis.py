@@ -28,7 +28,7 @@ class Placed:
 
     Attributes:
         line: The row.
-        at: Where it stands; infinite beyond the break.
+        at: Position on the axis; infinite beyond the break.
         converted: Whether the number is not the one that was asked of the method.
     """
 
@@ -42,7 +42,7 @@ class Axis:
     """Rows that share an axis.
 
     Attributes:
-        kind: What its epsilons are of.
+        kind: Kind of its epsilons.
         placed: In the order of the table.
     """
 

@@ -49,10 +49,10 @@ class Point:
     """A value of a row, and the same without the attack.
 
     Attributes:
-        placed: Where the row stands.
+        placed: Position of the row.
         value: Of the row.
-        beside: What it is held against; None: nothing.
-        why: Why it decides nothing, in two words; empty where it does.
+        beside: Value that it is compared with; None: none.
+        why: Reason why it decides nothing, in two words; empty where it does.
     """
 
     placed: Placed

@@ -46,7 +46,7 @@ class Strongest:
 
     Attributes:
         audit: The kind: the audit that judges it.
-        why: Why nothing is decided, in two words; empty where something is.
+        why: Reason why nothing is decided, in two words; empty where something is.
         reason: The whole reason.
         verdict: Over seeds.
         finding: The strongest finding of the first seed that has one.
@@ -84,15 +84,15 @@ class Line:
     """A method at one epsilon, over its seeds.
 
     Attributes:
-        group: Whom it speaks of.
+        group: The group of releases.
         accuracy: Of its model.
         majority: Accuracy of always naming the largest class.
         images: The strongest attack of every kind that makes images; of a generator, in the place of the first
             kind, the samples that are most like its records.
-        copies: What a generator gives back.
-        members: Who took part.
+        copies: Strongest finding on copies that a generator gives back.
+        members: Strongest finding on membership.
         claim: The verdict on its claim.
-        no_claim: Why there is none, in two words; empty where there is one.
+        no_claim: Reason why there is none, in two words; empty where there is one.
         claimed: Epsilon.
         observed: The largest that an attack showed, over seeds.
     """

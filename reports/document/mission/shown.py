@@ -43,8 +43,8 @@ class Part:
     Attributes:
         text: The number with its unit; a dash where there is none.
         interval: Its 95 % interval.
-        beside: What it is held against: look-alikes, or the largest class; empty for neither.
-        why: Why there is no number, in two words.
+        beside: Comparison: look-alikes, or the largest class; empty for neither.
+        why: Reason why there is no number, in two words.
     """
 
     text: str
@@ -59,11 +59,11 @@ class Entry:
 
     Attributes:
         parts: Its numbers, of images one for each figure of likeness; empty where there is none.
-        why: Why nothing is decided, or why there is no number, in two words; empty where something is decided.
+        why: Reason why nothing is decided, or no number is there, in two words; empty where something is decided.
         reason: The whole reason, and which attack it was.
         count: Observations behind its numbers, as words; empty where there are none, or the heading says it.
         verdict: Of the finding; None where there is none.
-        name: What the number is, where it is not what the column is headed by.
+        name: Name of the number, where it differs from the column's heading.
     """
 
     parts: tuple[Part, ...] = ()
@@ -84,10 +84,10 @@ class Heading:
     """The head of a column.
 
     Attributes:
-        title: What it holds.
+        title: Title of the table.
         parts: The figures of every entry.
-        beside: What these are held against.
-        about: What is true of every entry, such as its number of observations.
+        beside: Values that these are compared with.
+        about: Facts on every entry, such as its number of observations.
     """
 
     title: str
@@ -113,7 +113,7 @@ class Shown:
     Attributes:
         headings: Of all columns, the method's and the epsilon's first.
         rows: In the record's order.
-        note: What the numbers are of, and how to read them.
+        note: Description of the numbers, and advice on reading them.
     """
 
     headings: tuple[Heading, ...]
@@ -157,7 +157,7 @@ def of_lines(pairs: Sequence[tuple[RunRecord, Line]], names: Sequence[str] = ())
 
     Args:
         pairs: Each row with the run that it is of.
-        names: What to call the method of each row; none: as its label.
+        names: Name of the method of each row; none: its label.
     """
     if not pairs:
         return None

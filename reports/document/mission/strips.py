@@ -34,7 +34,7 @@ class Shot:
     """One place of a strip.
 
     Attributes:
-        head: What it is: a private image, a look-alike, or an epsilon.
+        head: Heading: a private image, a look-alike, or an epsilon.
         tile: The picture; None where there is none.
         below: Its SSIM to the private image, or why there is no picture, in two words.
         open: Whether the finding that it is of decided nothing.

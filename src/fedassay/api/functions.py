@@ -161,7 +161,7 @@ class _Box:
         fn: Not called yet.
 
     Attributes:
-        why: Why it is not run in processes of their own, or "".
+        why: Reason why it is not run in processes of their own, or "".
         counts: Whether first calls send something else than later ones.
     """
 

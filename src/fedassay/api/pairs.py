@@ -64,7 +64,7 @@ class PairReport:
     """The results of a comparison of images.
 
     Attributes:
-        how: How images were read and paired.
+        how: Description of how images were read and paired.
         private: Numbers of the private images, shape (n,).
         rebuilt: Numbers of the reconstructed images of the same pairs.
         lookalikes: Numbers of the closest look-alikes; None where none were given.

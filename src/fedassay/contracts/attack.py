@@ -141,7 +141,7 @@ class AttackResult:
 
 
 def given_up(result: AttackResult, answered: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Why an attack says nothing of sources, by source in the order of its notes.
+    """Reasons why an attack says nothing of sources, by source in the order of its notes.
 
     Args:
         result: Its results so far.

@@ -259,7 +259,7 @@ class Outcome:
         networks: Classifiers with parameters that were sent whole, by sender and round of the message that carries
             them.
         notes: Fallbacks taken, and everything else that the verdict must name.
-        enters: How a record enters the messages; None: as the kinds of their fields say.
+        enters: Way in which a record enters the messages; None: as the kinds of their fields say.
         estimators: The equations that a head in a message solves, by sender and round of that message: for the
             records of the client that sends it, or of all clients where the server does. Heads that solve no
             equations of these records have none.

@@ -24,8 +24,8 @@ class LeftOut:
     """Things of one kind that are left out for one reason.
 
     Attributes:
-        kind: What they are.
-        count: How many.
+        kind: Kind of the left-out entries.
+        count: Their number.
         why: In words that go on from "3 images", such as `masks beside the images they are of`.
         paths: The files among them, below the folder, with `/`; a contact sheet shows them, no record holds them.
     """

@@ -37,8 +37,8 @@ class Archive:
 
     Attributes:
         where: The file's name, for errors.
-        headers: What the wanted arrays that are there declare, by name.
-        names: What all arrays are called.
+        headers: Headers of the wanted arrays that are there, by name.
+        names: Names of all arrays.
     """
 
     where: str
@@ -65,7 +65,7 @@ def open_archive(path: Path, wanted: Collection[str] | None, allowed: str) -> It
     Args:
         path: An existing file.
         wanted: Names of arrays; None: all that it holds.
-        allowed: What the archive should hold, for errors.
+        allowed: Allowed content of the archive, for errors.
 
     Raises:
         DataError: No regular file, an empty one, no archive, a damaged one, one that holds an array twice or

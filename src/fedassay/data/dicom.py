@@ -57,7 +57,7 @@ def header_of_dicom(path: Path) -> Header:
         MissingExtraError: pydicom is not installed.
         PictureError: It holds no picture, one of other values, or one that is packed in a way that nothing here
             unpacks.
-        Exception: Whatever pydicom runs into in a file that is none, or broken.
+        Exception: Any error of pydicom in a file that is none, or broken.
     """
     pydicom = _pydicom(path)
     held = _read(pydicom, path, pixels=False)
@@ -92,7 +92,7 @@ def decoded_dicom(place: Place, header: Header, bits: int | None) -> Picture:
 
     Raises:
         PictureError: A value needs more bits than `bits`.
-        Exception: Whatever pydicom runs into in a broken file.
+        Exception: Any error of pydicom in a broken file.
     """
     pydicom = _pydicom(place.path)
     held = _read(pydicom, place.path, pixels=True)

@@ -48,9 +48,9 @@ class Published:
 
     Attributes:
         name: Its path below the folder of the data sets, as torchvision lays it out.
-        urls: Where it is published.
+        urls: Addresses where it is published.
         md5: Published with it: the file's name in `SHA256`, or all that is known of it.
-        instead: What stands in its place where it is there: a file or a folder that somebody unpacked.
+        instead: Replacement where it is there: a file or a folder that somebody unpacked.
         runs: Whether reading it could run code, so that an MD5, which can be forged, does not do.
     """
 

@@ -30,10 +30,10 @@ class _Level:
     """One level of folders, or the names of the files.
 
     Attributes:
-        values: What each image has there.
-        kind: What that is, by the names.
-        word: What the level is called in a layout where it is not the class.
-        as_class: What it is called where it is.
+        values: Value of each image there.
+        kind: Kind of the level, by the names.
+        word: Name of the level in a layout where it is not the class.
+        as_class: Name of the level where it is the class.
     """
 
     values: Sequence[str]

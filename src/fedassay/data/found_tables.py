@@ -28,7 +28,7 @@ def chosen_table(scan: Scanned, paths: Sequence[str], columns: Columns, named: P
     Args:
         scan: Of the folder.
         paths: Of its images.
-        columns: What the plan says of the table.
+        columns: The plan's columns of the table.
         named: The table that the plan names; None: it is looked for.
 
     Raises:

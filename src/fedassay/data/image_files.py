@@ -84,7 +84,7 @@ def headers_of(places: Sequence[Place], root: Path, reading: Reading) -> list[He
     Args:
         places: At least one.
         root: The folder that the user named; errors name files from there.
-        reading: How they are read.
+        reading: Options of the reading.
 
     Raises:
         DataError: A file that is no image or ends too early, one with several pictures where `frames` is not
@@ -121,7 +121,7 @@ def shared_shape(files: Sequence[Path] | Sequence[Place], root: Path, reading: R
     Args:
         files: At least one, by path, or as pictures of files.
         root: As `headers_of`.
-        reading: How they are read.
+        reading: Options of the reading.
 
     Raises:
         DataError: As `read_images`, as far as headers and the decoded files tell.
@@ -147,7 +147,7 @@ def read_images(files: Sequence[Path] | Sequence[Place], root: Path, reading: Re
     Args:
         files: At least one, by path, or as pictures of files.
         root: As `headers_of`.
-        reading: How they are read.
+        reading: Options of the reading.
 
     Raises:
         DataError: As `headers_of`; two sizes, or more than `limits.ARRAY_BYTES`; a broken image; deep images that
@@ -218,7 +218,7 @@ def in_words(files: Sequence[Path] | Sequence[Place], root: Path, reading: Readi
     Args:
         files: By path, or as pictures of files; all can be read.
         root: As `headers_of`.
-        reading: How they are read.
+        reading: Options of the reading.
     """
     headers = headers_of(_places(files), root, reading)
     depths = Counter(header.bits for header in headers if header.bits > BITS and header.format != "DICOM")

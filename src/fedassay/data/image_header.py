@@ -99,7 +99,7 @@ def header_of(path: Path, frame: int = 0) -> Header:
 
     Raises:
         PictureError: It has more than 16 bits a channel, signed values, or a mode that is not read.
-        Exception: Whatever Pillow runs into in a file that is none, or broken.
+        Exception: Any error of Pillow in a file that is none, or broken.
     """
     with opened(path) as image:
         frames = _frames(image) if getattr(image, "is_animated", False) and image.format != "MPO" else (0,)

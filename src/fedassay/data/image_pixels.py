@@ -41,7 +41,7 @@ def decoded(place: Place, header: Header, bits: int | None) -> Picture:
 
     Raises:
         PictureError: A value needs more bits than `bits`, or the lower bits of a value cannot be had.
-        Exception: Whatever Pillow runs into in a broken file.
+        Exception: Any error of Pillow in a broken file.
     """
     asked = bits if bits is not None and header.bits > bits else None
     depth = header.spread if asked is None else asked

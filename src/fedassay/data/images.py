@@ -32,7 +32,7 @@ class ImageSet:
         features: (n, d) float32, computed elsewhere; None: a backbone computes them of the images.
         together: (n,) int64; records of one number are in one role, though they are of several persons, such as
             neighbouring patches of a picture. None: nothing but persons and identical images belongs together.
-        role: Which of `fedassay.data.roles.Role` all records have; None: they have none yet. Only who gives roles
+        role: The `fedassay.data.roles.Role` of all records; None: they have none yet. Only who gives roles
             out sets it: what is computed from `public` records alone is kept as public.
         attributes: Sensitive attributes that the plan names (`data.attributes`), each (n,) int64 with its values
             numbered from 0. No method reads them.

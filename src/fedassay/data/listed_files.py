@@ -53,7 +53,7 @@ class Listed:
         test: Pictures of the official test set; empty where there is none.
         classes: Names of the classes, in order.
         domains: Names of the domains, in order; empty: they are those that pictures have.
-        account: What was read and what was left out.
+        account: Account of the files that were read and of those left out.
         proposals: As `Outline.proposals`.
     """
 
@@ -129,9 +129,9 @@ def home(request: DataRequest, names: Sequence[str], origin: str) -> Path:
     """The folder of a data set: `data.path`, or one of its usual names under `data.root`.
 
     Args:
-        request: What the plan says.
+        request: The plan's request.
         names: Usual names, the first that is there is taken.
-        origin: Where the data set is published, for the error.
+        origin: Address where the data set is published, for the error.
 
     Raises:
         DataError: There is no such folder.
@@ -183,7 +183,7 @@ def in_folders(root: Path, kept: Callable[[str], bool] = lambda _: True) -> dict
 
     Args:
         root: A folder of class folders.
-        kept: Which folders are classes, by name.
+        kept: Folders that are classes, by name.
 
     Raises:
         DataError: There is no such folder.

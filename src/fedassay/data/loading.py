@@ -328,7 +328,7 @@ def allow_groups(request: DataRequest, *known: str) -> bool:
 
     Args:
         request: Of the plan.
-        known: What the data set calls them.
+        known: Names of them in the data set.
 
     Raises:
         PlanError: Others are asked for.

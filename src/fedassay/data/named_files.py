@@ -55,7 +55,7 @@ class NamedFiles:
 
         Args:
             values: Of one column.
-            folder: Where the table lies, with `/` at its end; paths may start there.
+            folder: Folder of the table, with `/` at its end; paths may start there.
         """
         found = [self._exact.get(folder + value) or self._exact.get(value) for value in values]
         notes: list[str] = []

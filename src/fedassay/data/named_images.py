@@ -35,7 +35,7 @@ class NamedImages:
     Attributes:
         images: Shape (n, height, width, channels), uint8, or floating point in [0, 1].
         names: Paths of files below the folder, in its order; empty where images have no names.
-        how: What was read, in words.
+        how: Description of the reading, in words.
     """
 
     images: NDArray[Any]
@@ -56,7 +56,7 @@ def named_images(given: Given, what: str) -> NamedImages:
 
     Args:
         given: A folder, an archive, an array or a tensor.
-        what: What they are, for errors.
+        what: Name of the images, for errors.
 
     Raises:
         DataError: They cannot be read, or in two ways.

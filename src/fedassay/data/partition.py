@@ -44,15 +44,15 @@ def partition(
         private: The clients' records.
         kind: `iid`, `dirichlet`, `disjoint_labels`, `dominant_classes` or `domains`; see the functions of
             these names.
-        count: How many clients.
+        count: Number of clients.
         rng: Source of randomness.
         alpha: Concentration of `dirichlet`, which alone uses it; the smaller, the less alike the
             clients.
         min_records: The fewest records a client may hold.
         dominant: Classes that dominate a client of `dominant_classes`.
         uniform_share: Share of its records that such a client draws from all classes.
-        shared_persons: Where `disjoint_labels` or `domains` would put a person at several clients: `refuse`, or
-            `one_client`, which leaves it at the one with most of its records and leaves its others out.
+        shared_persons: Rule where `disjoint_labels` or `domains` would put a person at several clients: `refuse`,
+            or `one_client`, which leaves it at the one with most of its records and leaves its others out.
 
     Returns:
         For each client the ascending positions of its records in `private`.
@@ -165,7 +165,7 @@ def dirichlet(
 
     Args:
         labels: (n,) classes of records, or of persons.
-        count: How many clients.
+        count: Number of clients.
         alpha: Concentration, above 0.
         min_records: The fewest records of a client.
         rng: Source of randomness.

@@ -13,7 +13,7 @@ class PathPattern:
     stands for itself. From the left each takes as few characters as it can.
 
     Attributes:
-        words: What is in braces, in the order of the pattern.
+        words: Words in braces, in the order of the pattern.
     """
 
     def __init__(self, text: str, ending: str = "") -> None:

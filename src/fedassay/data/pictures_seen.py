@@ -48,7 +48,7 @@ def seen(rows: Sequence[int], picture: Callable[[int], Images]) -> Seen:
     """Look at pictures.
 
     Args:
-        rows: Which.
+        rows: Positions of the pictures.
         picture: Gives one, shape (H, W, C), uint8.
     """
     small = np.empty((len(rows), SMALL * SMALL), np.uint8)

@@ -45,7 +45,7 @@ def stratified_sample(labels: NDArray[np.int64], size: int, rng: np.random.Gener
 
     Args:
         labels: (n,) class of each record.
-        size: How many records to draw; all of them if there are no more.
+        size: Number of records to draw; all of them if there are no more.
         rng: Source of randomness.
 
     Returns:

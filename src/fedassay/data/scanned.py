@@ -37,7 +37,7 @@ class Scanned:
         root: The folder.
         images: Files that are read as images.
         tables: Files with a table's ending, those that are not read included.
-        others: What else lies there, by what it is in words.
+        others: Other entries of the folder, by kind in words.
         states: Size and time of every image and table, by which two scans tell whether anything changed.
     """
 

@@ -59,7 +59,7 @@ class Pair(Frozen):
     """Two pictures that are alike.
 
     Attributes:
-        words: What they have in common and what they do not.
+        words: Description of their common and different properties.
         first: The one: where it is from.
         second: The other.
         same: Whether all their pixels are equal.
@@ -146,7 +146,7 @@ class Contact:
     """A sheet with its thumbnails.
 
     Attributes:
-        sheet: What is written down.
+        sheet: The contact sheet's data.
         tiles: Rows of thumbnails, shape (rows, THUMBNAILS, TILE, TILE, 3): of each group, of each pair (two), of
             each line that was left out.
     """

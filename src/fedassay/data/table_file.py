@@ -39,9 +39,9 @@ class Table:
     Attributes:
         name: Of its file.
         frame: Its rows; the index holds the line of each.
-        notes: How it was read, where that could be otherwise.
+        notes: Choices of the reading, where there were others.
         first: Its first line as it stands, which names the columns.
-        folder: Where it lies, below the folder of the images, with `/` at the end; else empty.
+        folder: Folder of the table, below the folder of the images, with `/` at the end; else empty.
     """
 
     name: str

@@ -37,7 +37,7 @@ class Cells:
 
     Attributes:
         classes: The class of each sum, shape (Q,).
-        of: Which sum a record would be in, shape (n,), from features (n, d) and labels (n,).
+        of: Number of the sum that a record would be in, shape (n,), from features (n, d) and labels (n,).
     """
 
     classes: Ints
@@ -50,7 +50,8 @@ class LinearBlock:
 
     Attributes:
         field: The fields that it is read from.
-        of: What is summed of a record: a named vector, what makes vectors (n, p) of features (n, d), or of images.
+        of: Summed part of a record: a named vector, a function of features (n, d), or of images, that makes
+            vectors (n, p).
         power: 1: the vector u itself; 2: u u^T.
         by_class: Whether there is a sum of each class, or one over all records.
         total: The sum: (p,) or (p, p), with a first axis of C classes, or Q cells, where it is by class.
@@ -58,7 +59,7 @@ class LinearBlock:
             (Q,) or (1,); 0: none.
         rounding: Standard deviation of what the transport has rounded off a coordinate, in the same shape.
         free_ridge: Whether an unknown multiple of the identity is in the sum.
-        cells: What takes the place of classes; None: classes do.
+        cells: Replacement of classes; None: classes.
     """
 
     field: str

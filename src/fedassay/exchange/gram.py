@@ -129,8 +129,8 @@ def _ranks(values: Matrix, low: float, high: float) -> list[int]:
 
     Args:
         values: Eigenvalues.
-        low: What rounding and noise reach.
-        high: What they may reach at most.
+        low: Level that rounding and noise reach.
+        high: Level that they may reach at most.
     """
     sure, possible = int((values > high).sum()), int((values > low).sum())
     if sure in (possible, 0):

@@ -67,7 +67,7 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float, unit: Un
     """Total of everything that leaves the clients, for the worst record, person or client.
 
     Args:
-        transcript: What was sent; messages of the server count where they are not derived or public.
+        transcript: The transcript; messages of the server count where they are not derived or public.
         adjacency: The relation asked about; a release made for another one is converted where that
             is sound, else counted as unbounded.
         delta: In (0, 1).
@@ -158,7 +158,7 @@ def _events(transcript: Transcript, asked: _Query) -> dict[str, dict[str, list[_
 
 
 def _senders_of_sums(transcript: Transcript) -> Counter[tuple[int, str]]:
-    """How many clients send each field that has noise divided over its senders, by round and name."""
+    """Number of clients that send each field with noise divided over its senders, by round and name."""
     senders = {
         (message.round, name, message.sender)
         for message in transcript.from_clients()
@@ -419,7 +419,7 @@ class Accounted:
         total_stated: The same on the sources' own stated sensitivities.
         mu: Total Gaussian-DP parameter where everything is Gaussian, else None.
         exact_fields: Names of the fields that leave exactly and break the adjacency.
-        reason: Why epsilon is infinite, or how it was composed.
+        reason: Reason why epsilon is infinite, or how it was composed.
     """
 
     total: Epsilon

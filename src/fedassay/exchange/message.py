@@ -31,8 +31,8 @@ class MessageField:
 
     Attributes:
         sent: The array as sent (its dtype is the transport's), or where it lies.
-        kind: What the array means.
-        release: How it was protected.
+        kind: Kind of the array.
+        release: Protection of the array.
         additive: Whether the sum over the senders of a round is what the server needs.
         secure: Whether it travels under secure aggregation: only that sum is visible.
         doubted: Whether noise was declared that attacks and rules do not believe: the claim's audit says why.
@@ -110,8 +110,8 @@ class Message:
         """The same message, its arrays read when they are asked for.
 
         Args:
-            stored: Where it lies.
-            serialized: What lies there.
+            stored: Place of the stored message.
+            serialized: The stored bytes.
         """
         starts = array_starts(serialized)
         fields = {

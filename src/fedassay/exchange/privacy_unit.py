@@ -20,9 +20,9 @@ def warnings_of(transcript: Transcript, target: PrivacyTarget, units: int) -> tu
     """Remarks that a reader of the claim needs besides the numbers.
 
     Args:
-        transcript: What was sent.
-        target: What was asked for.
-        units: How many of the units that the claim protects the largest client holds (for clients: how many there
+        transcript: The transcript.
+        target: The guarantee that was asked for.
+        units: Number of protected units that the largest client holds (for clients: how many there
             are); 0 where the number is not known.
     """
     claim = transcript.claim

@@ -38,7 +38,7 @@ def released(transcript: Transcript, manifest: str = "") -> Released:
     """Releases of a run, as a record keeps them.
 
     Args:
-        transcript: What was sent.
+        transcript: The transcript.
         manifest: SHA-256 of its transcript.json, where the run keeps that.
     """
     shared = any(
@@ -163,7 +163,7 @@ def recounted(cell: CellRecord, transcript: Transcript | None = None) -> Recount
         None where the record does not say what was released.
 
     Raises:
-        DataError: What it says cannot be added up.
+        DataError: Its releases cannot be added up.
     """
     if cell.released is None:
         return None

@@ -41,11 +41,11 @@ class Release(Frozen):
 
     Attributes:
         mechanism: See `MechanismName`.
-        depends_on: What the exact value is a function of. A function of labels alone (class counts,
+        depends_on: Arguments of the exact value. A function of labels alone (class counts,
             the list of classes) is public under `replace_one_same_label` and under nothing else; one of a
             client's number of records alone (`size`) is public under both relations of replacement.
         adjacency: The relation that `sensitivity` is for; None for exact, public and derived fields.
-        unit: What one neighbour differs in, all of its records: see `fedassay.support.adjacency.UNITS`.
+        unit: Unit in which neighbours differ, all of its records: see `fedassay.support.adjacency.UNITS`.
         group: Fields of one message with the same group are one joint release: one noise draw on
             the concatenated statistic, one ledger entry, one joint sensitivity repeated on each.
         cells: The disjoint sets of records that the blocks of the release speak of. ("all",) is the

@@ -27,7 +27,7 @@ class Together:
     Attributes:
         kind: The relation, the unit and the delta of the whole.
         total: Infinite where a release is not covered; None where it could not be accounted.
-        reason: Why it is infinite or missing, or how it was composed.
+        reason: Reason why it is infinite or missing, or how it was composed.
     """
 
     kind: Kind

@@ -27,7 +27,7 @@ class Spool:
     """The messages of one run of a method.
 
     Args:
-        folder: Where the file is made; None: all messages stay in memory. The file is removed when neither
+        folder: Folder of the file; None: all messages stay in memory. The file is removed when neither
             this object nor a message in it is referred to any more.
         limit: Bytes of arrays that stay in memory.
     """

@@ -84,7 +84,7 @@ class StoredArray:
     Attributes:
         within: The message.
         name: The array's name in it.
-        start: Where its bytes start, from the start of the message.
+        start: Offset of its first byte in the message.
         shape: The array's shape.
         dtype: Its type.
     """

@@ -61,8 +61,8 @@ class Transcript:
         method: Name of what produced it; free text for captured transcripts.
         classes: Number of classes C.
         messages: In the order in which they were sent.
-        claim: What is claimed about the client messages, or an explicit `NoClaim`.
-        notes: What a reader of the ledger must know (exclusions, fallbacks).
+        claim: The claim about the client messages, or an explicit `NoClaim`.
+        notes: Notes for a reader of the ledger (exclusions, fallbacks).
         most_records: The most records that one person has at one client, where somebody says.
         class_names: Names of the classes 0 to C - 1, where the messages say them.
         sources: Names of the files that the messages were read from, in their order; none where nothing was.

@@ -147,8 +147,9 @@ def foremost(parts: Sequence[Composition], kept: int, most: int) -> list[Composi
 
     Args:
         parts: None of them unbounded.
-        kept: How many act together.
-        most: Where more parts are left, neighbours are replaced by the worst of them, as often as act together.
+        kept: Number that act together.
+        most: Number of parts at most; above it neighbours are replaced by the worst of them, as often as act
+            together.
     """
     table = _table(parts)
     left, chosen = np.arange(len(parts)), np.zeros(0, dtype=np.intp)

@@ -123,11 +123,11 @@ class Apart:
         Args:
             cell: Name of the cell.
             known: As `Work.known`, of this process.
-            question: What to run.
+            question: The run that is asked for.
 
         Raises:
             MemoryError: A process was killed, or found no memory.
-            Exception: What the method raised.
+            Exception: The error that the method raised.
         """
         try:
             for number, records in enumerate(known):

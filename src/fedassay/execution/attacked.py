@@ -15,7 +15,7 @@ class Attacked:
     """Results of a cell's attacks on what is seen; the order of asking changes none of them.
 
     Attributes:
-        reasons: Why there is no result, by the attack's label.
+        reasons: Reasons why there is no result, by the attack's label.
         idle: Names of attacks that found nothing to read.
     """
 

@@ -255,7 +255,7 @@ def scenario_of_adversary(content: Mapping[str, Any], base: Path, where: str) ->
     """The plan that captured messages are audited with; its methods are not run, so it may leave them out.
 
     Args:
-        content: What the plan file holds.
+        content: Content of the plan file.
         base: Folder that its relative paths are looked up beside.
         where: Names it in errors.
 

@@ -59,9 +59,9 @@ class Work:
     """One cell being worked on.
 
     Attributes:
-        job: What there is to do.
-        stages: How long each stage took, and what failed; the other stages go on.
-        seen: What the adversary sees; None before it does.
+        job: The cell's job.
+        stages: Durations and failures of the stages; after a failure the other stages go on.
+        seen: The adversary's view; None before there is one.
         unbelieved: See `fedassay.audits.claim.tape.measured.unbelieved`.
         coverage: Says of findings whether everything that applies to what was seen was tried.
     """

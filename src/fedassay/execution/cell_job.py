@@ -90,9 +90,9 @@ class AttackAuditEntry:
     Attributes:
         name: Registered name.
         label: First part of the names of its stages.
-        facts: What it declares, the kinds of results that it judges among it.
+        facts: Its declarations, the kinds of results that it judges among them.
         assess: Gives its findings on one attack; raises `NotRunError` where it does not apply.
-        otherwise: Why there are no findings where none of these attacks is run.
+        otherwise: Reason why there are no findings where none of these attacks is run.
     """
 
     name: str

@@ -74,7 +74,7 @@ class Expected:
         errors: Relative error of each part of the statistic, over all clients.
         accuracy: On made-up records, with noise.
         plain: The same without.
-        why: Why there is no estimate; empty where there is one.
+        why: Reason why there is no estimate; empty where there is one.
     """
 
     method: str

@@ -83,13 +83,13 @@ class Fresh:
         """The message of the last of some calls, made in a process of their own.
 
         Args:
-            calls: What the function is called on, one after the other; it gets copies.
+            calls: Arguments of the calls, one after the other; the function gets copies.
             coins: Names the coins; None: those that the function had when the process was forked.
 
         Raises:
             NotRunError: The process ended, or took far longer than the first call did.
             MemoryError: A process was killed twice.
-            Exception: What the function raised.
+            Exception: The error that the function raised.
         """
         self._here.send(([self._place(data) for data in calls], coins))
         if not self._here.poll(self.patience):

@@ -20,7 +20,7 @@ def with_readings(cell: CellRecord, transcript: Transcript, inferred: Sequence[I
     Args:
         cell: As the audits left it.
         transcript: The messages as they were attacked.
-        inferred: What was inferred of their fields; empty where declarations were trusted.
+        inferred: Inferences on their fields; empty where declarations were trusted.
     """
     taken = [each for each in inferred if each.read_as is not None]
     findings = tuple(_marked(finding, taken) for finding in cell.findings)

@@ -35,9 +35,9 @@ class Step:
     """One audit, on one attack where it judges attacks.
 
     Attributes:
-        place: Where its findings stand among those of the cell.
-        audit: It.
-        attack: What it judges; None where it needs no attack, or where the plan has none that it judges.
+        place: Place of its findings among those of the cell.
+        audit: The audit.
+        attack: The attack that it judges; None where it needs none, or where the plan has none that it judges.
     """
 
     place: int

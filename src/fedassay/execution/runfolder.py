@@ -39,7 +39,7 @@ class FinishedCell(Frozen):
 
     Attributes:
         cell: Its record.
-        errors: What failed.
+        errors: The failures.
         out_of_memory: Whether memory was what failed, so that a resumed run is to try it again.
         reused: Whether an earlier run worked on it, and this one took it from the cache.
     """

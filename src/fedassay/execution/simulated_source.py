@@ -142,8 +142,8 @@ class SimulatedSource:
         cell: Method and privacy target.
         prepared: The plan's records.
         seeds: Streams of the first run.
-        place: Where the work is done.
-        apart: Where the method never ran; None: what is asked runs in this process.
+        place: Place of the work.
+        apart: Process where the method never ran; None: reruns happen in this process.
         malicious: Whether the server is (`threat.server`).
     """
 

@@ -29,10 +29,10 @@ class Stages:
 
     Attributes:
         cell: Key of the cell, for the record of an error.
-        label: What the progress line calls the cell.
-        progress: Where stages are shown.
+        label: Name of the cell in the progress line.
+        progress: Display of the stages.
         seconds: Wall seconds by stage.
-        errors: What failed.
+        errors: The failures.
         out_of_memory: Names of the stages that memory did not suffice for.
     """
 

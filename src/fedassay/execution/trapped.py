@@ -21,7 +21,7 @@ def with_trap(prepared: Prepared, method: Method, threat: ThreatModel, seeds: Se
     """The same records under the backbone that the server sends; as they are where it is honest or sends none.
 
     Args:
-        prepared: What the cells of a seed share.
+        prepared: Records and backbone that the cells of a seed share.
         method: Of the cell.
         threat: Of the plan.
         seeds: Of the cell.

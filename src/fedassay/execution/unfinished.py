@@ -34,7 +34,7 @@ class Standing:
     """The finished cells of a run that goes on, and what is written of them.
 
     Attributes:
-        scenario: What is run.
+        scenario: The scenario that is run.
         folder: The run folder.
         record: Makes the record of some finished cells; the second says what is missing, None: nothing.
         command: As typed; empty where the run was started from Python.

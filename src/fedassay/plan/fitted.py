@@ -43,7 +43,7 @@ def fitted_plan(
 
     Args:
         data: A folder of images, or an `.npz` file.
-        file: Where the plan will be written; the path in it is relative to that, where it can be.
+        file: Path of the plan to write; the path in it is relative to that, where it can be.
         starter: The starting plan; what follows its section `backbone` is kept as it is.
         label_column: Name of the column of labels of a CSV, or number of that of an array; None: what is there
             must tell.

@@ -24,7 +24,7 @@ class Part:
     """An attack or an audit of another run.
 
     Attributes:
-        kind: Which of the two.
+        kind: One of the two.
         name: As registered.
         changed: Parameters that are not those of the plan, or not the defaults where the plan has no such part.
     """

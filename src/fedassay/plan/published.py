@@ -19,12 +19,12 @@ class Missing:
     """A published file that is not there.
 
     Attributes:
-        key: What of the plan names it.
+        key: The plan's key for it.
         what: The data set or the weights, by name.
         file: Its name.
-        url: Where it is published.
-        where: Where it is looked for, in words.
-        never: Why it may not be fetched; empty where it may.
+        url: Address where it is published.
+        where: Place where it is looked for, in words.
+        never: Reason why it may not be fetched; empty where it may.
     """
 
     key: str

@@ -47,7 +47,7 @@ AUDIT = 0.7
 START = 7.0
 """Importing what a run needs, and writing the report."""
 PAGE = 0.15
-"""What the report takes for each cell."""
+"""Time of the report for each cell."""
 PROCESS_BYTES = 600 * 2**20
 """Memory of a process that audits statistics of small images: torch, diffusers, and what their audits hold."""
 PICTURES_BYTES = 340 * 2**10

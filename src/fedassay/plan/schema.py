@@ -403,7 +403,7 @@ class Scenario:
         attacks: In plan order, which is the order they run in.
         audits: In plan order.
         cells: Every method entry x epsilon x delta x seed.
-        warnings: What is odd about the plan, though it can be run; printed, and noted in every cell.
+        warnings: Remarks on the plan, which can be run all the same; printed, and noted in every cell.
         source: The plan file and the lines of its method entries; empty where the plan came from no file.
     """
 

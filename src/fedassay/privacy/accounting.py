@@ -358,7 +358,7 @@ def _counts_records(event: Event) -> bool:
 
 
 def no_guarantee(event: Event) -> str | None:
-    """Why this event alone makes the total infinite; None if it does not."""
+    """Reason why this event alone makes the total infinite; None if it does not."""
     if isinstance(event, Unbounded):
         return event.reason
     if isinstance(event, GaussianEvent) and math.isinf(event.mu):

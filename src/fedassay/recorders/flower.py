@@ -44,12 +44,12 @@ class Recorder:
     """Keeps the messages of one Flower run.
 
     Attributes:
-        folder: Where `save` writes the transcript.
+        folder: Folder that `save` writes the transcript to.
         classes: Number of classes.
-        declared: What fields are, by name (`<record>.<key>`); others are exact, and `parameters` where they are
-            arrays, `other` where they are metrics or configuration.
+        declared: Declarations of fields, by name (`<record>.<key>`); others are exact, and `parameters` where they
+            are arrays, `other` where they are metrics or configuration.
         method: Free text: the system and its version.
-        claim: What is claimed about the clients' messages.
+        claim: The claim about the clients' messages.
         received: Whether to keep what the server sends as well. It counts as computed from initial values
             that hold no record, and from what the clients sent.
     """
@@ -120,7 +120,7 @@ def client_mod(
         classes: Number of classes.
         declared: See `Recorder`.
         method: Free text.
-        claim: What is claimed about the messages.
+        claim: The claim about the messages.
     """
 
     def mod(message: FlowerMessage, context: Context, call_next: ClientAppCallable) -> FlowerMessage:

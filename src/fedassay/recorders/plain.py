@@ -70,9 +70,9 @@ class Kept:
 
     Attributes:
         classes: Number of classes.
-        declared: What fields are, by name.
+        declared: Declarations of fields, by name.
         messages: In the order in which they were sent.
-        notes: What a reader of the transcript must know, once each.
+        notes: Notes for a reader of the transcript, once each.
         most_records: The most records that one person has at one client; None: not known.
     """
 
@@ -89,8 +89,8 @@ class Kept:
 
         Args:
             values: Its arrays by name, each with the kind that it has where none is declared.
-            sender: Who sent it.
-            receiver: Whom to.
+            sender: The sender.
+            receiver: The receiver.
             number: Its round.
         """
         fields = {}
@@ -203,7 +203,7 @@ class Recorder:
 
         Args:
             arrays: As in `sent`.
-            clients: How many it is the sum over.
+            clients: Number of clients in the sum.
             round: The round, from 0.
 
         Raises:

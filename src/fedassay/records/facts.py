@@ -160,7 +160,7 @@ ObstacleKind = Literal[
     "crashed",
     "unstated",
 ]
-"""Why a finding says nothing. `records_missing`: of `role` there are `held` where `needed` would do.
+"""Reason why a finding says nothing. `records_missing`: of `role` there are `held` where `needed` would do.
 `no_power`: a total leak would not have been found. `unstated`: an older record or a third party says it in words
 only.
 """

@@ -40,7 +40,7 @@ class Metric(Frozen):
         high: Upper end.
         n: Number of independent observations behind it.
         unit: `dB`, `bytes`, ...; empty for pure numbers.
-        reason: Why `value` is None, or a remark on how it was estimated.
+        reason: Reason why `value` is None, or a remark on how it was estimated.
     """
 
     value: Extended | None
@@ -185,7 +185,7 @@ class Coverage(Frozen):
         attack: Registered name of the attack, or of an audit that attacks by itself.
         status: `conclusive`: it found a leak, or was silent with controls that held. `inconclusive`: it was run,
             and nothing follows.
-        reason: Why it was not conclusive; empty where it was.
+        reason: Reason why it was not conclusive; empty where it was.
         would_decide: A change that would make it conclusive; empty where none is known.
         remedy: Such changes of the plan; None where a person has to choose, or a finding states them.
         seconds: Time of a run of this cell alone with that change, without startup; None: unknown.

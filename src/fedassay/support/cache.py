@@ -87,7 +87,7 @@ class CacheInfo:
         private_bytes: Their bytes.
         private: Whether such entries are kept: `hold` or `drop`.
         limit: Bytes that all entries may take.
-        refused: Why the cache is neither read nor written; empty where it is used.
+        refused: Reason why the cache is neither read nor written; empty where it is used.
     """
 
     folder: Path

@@ -32,7 +32,7 @@ class Trial:
         counts: q_c of every message.
         full: Whether the matrix has full rank, for each message.
         exact: Messages in which the counts are whole and add up to the rank.
-        refuted: Why the reading is impossible, or "".
+        refuted: Reason why the reading is impossible, or "".
     """
 
     gram: FieldKind
@@ -54,8 +54,8 @@ def try_reading(
     """Try one reading.
 
     Args:
-        gram: What the matrices would be.
-        table: What the tables (P, d) would be.
+        gram: Assumed kind of the matrices.
+        table: Assumed kind of the tables (P, d).
         matrices: One a message, (d, d).
         tables: One a message.
         ridges: gamma of each, 0 for none or unknown.

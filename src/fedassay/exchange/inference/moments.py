@@ -38,7 +38,7 @@ class Meaning:
     Attributes:
         row: Kind of the vector.
         matrix: Kind of the matrix.
-        evidence: Why, in a sentence.
+        evidence: The reason, in a sentence.
     """
 
     row: Row

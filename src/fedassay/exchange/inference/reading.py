@@ -13,7 +13,7 @@ class Reading:
 
     Attributes:
         kinds: One: the field's kind. Several: the arrays do not distinguish them. None: no kind fits.
-        evidence: Why, in sentences.
+        evidence: The reasons, in sentences.
         transposed: Whether the arrays hold the kind's rows as columns.
         records: Least number of records in the largest message under this reading; None: unknown.
     """

@@ -56,7 +56,7 @@ class Layout:
         cuts: The fields that are not read as they were sent.
         sheets: All arrays after these cuts.
         readings: Readings of these arrays.
-        score: How far the fields as sent are identified, and the number of parts that are certain.
+        score: Number of identified fields as they were sent, and the number of parts that are certain.
         complete: Whether every array is identified for certain.
     """
 

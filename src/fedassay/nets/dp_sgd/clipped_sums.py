@@ -33,7 +33,7 @@ class RecordStreams:
     Attributes:
         key: Key of the step.
         positions: The records' places in their set, (n,): the streams are named by them.
-        within: Where a place holds several records, the number of each in it, (n,); None: all 0.
+        within: Index of each record within its place, (n,), where a place holds several; None: all 0.
     """
 
     key: int

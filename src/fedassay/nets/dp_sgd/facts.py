@@ -20,7 +20,7 @@ class TrainingFacts:
         steps: Steps that were seen.
         noise: Root mean square of the added noise over the declared deviation, over all steps.
         coordinates: Numbers that noise was added to, over all steps.
-        partial: Why not all steps were seen; empty: all were.
+        partial: Reason why not all steps were seen; empty: all were.
         kept: The weights before tested steps, by step and parameter name, as many as there was room for.
     """
 
