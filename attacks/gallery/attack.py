@@ -31,22 +31,20 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from fedassay.attacks.gallery import cost
 from fedassay.attacks.gallery.answers import Answer, Kept, answer, kept_of, keys_of, matched
 from fedassay.attacks.gallery.changes import times_of
 from fedassay.attacks.gallery.heads import ROUNDS
-from fedassay.attacks.gallery.iterating import operations, operations_of
 from fedassay.attacks.gallery.precision import MOST
 from fedassay.attacks.gallery.precision import operations as inverted
 from fedassay.attacks.gallery.published import answer_of_head, answer_of_scaler
-from fedassay.attacks.gallery.solving import DENSE
 from fedassay.attacks.gallery.sums import features_of, rounds_of
 from fedassay.attacks.gallery.unknown import SOLVES
 from fedassay.attacks.membership.signals import Group
 from fedassay.contracts.attack import AttackResult, Knowledge
-from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.facts import AttackFacts
 from fedassay.contracts.membership import HeadScores, MembershipGame
 from fedassay.contracts.registry import register
-from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records, joined
 from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.sent_head import head_in, scaler_in
@@ -66,18 +64,7 @@ _THRICE = "; three times as long if they do not explain the message"
 _TWICE = "; twice as long if no round penalty explains the model"
 _MANY = 5_000
 """Number of candidates of a head above which the expected time is announced."""
-_LARGE = 2.0
-"""Ratio of the speeds of products of thousands of candidates and of networks in training, in operations."""
 _NOTHING = "no message is a sum over records, and no head solves equations of them"
-
-
-def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
-    # A kernel and its factor for every sender, in each of the audit's questions; no kernel of too many candidates.
-    size = 2 * sizes.private
-    if size > DENSE:
-        stepwise = operations_of(size, 4.0 * sizes.width**2, 2.0 * sizes.width)
-        return float(load.cells * stepwise / (_LARGE * rate.DENSE_FLOPS))
-    return float(load.cells * size**2 * (sizes.width + size / 3) / rate.DENSE_FLOPS)
 
 
 @register("attack", "gallery")
@@ -100,7 +87,8 @@ class Gallery(Parameters):
             "head",
             ("scaler_mean", "scaler_variance"),
         ),
-        cost=_seconds,
+        cost=cost.seconds,
+        holds=cost.held,
         takes_gallery=True,
     )
 
@@ -239,17 +227,14 @@ class Gallery(Parameters):
 
     def _announce(self, kept: Kept, blocks: Sequence[LinearBlock], knowledge: Knowledge) -> None:
         """Announce the expected time if there are too many candidates for a kernel."""
-        size = len(kept.records)
-        if size <= DENSE or all(block.by_class for block in blocks):
-            return
-        noised = any(bool((block.noise > 0).any()) for block in blocks)
-        # With noise there are two solves, with decoys and without; else an exact one, which is usually enough.
-        _tell(knowledge, size, (2 if noised else 1) * operations(size, blocks), "" if noised else _THRICE)
+        operations, more = cost.solves(len(kept.records), blocks)
+        if operations:
+            _tell(knowledge, len(kept.records), operations, _THRICE if more else "")
 
 
 def _tell(knowledge: Knowledge, size: int, operations: float, more: str = "") -> None:
-    seconds = operations / (_LARGE * rate.DENSE_FLOPS)
-    knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {rate.in_words(seconds)}{more}")
+    about = rate.in_words(cost.seconds_of(operations))
+    knowledge.progress.tell(f"{NAME}: {size:,} candidates, about {about}{more}")
 
 
 def _equations(head: LinearHead | None, scaler: Scaler | None, declared: bool) -> int:

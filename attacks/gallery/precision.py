@@ -91,7 +91,8 @@ def operations(size: int, columns: int) -> float:
     return 2.0 * size * columns**2 if columns < size else float(size**2 * (columns + size))
 
 
-def _blocks(size: int) -> Iterator[slice]:
+def blocks(size: int) -> Iterator[slice]:
+    """Yield slices of so many candidates, a block at a time."""
     for start in range(0, size, _TOGETHER):
         yield slice(start, min(start + _TOGETHER, size))
 
@@ -101,16 +102,16 @@ def _by_candidates(
 ) -> Posterior:
     size = len(sides)
     kernel = np.full((size, size), every)
-    for rows in _blocks(size):
+    for rows in blocks(size):
         for each in sums:
             kernel[rows] += each.products(rows)
     kernel[np.diag_indices(size)] += multiple
     # A transposed view is in Fortran's order: the factor, and then its inverse, take the place of the kernel.
-    lower = _factored(kernel.T)
+    lower = factored(kernel.T)
     solutions = cho_solve((lower, True), sides, check_finite=False)
     inverse, _ = lapack.dtrtri(lower, lower=1, overwrite_c=1)
     variances = np.zeros(size)
-    for rows in _blocks(size):
+    for rows in blocks(size):
         below = np.tril(inverse[rows, : rows.stop], rows.start)
         variances[: rows.stop] += np.einsum("ij,ij->j", below, below)
     draws = np.zeros((size, 0))
@@ -134,23 +135,23 @@ def _by_equations(
     given = np.concatenate([sides, drawn], axis=1)
     # A C-ordered block is, transposed, in Fortran's order: its products are added in place, one triangle of them.
     inner, along = np.zeros((columns, columns), order="F"), np.zeros((columns, given.shape[1]))
-    for rows in _blocks(size):
+    for rows in blocks(size):
         parts = block(rows)
         inner = blas.dsyrk(1.0, parts.T, beta=1.0, c=inner, lower=1, overwrite_c=1)
         given[rows, sides.shape[1] :] += parts @ errors
         along += parts.T @ given[rows]
     inner[np.diag_indices(columns)] += multiple
-    lower = _factored(inner)
+    lower = factored(inner)
     along = solve_triangular(lower, along, lower=True, check_finite=False)
     variances = np.zeros(size)
-    for rows in _blocks(size):
+    for rows in blocks(size):
         half = solve_triangular(lower, block(rows).T, lower=True, overwrite_b=True, check_finite=False)
         variances[rows] = (1 - np.einsum("ij,ij->j", half, half)) / multiple
         given[rows] = (given[rows] - half.T @ along) / multiple
     return Posterior(given[:, : sides.shape[1]], variances, given[:, sides.shape[1] :])
 
 
-def _factored(matrix: Matrix) -> Matrix:
+def factored(matrix: Matrix) -> Matrix:
     """The Cholesky factor of a positive matrix in Fortran's order, in its lower triangle and in its place."""
     lower, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
     if failed:

@@ -1,8 +1,9 @@
 """Weights of a gallery's candidates from a linear system: exactly, within boxes, or as a posterior.
 
 - `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also gives the rank
-  (LINPACK's rule), then refined against the equations themselves, since a kernel squares the condition number; or
-  by conjugate gradients where the kernel does not fit into memory (`iterating`).
+  (LINPACK's rule), then refined against the equations themselves, since a kernel squares the condition number; by
+  the equations' own kernel where they are fewer than the candidates (`equations`); or by conjugate gradients where
+  neither kernel fits into memory (`iterating`).
 - `boxed_weights`: least squares within [0, 1], by active sets, or by accelerated projected gradients where there
   are many candidates. It is used where candidates outnumber independent equations.
 - `posterior_weights`: the mean of a Gaussian posterior. A weight has the prior mean q and variance q (1 - q), q
@@ -19,12 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
+from fedassay.attacks.gallery.equations import ByEquations, columns
 from fedassay.attacks.gallery.iterating import conjugate_gradients
 from fedassay.attacks.gallery.system import System
 from fedassay.support.types import Bools, Ints, Matrix
 
 DENSE = 14_000
-"""Largest number of candidates for which a kernel is formed: 1.6 GB."""
+"""Largest number of candidates, or of equations, for which a kernel is formed: 1.6 GB."""
 BOXED = 3_000
 """Largest number of candidates with weights in boxes."""
 ACTIVE = 400
@@ -72,9 +74,17 @@ def exact_weights(system: System, *, boxes: bool = True) -> Solved:
 
 def _exactly(system: System, boxes: bool) -> Solved:
     """Solve for candidates together; their kernel is freed before that of the next ones is formed."""
-    side, every, unique = system.side(), np.arange(system.size), np.ones(system.size, np.bool_)
+    fewer, none = columns(system) < system.size, np.zeros(system.size, np.bool_)
+    if _by_equations(system) and not (boxes and system.size <= BOXED):
+        # The prior is so wide that only what the equations do not determine is left at its mean of 0.
+        wide = 1 / max(_INDEPENDENT * float(system.lengths().sum()), 1e-300)
+        sums, weights = ByEquations.of(system, np.full(system.size, wide)), np.zeros(system.size)
+        for _ in range(1 + _REFINED):
+            weights += sums.beyond(weights)
+        return Solved(weights, None, False, none)
+    side, every, unique = system.side(), np.arange(system.size), ~none
     if system.size > DENSE:
-        return Solved(conjugate_gradients(system, every, side), None, False, unique)
+        return Solved(conjugate_gradients(system, every, side), None, False, none if fewer else unique)
     factor = _Pivoted.of(system.kernel(every))
     if boxes and factor.rank < system.size <= BOXED:
         weights = boxed_weights(factor, side)
@@ -106,20 +116,27 @@ def posterior_changes(system: System) -> Matrix:
     return _posterior(system, np.zeros(system.size), np.full(system.size, variance))
 
 
+def _by_equations(system: System) -> bool:
+    """Whether equations are fewer than candidates, and few enough for a kernel of them."""
+    return columns(system) < system.size and columns(system) <= DENSE
+
+
 def _posterior(system: System, mean: Matrix, variance: Matrix) -> Matrix:
     found = mean.copy()
     for rows, own in _groups(system):
-        found[rows] += _ridged(own, own.rest(mean[rows]), 1 / variance[rows])
+        found[rows] += _beyond(own, mean[rows], variance[rows])
     return found
 
 
-def _ridged(system: System, rest: Matrix, ridge: Matrix) -> Matrix:
-    """Solve the kernel plus a ridge (N,) for the inner products with a residual, (N,)."""
-    every = np.arange(system.size)
+def _beyond(system: System, mean: Matrix, variance: Matrix) -> Matrix:
+    """Return what the equations add to the prior mean of every weight, shape (N,)."""
+    if _by_equations(system):
+        return ByEquations.of(system, variance).beyond(mean)
+    every, rest = np.arange(system.size), system.rest(mean)
     if system.size > DENSE:
-        return conjugate_gradients(system, every, rest, ridge)
+        return conjugate_gradients(system, every, rest, 1 / variance)
     kernel = system.kernel(every)
-    kernel[np.diag_indices(system.size)] += ridge
+    kernel[np.diag_indices(system.size)] += 1 / variance
     # The transposed view is in Fortran's order: it is overwritten, and not copied.
     return np.asarray(cho_solve(cho_factor(kernel.T, lower=True, overwrite_a=True), rest))
 

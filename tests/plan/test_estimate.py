@@ -15,6 +15,7 @@ from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.contracts.sizes import Sizes
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.plan.estimate import estimate
+from fedassay.plan.here import Here
 from fedassay.plan.published import files_of
 from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import load_scenario
@@ -137,6 +138,27 @@ def test_an_estimate_of_a_file_that_cannot_be_read_says_why_there_is_none(tmp_pa
 def test_the_sizes_of_another_packages_data_set_are_not_known(tmp_path: Path) -> None:
     plan = parse_plan(json.loads(_plan(tmp_path, name="theirs", path=None).read_text()), "plan")
     assert "images of theirs is not known without reading them" in str(sizes_of(plan, tmp_path))
+
+
+def test_a_machine_with_less_memory_than_a_job_takes_is_named_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The candidates' kernel of a gallery is the largest part of it."""
+    np.savez_compressed(tmp_path / "faces.npz", x=np.zeros((26_000, 12, 12, 1), np.uint8), y=np.arange(26_000) % 4)
+    plan = json.loads(_plan(tmp_path).read_text()) | {"methods": [{"fedcgs": {}}], "audits": [{"membership": {}}]}
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan | {"attacks": [{"membership": {}}]}))
+    few = estimate(load_scenario(tmp_path / "plan.yaml")).memory
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan | {"attacks": [{"gallery": {}}]}))
+    scenario = load_scenario(tmp_path / "plan.yaml")
+    held = estimate(scenario).memory
+    assert few is not None
+    assert held is not None
+    assert held > few + 8 * 10_000**2
+    here = Here(1.0, ())
+    monkeypatch.setattr("fedassay.plan.estimate.memory_bytes", lambda: 2**29)
+    assert any("this machine has 0.5 GiB" in remark for remark in estimate(scenario, here=here).remarks)
+    monkeypatch.setattr("fedassay.plan.estimate.memory_bytes", lambda: 2**40)
+    assert not any("this machine has" in remark for remark in estimate(scenario, here=here).remarks)
 
 
 def test_estimates_grow_with_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

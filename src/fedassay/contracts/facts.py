@@ -65,6 +65,9 @@ MethodCost = Callable[[Given, Sizes, bool], float]
 Cost = Callable[[Given, Sizes, Load], float]
 """Seconds of an attack or an audit over the cells of one seed."""
 
+Holds = Callable[[Given, Sizes], float]
+"""Bytes that an attack holds at its largest, from its parameters and the sizes."""
+
 
 EVERY_UNIT: tuple[Unit, ...] = ("record", "person", "client")
 """The units of privacy of a method with noised statistics that are sums over records."""
@@ -111,6 +114,7 @@ class AttackFacts:
         features_of: The networks that must have made its vectors: the `backbone`, or a `public_body` that every
             party can train; empty: any.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
+        holds: Bytes that it holds beside images, features and messages; None: few.
         stronger: A key with several names as values, each of which makes a stronger attack than the one before it.
         takes_gallery: Whether it needs no more than a gallery of candidates, without knowledge of which are
             members.
@@ -122,6 +126,7 @@ class AttackFacts:
     reads: tuple[Readable | tuple[Readable, ...], ...] = ()
     features_of: tuple[Literal["backbone", "public_body"], ...] = ()
     cost: Cost | None = None
+    holds: Holds | None = None
     stronger: str = ""
     takes_gallery: bool = False
 

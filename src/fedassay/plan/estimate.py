@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from fedassay.contracts.sizes import Load, Planned, Sizes
 from fedassay.plan import rates as rate
 from fedassay.plan.here import Here
 from fedassay.plan.measured import LEAST, Stage, corrected
+from fedassay.plan.resources import memory_bytes
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.plan.sizes import sizes_of
 from fedassay.plan.wiring import bounds_in, judged_by
@@ -70,6 +72,7 @@ def estimate(scenario: Scenario, device: str = "cpu", here: Here | None = None) 
 
 
 def _estimate(scenario: Scenario, here: Here | None) -> Estimate:
+    there = math.inf if here is None else memory_bytes()
     here = Here(1.0, ()) if here is None else here
     sizes = sizes_of(scenario.plan, scenario.base)
     if isinstance(sizes, str):
@@ -86,9 +89,18 @@ def _estimate(scenario: Scenario, here: Here | None) -> Estimate:
     took = [(here.seconds(stage), here.known(stage)) for stage in stages(scenario, sizes)]
     total = outside + sum(seconds for seconds, _ in took)
     guessed = sum(seconds for seconds, known in took if not known)
-    pictures = any("reconstructions" in attack.build.facts.gives for attack in scenario.attacks)
-    held = memory(sizes, _parameters(scenario, sizes), pictures)
+    held = _held(scenario, sizes)
+    if held > there:
+        remarks.append(f"a job takes about {held / 2**30:.1f} GiB, and this machine has {there / 2**30:.1f} GiB")
     return Estimate(cells, total, _UNLIKE if guessed > total / 4 else _TIMED, held, tuple(remarks))
+
+
+def _held(scenario: Scenario, sizes: Sizes) -> float:
+    """Bytes of one process at its largest, with those of the attack that holds most."""
+    facts = [(attack.build.facts, attack.params) for attack in scenario.attacks]
+    pictures = any("reconstructions" in each.gives for each, _ in facts)
+    attacked = (each.holds(params, sizes) for each, params in facts if each.holds is not None)
+    return memory(sizes, _parameters(scenario, sizes), pictures) + max(attacked, default=0.0)
 
 
 def stages(scenario: Scenario, sizes: Sizes) -> Iterator[Stage]:

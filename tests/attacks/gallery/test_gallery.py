@@ -209,7 +209,7 @@ def test_what_is_solved_step_by_step_says_how_long_before_it_starts(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, said = make_task(clients=1, records=60), list[str]()
-    monkeypatch.setattr("fedassay.attacks.gallery.attack.DENSE", 100)
+    monkeypatch.setattr("fedassay.attacks.gallery.cost.DENSE", 100)
     known = replace(knowledge(task, game_of(task)), progress=Progress(tells=said.append))
     Gallery().run(visible(FedCGS().run(task), ThreatModel()), known)
     assert len(said) == 1
@@ -261,6 +261,17 @@ def test_the_dry_run_expects_no_kernel_of_many_candidates() -> None:
 
     assert seconds(7_001) < 2 * seconds(7_000)
     assert seconds(50_000) < 1_800  # a kernel of 100,000 candidates would take 80 GB, and its factor 2 hours
+
+
+def test_the_dry_run_counts_the_smaller_kernel_or_the_columns_of_steps() -> None:
+    def held(private: int, width: int) -> float:
+        assert Gallery.facts.holds is not None
+        return Gallery.facts.holds({}, Sizes(private, 0, 0, 0, 0, 10, 10, (8, 8, 1), width, 0.0))
+
+    assert held(5_000, 512) > 8 * 10_000**2
+    # Of 64 features there are 2,730 equations, whatever the number of candidates.
+    assert 8 * 2_730**2 < held(50_000, 64) < 2**29
+    assert 1.6e9 < held(50_000, 512) < 8 * 100_000**2 / 10
 
 
 def test_a_kernel_is_factored_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
