@@ -265,7 +265,7 @@ class GradientInversion(Parameters):
 
 def _incomplete(inputs: Inputs) -> str:
     if len(inputs.rows):
-        return f"{len(inputs.rows)} of {inputs.rank} records were told apart"
+        return f"{len(inputs.rows)} of {inputs.rank} records were distinguished"
     return f"a gradient of rank {inputs.rank} was not taken apart; its strongest direction stands for it"
 
 

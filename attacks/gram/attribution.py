@@ -129,7 +129,7 @@ def _reason(view: View, parts: Sequence[Part], possible: Bools) -> str:
     if (possible[summed].sum(axis=1) == 1).any() or not summed.any():
         return ""
     if not possible[summed].any():
-        return "not attributable: nothing says whose messages were summed"
+        return "not attributable: the senders of the summed messages are not known"
     single = [message for message in view.from_clients() if message.sender != AGGREGATE]
     if not single and len({frozenset(cohort) for cohort in view.cohorts.values()}) == 1:
         return "not attributable: nothing is seen of single clients, and every sum is over the same clients"

@@ -246,7 +246,7 @@ def alike(labels: Ints, counts: Ints, rng: np.random.Generator) -> Ints:
     for label in np.flatnonzero(counts):
         held = np.flatnonzero(labels == label)
         if not len(held):
-            raise NotRunError(f"the attacker has no image of class {label}, of which a client has {counts[label]}")
+            raise NotRunError(f"the attacker has no image of class {label}, and a client has {counts[label]}")
         rows.append(rng.choice(held, int(counts[label]), replace=len(held) < counts[label]))
     return np.concatenate(rows).astype(np.int64)
 

@@ -220,8 +220,8 @@ def _shown(observation: Observation) -> str:
     aside = "".join(f"; {part}" for part in (observation.stopped, observation.remark) if part)
     if bounds.certain:
         return (
-            f"an attack told all {2 * bounds.n:,} releases apart, which shows at least {epsilon:.3g} (95 %), the "
-            f"most that so many can show{aside}"
+            f"an attack distinguished all {2 * bounds.n:,} releases, which shows at least {epsilon:.3g} (95 %), "
+            f"the most that so many can show{aside}"
         )
     if not epsilon:
         return f"an attack shows nothing (95 %{aside})"

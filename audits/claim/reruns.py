@@ -243,7 +243,7 @@ def _beside(clients: Sequence[Records], index: int, claim: PrivacyClaim) -> int 
     if not sizes:
         raise NotRunError(
             f"a claim for clients under add_remove speaks of a federation without {clients[index].name}, and "
-            "nobody else has a record that a method could be run on; a second client with records would decide, "
-            "and so would replace_one, under which a client is replaced"
+            "no other client has a record that a method could be run on; a second client with records would "
+            "decide, and so would replace_one, under which a client is replaced"
         )
     return min(sizes, key=lambda i: sizes[i])

@@ -82,11 +82,11 @@ Separating = Callable[[NDArray[np.floating], Bools, NDArray[np.str_], int], Sepa
 _FEWEST = 4
 """Members and strangers that a test takes, at least."""
 _PERSONS = (
-    "persons are told apart, each by the mean score of its records (up to {}): records of one person are no "
+    "persons are distinguished, each by the mean score of its records (up to {}): records of one person are no "
     "trials of their own"
 )
 _FOLLOWS = (
-    "the model follows from the messages that are seen, of which the attack is asked as well, and holds nothing "
+    "the model follows from the seen messages, which are attacked as well, and holds nothing "
     "beyond them; by the model alone the attack is too weak"
 )
 _PROMISING = 0.5

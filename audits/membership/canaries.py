@@ -331,14 +331,14 @@ def _limit(own: _Scored, silent: int, against: float, claim: PrivacyClaim, conte
     found = detection_limit(silent, 1, len(own.score), finds, rng)
     if found.share is None or found.share >= 1:
         return (
-            f"even canaries that are all told as the control's are would have shown more than epsilon "
+            f"even canaries that are all as exposed as the control's would have shown more than epsilon "
             f"{against:g} in {found.found} of {found.draws} runs with {silent} of them: more canaries would decide"
         )
     return Limit(
         metric="share",
         value=found.share,
         n=silent,
-        words=f"more than epsilon {against:g} is shown if {found.share:.2g} of the canaries are told as the "
+        words=f"more than epsilon {against:g} is shown if {found.share:.2g} of the canaries are as exposed as the "
         "control's are",
         of="canary",
         planted="canary",

@@ -139,7 +139,7 @@ def property_finding(context: AttackedContext, asked: Property, runs: int) -> Fi
     """
     allowed, remarks = allowed_of_client(context, asked.swaps)
     about = (
-        f"{asked.words}, drawn anew in every run from records that nobody holds; the adversary knows everybody "
+        f"{asked.words}, drawn anew in every run from records that no client holds; the adversary knows everybody "
         "else's records and none of these clients', and learns from clients made of its own records"
     )
     risk = Risk(

@@ -86,7 +86,7 @@ def detectable(size: Size, negative: Told, positives: tuple[Told, ...], rng: np.
     found = detection_limit(size.inside, len(silent), len(leaking), finder, rng)
     if found.share is None:
         return (
-            f"even members who are all told as the control's are would have been found in {found.found} of "
+            f"even members who are all as exposed as the control's would have been found in {found.found} of "
             f"{found.draws} runs of {size.inside} members and {size.outside} strangers: more candidates "
             "would decide"
         )

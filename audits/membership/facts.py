@@ -100,7 +100,7 @@ MEMBERSHIP = AuditFacts(
         MetricFacts(
             "auc_records",
             "AUC of records",
-            "The same area of single records, one of each person, where data.groups says whose they are.",
+            "The same area of single records, one of each person, where data.groups names their persons.",
             worse="higher",
         ),
         MetricFacts(
@@ -124,7 +124,7 @@ MEMBERSHIP = AuditFacts(
         MetricFacts(
             "worst_record",
             "Worst record",
-            "Share of runs in which it is told whether the most exposed record was in; 0.5 is guessing.",
+            "Share of runs with a right guess whether the most exposed record was in; 0.5 is chance.",
             worse="higher",
         ),
         MetricFacts("mean_record", "Mean record", "The same, on the mean over these records.", worse="higher"),
@@ -138,7 +138,7 @@ MEMBERSHIP = AuditFacts(
                 MetricFacts(
                     f"worst_{name}_told",
                     f"Worst {name} told",
-                    f"Share of runs in which it is told whether {what} was in, the most exposed; 0.5 guesses.",
+                    f"Share of runs with a right guess whether {what} was in, the most exposed; 0.5 is chance.",
                     worse="higher",
                 ),
                 MetricFacts(
@@ -161,9 +161,9 @@ MEMBERSHIP = AuditFacts(
     ),
     place=ReportSection("attacks", "Membership", order=40, always=True),
     rule=SarifRule(
-        "Members must not be told from others.",
+        "Members must not be distinguishable from others.",
         taxa=("CWE-359", "AML.T0024.000", "ML04"),
-        help="Who took part can be told: add noise or lower epsilon, train for fewer steps, or regularise more.",
+        help="Members can be recognised: add noise or lower epsilon, train for fewer steps, or regularise more.",
     ),
     threats=("membership_inference",),
     tests_per_cell=9,

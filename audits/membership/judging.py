@@ -133,7 +133,7 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
 
 REPLACED = "for one replaced record of the same label"
 """The neighbours of a game without a claim."""
-REPLACED_PERSON = "for one replaced person, all of whose records go with it"
+REPLACED_PERSON = "for one replaced person, with all of its records"
 """The neighbours of a game with persons as candidates and no claim: one person with all of its records."""
 
 

@@ -86,7 +86,7 @@ class Property:
     def words(self) -> str:
         """Return the property and the clients, as a clause."""
         held = ", ".join(f"{k} of {n}" for k, n in zip(self.special, self.sizes, strict=True))
-        return f"{len(self.sizes)} clients of which {held} records are of class {self.label}, or none"
+        return f"{len(self.sizes)} clients that hold {held} records of class {self.label}, or none"
 
     def guesses(
         self,

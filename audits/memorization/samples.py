@@ -24,7 +24,7 @@ from fedassay.support.types import Images, Matrix
 MOST_SHOWN = 12
 """Records that are shown beside the samples most like them."""
 _SAID = "of the sample most like each training record, by SSIM"
-_BESIDE = "of the same samples, for records that nobody trained on"
+_BESIDE = "of the same samples, for records outside the training"
 
 
 @dataclass(eq=False)

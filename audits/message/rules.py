@@ -173,7 +173,7 @@ def _limit(rule: str, result: AttackResult, context: AuditContext) -> Limit:
         metric="messages",
         value=1.0,
         n=max(1, messages),
-        words=f"one message of {messages} of which this holds would have been found ({rule.replace('_', ' ')})",
+        words=f"one message of {messages} with this property would have been found ({rule.replace('_', ' ')})",
         of="message",
         planted=rule,
     )

@@ -338,7 +338,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
     """Label histograms that a message holds or that follow exactly from it."""
     subject = Subject("message", result.attack, "label_histograms", "all")
     if context.data.classes < 2:
-        return not_run(subject, "all records count as of one class, of which there is no histogram of labels")
+        return not_run(subject, "all records count as of one class, so there is no histogram of labels")
     senders = [str(name) for name in result.artifacts["senders"]]
     evidence = [str(name) for name in result.artifacts["evidence"]]
     noisy = {

@@ -25,7 +25,7 @@ RECONSTRUCTION = AuditFacts(
         MetricFacts(
             "worst_person",
             "SSIM gain of the person worst off",
-            "The largest gain of a person over the baseline, where data.groups says whose images are.",
+            "The largest gain of a person over the baseline, where data.groups names their persons.",
             worse="higher",
         ),
         FEATURE_COSINE,

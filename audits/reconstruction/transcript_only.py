@@ -131,7 +131,7 @@ def _finding(
     )
     why = "the images do not fit what was sent better than the attacker's own do"
     if not source.paired:
-        why = f"whose images they show cannot be said, since {_NO_IMAGES}"
+        why = f"the persons of these images are not known, since {_NO_IMAGES}"
     result = Result(
         test=_fits(ours, theirs, rng, context) if source.paired else by_arithmetic(False, "feature_cosine"),
         shown=f"{len(images)} images made from {source.name.replace('_', ' ')}: encoded again, cosine "

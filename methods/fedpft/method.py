@@ -83,7 +83,7 @@ class FedPFT(MixtureParameters):
             return NoClaim(
                 reason="delta is 1/n of each class, so 1 for a class of one record: such a claim promises nothing"
             )
-        source = f"{claim.source} at delta 1/n of each class, of which the largest is claimed here"
+        source = f"{claim.source} at delta 1/n of each class; the largest is claimed here"
         return claim.model_copy(update={"delta": 1 / smallest, "source": source})
 
     def run(self, task: MethodInput) -> Outcome:

@@ -98,7 +98,7 @@ class LocalTraining:
         given = (network.module, network.inputs, network.labels, loss)
         if self.private is not None and moving_statistics(network.module):
             raise PlanError(
-                "bodies: a network with batch normalisation mixes the records of a batch, of which DP-SGD "
+                "bodies: a network with batch normalisation mixes the records of a batch, and DP-SGD "
                 "cannot clip one alone; allowed with a finite epsilon: resnet16_group, or another body"
             )
         if isinstance(self.private, PrivateSteps):

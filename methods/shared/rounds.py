@@ -179,7 +179,7 @@ def summary(history: Sequence[Measured], target: float | None) -> tuple[dict[str
         if entry.accuracy is not None
     ]
     if not known or history[-1].accuracy is None:
-        return {}, ("personalized accuracy: no client holds a class of which there are test records",)
+        return {}, ("personalized accuracy: no client holds a class that has test records",)
     best, at, sent = max(known, key=lambda entry: (entry[0], -entry[1]))
     figures = {
         "personalized_accuracy": history[-1].accuracy,

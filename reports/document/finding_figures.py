@@ -42,7 +42,7 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
         for cell, finding in findings
         if ROC in finding.series
     ]
-    out += roc(slug(f"{audit}_roc"), "Who can be told to be a member?", curves)
+    out += roc(slug(f"{audit}_roc"), "Who can be recognised as a member?", curves)
     for cell, finding in findings:
         title = _about(cell, finding, deltas)
         name = slug(f"{audit}-{title}")

@@ -41,7 +41,7 @@ _A_PAGE, _A_RISK = 1_200, 60
 
 _TERMS = {
     "ε": "ε (epsilon) bounds what one {unit} can change in what is sent: the smaller, the better the protection.",
-    "AUC": "AUC: how well those who took part are told from others; 0.5 is guessing, 1 is every time.",
+    "AUC": "AUC: how well members are distinguished from others; 0.5 is guessing, 1 is every time.",
     "eatures": "Features: the numbers that a network computes of a record.",
     "false alarms": "False alarms: others who are taken for somebody who took part.",
 }

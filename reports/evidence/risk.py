@@ -44,7 +44,7 @@ _HARM: dict[HarmKind, Level] = {
 
 SCALE = (
     "Severe: images are rebuilt, records follow exactly, or persons are named. Serious: it shows who is likely "
-    "to have taken part, or attributes. Limited: counts, or what could be told of an artificial worst record, "
+    "to have taken part, or attributes. Limited: counts, or what could be learned of an artificial worst record, "
     "where no record of the run was told. A severe harm counts as serious where the attack needs the records that "
     "it asks about, or where images only come closer than look-alikes. Likelihood is no probability: shown means "
     "that an attack of this run did it; conceivable, that only an artificial worst record was told."

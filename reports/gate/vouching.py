@@ -128,7 +128,7 @@ def signature_of(folder: Path, key: Path | None, about: About = "run") -> tuple[
     envelope = envelope_of(folder)
     if envelope is None:
         words = "none"
-        return words, None, [] if key is None else [f"{ENVELOPE} is not there: nobody signed the {about}"]
+        return words, None, [] if key is None else [f"{ENVELOPE} is not there: the {about} is not signed"]
     if key is None:
         return "not checked: give the signer's public key with --key", None, []
     signed = signed_by(folder, envelope, key, about)

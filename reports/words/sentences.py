@@ -256,7 +256,7 @@ def _named(harm: Harm, _finding: Finding) -> str:
 
 def _members(harm: Harm, finding: Finding) -> str:
     if harm.of == "training_record":
-        return "training images can be told from images that the generator never saw"
+        return "training images can be distinguished from images that the generator never saw"
     if harm.metric == NEAREST:
         return _nearest("vectors", harm, finding)
     knows = " who knows all other records" if finding.source == _INFORMED else ""

@@ -149,7 +149,7 @@ def test_the_action_verifies_a_finished_run(repository: Repository) -> None:
     assert _run_action(repository, plan="plan.yaml", policy="kept.yaml")[0] == 0
     assert _run_action(repository, policy="kept.yaml")[0] == 0
     code, _, said = _run_action(repository, policy="kept.yaml", key="plan.yaml")
-    assert (code, "nobody signed the run" in said) == (1, True)
+    assert (code, "the run is not signed" in said) == (1, True)
     page = repository.folder / "assay" / "report.html"
     page.write_text(page.read_text().replace("<h1>", "<h1>All is well: "))
     code, _, said = _run_action(repository, policy="kept.yaml")

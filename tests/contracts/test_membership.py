@@ -135,7 +135,7 @@ def test_what_a_game_lacks_is_said(make_task: MakeTask) -> None:
     with pytest.raises(NotRunError, match="no records of its own"):
         shadows(alone, "offline", 2)
     nobody = task.test.take(np.zeros(0, np.int64))
-    with pytest.raises(NotRunError, match="nobody to tell from"):
+    with pytest.raises(NotRunError, match="there are no strangers"):
         make_game(task.clients, nobody, None, Kept(), Seeds(1), classes=10)
 
     def failing(clients: Sequence[Records], seeds: Seeds) -> View:

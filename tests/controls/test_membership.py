@@ -586,7 +586,7 @@ def test_persons_are_told_from_persons(make_task: MakeTask, make_context: MakeCo
     assert finding.metrics["auc_records"].n == persons
     assert finding.metrics["persons_above_all"].value is not None
     assert "auc_clients" not in finding.metrics
-    assert any("persons are told apart" in line and "up to 5" in line for line in finding.assumptions)
+    assert any("persons are distinguished" in line and "up to 5" in line for line in finding.assumptions)
 
 
 def test_a_score_of_the_person_alone_is_no_leak(make_task: MakeTask, make_context: MakeContext) -> None:

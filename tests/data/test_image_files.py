@@ -135,7 +135,7 @@ def test_colours_of_which_the_lower_bits_cannot_be_had_are_refused(folder: Path)
     values = _deep(_COLOURS, 12)
     (folder / "b" / "x.ppm").write_bytes(b"P6\n10 12\n65535\n" + values.astype(">u2").tobytes())
     _refused(folder, r"no value in them needs more than 12")
-    _refused(folder, r"/b/x\.ppm: is of mode RGB, of which only the highest 8 bits can be read", bits=12)
+    _refused(folder, r"/b/x\.ppm: is of mode RGB; only its highest 8 bits can be read", bits=12)
 
 
 @pytest.mark.parametrize(

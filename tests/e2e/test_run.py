@@ -256,5 +256,5 @@ def test_privacy_of_persons_asks_who_they_are(plan: Path, tmp_path: Path) -> Non
     settings = [word for setting in asked for word in ("--set", setting)]
     done = fedassay("run", plan, "-o", tmp_path / "out", *settings)
     assert done.returncode == 2
-    assert "nothing says whose each record is; allowed: data.groups with it" in done.stderr
+    assert "the person of each record is not known; allowed: data.groups with it" in done.stderr
     assert not (tmp_path / "out").exists()

@@ -89,7 +89,7 @@ def test_what_colluders_send_openly_is_not_shown() -> None:
 
 def test_colluders_without_a_sum_are_one_clear_error() -> None:
     open_ = _of(["client/0", "client/1", "colluder/0"], secure=False)
-    with pytest.raises(DataError, match=r"fedncm: 1 of the senders collude .* nobody else sends anything"):
+    with pytest.raises(DataError, match=r"fedncm: 1 of the senders collude .* no other client sends anything"):
         view(open_, ThreatModel(colluding=1))
     alone = _of(["colluder/0", "colluder/1"])
     with pytest.raises(DataError, match="2 of the senders collude"):

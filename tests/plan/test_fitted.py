@@ -348,5 +348,5 @@ def test_too_few_persons_are_refused_before_anything_is_read(tmp_path: Path) -> 
         "clients": {"count": 5, "partition": "iid"},
         "methods": ["raw_features"],
     }
-    with pytest.raises(PlanError, match=r"persons is nobody|persons, each at one client"):
+    with pytest.raises(PlanError, match=r"persons is none|persons, each at one client"):
         check_images(parse_plan(content, "plan"), tmp_path)

@@ -166,7 +166,7 @@ def test_how_many_records_a_person_has_and_where():
     assert most_records([None, np.array([1, 2, 2]), np.zeros(0, int)]) == 2
     assert most_records([None]) == 1
     require_persons(["a", "b"], [np.array([1, 1]), np.zeros(0, int)])
-    with pytest.raises(DataError, match="nothing says whose each record is"):
+    with pytest.raises(DataError, match="the person of each record is not known"):
         require_persons(["a", "b"], [np.array([1, 1]), None])
     with pytest.raises(DataError, match="person 1 has records at a and at b"):
         require_persons(["a", "b"], [np.array([1]), np.array([2, 1])])

@@ -555,5 +555,5 @@ def test_from_python_a_run_of_this_process_needs_no_statement(signed: Signed, tm
     assert fedassay.check(run, GOOD, unverified=True).exit_code == 0
     made = fedassay.Run(loaded.record, run)
     assert made.check(GOOD).exit_code == 0
-    with pytest.raises(DataError, match="nobody signed"):
+    with pytest.raises(DataError, match="is not signed"):
         made.check(GOOD, key=signed.key)

@@ -233,7 +233,7 @@ def _sign(run: Path, signer: object, payload: bytes | None = None, kind: str = P
 def test_a_signature(whole: Path, tmp_path: Path) -> None:
     signer, key = _keys(tmp_path, "key.pem")
     _, other = _keys(tmp_path, "other.pem")
-    assert "nobody signed the run" in verify(whole, key).problems[0]
+    assert "the run is not signed" in verify(whole, key).problems[0]
     _sign(whole, signer)
     assert verify(whole, key).problems == ()
     assert verify(whole, key).signature == f"by {key}"

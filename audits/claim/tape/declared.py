@@ -144,7 +144,7 @@ class Declared:
         if count > steps:
             words = (
                 f"the training of {key.field} of {key.sender} in round {key.round}: {about} changes {count} of "
-                f"{len(second)} rows, each of which is sampled and clipped by itself"
+                f"{len(second)} rows, and each is sampled and clipped by itself"
             )
             self.faults.append(Fault(key.field, words))
 

@@ -136,7 +136,7 @@ class Search:
 
     def _words(self, clients: int) -> str:
         of = len(self.context.data.clients)
-        tapes = "1 tape, of whose outputs what goes in does not depend" if self.fixed else f"{self.tapes} tapes"
+        tapes = "1 tape, whose inputs do not depend on its outputs" if self.fixed else f"{self.tapes} tapes"
         many = f"{clients} of {of} clients" if clients < of else f"{of} clients"
         tried, largest = self.declared.tried, self.declared.largest
         return (

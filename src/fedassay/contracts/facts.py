@@ -42,7 +42,7 @@ AuditNeed = Literal["generator", "known_members", "another_run"]
 
 NEED_WORDS: Mapping[AuditNeed, str] = {
     "generator": "it needs a generator that can be sampled and the records that it was trained on",
-    "known_members": "it needs records of which it is known whether a client holds them",
+    "known_members": "it needs records with known membership",
     "another_run": "it needs the clients' records, or another run of the method",
 }
 """The missing need, in words, where an audit cannot run."""
@@ -50,7 +50,7 @@ NEED_WORDS: Mapping[AuditNeed, str] = {
 ATTACK_NEED_WORDS: Mapping[AttackNeed, str] = {
     "attacker_records": "records of the attacker's own (data.split.attacker)",
     "backbone_gradients": "a backbone whose gradients the attacker has (threat.backbone: white_box)",
-    "membership_game": "records of which it is known whether a client holds them",
+    "membership_game": "records with known membership",
     "attributes": "a sensitive attribute of the records (data.attributes)",
     "malicious_server": "a server that chooses what it sends out (threat.server: malicious)",
 }

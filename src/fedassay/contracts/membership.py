@@ -277,7 +277,7 @@ def make_game(
         )
         questions[client.name] = both.take(rng.permutation(len(both)))
     if not questions:
-        raise NotRunError("no record outside the clients shares a label with theirs: there is nobody to tell from")
+        raise NotRunError("no record outside the clients shares a label with theirs: there are no strangers")
     sizes = {client.name: np.bincount(client.labels, minlength=classes) for client in every}
     whole = candidates or joined("candidates", [*clients, strangers.take(np.flatnonzero(~held))])
     gallery = whole.take(seeds.numpy("candidates kept").permutation(len(whole)))
@@ -295,7 +295,7 @@ def _among(clients: Sequence[Records], candidates: Records) -> list[Records]:
     if not any(map(len, found)) or not strangers:
         which = "nobody's" if strangers else "a client's"
         raise NotRunError(
-            f"all {len(candidates)} candidates of knowledge.gallery are {which}: there is nobody to tell them from"
+            f"all {len(candidates)} candidates of knowledge.gallery are {which}: there is nothing to compare with"
         )
     return found
 
@@ -305,7 +305,7 @@ def _groups(records: Records) -> Ints:
     return records.groups
 
 
-def no_questions(why: str = "there is nobody to ask about") -> MembershipGame:
+def no_questions(why: str = "there are no candidates") -> MembershipGame:
     """Return a game without questions, for a plan without candidates."""
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:

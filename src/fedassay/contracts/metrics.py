@@ -75,7 +75,7 @@ IDENTIFIED = (
 FEATURE_COSINE = MetricFacts(
     "feature_cosine",
     "Cosine of features",
-    "Of the features of images that were made with those that were sent, where nobody has the records.",
+    "Of the features of images that were made with those that were sent, where the records are unknown.",
     worse="higher",
     likeness=5,
 )

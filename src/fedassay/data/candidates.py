@@ -47,7 +47,7 @@ def candidates_of(path: Path, alike: ImageSet, extract: Callable[[Images], Float
     if images.shape[1:] != alike.images.shape[1:]:
         raise DataError(
             f"{KEY}: {path.name} holds images of {images.shape[1:]}; allowed: {alike.images.shape[1:]}, as the "
-            "plan's, with whose records they are compared"
+            "plan's, which they are compared with"
         )
     return Records("candidates", images, _labels(names, alike.class_names, f"{KEY}: {path.name}"), extract)
 

@@ -63,7 +63,7 @@ def with_classes(paths: Sequence[str]) -> tuple[list[str], list[LeftOut]]:
     left: list[LeftOut] = []
     if test and rest and _lack_classes(test, rest):
         paths = rest
-        left = left_images(test, "of a test set, of which neither folders nor names say the classes")
+        left = left_images(test, "of a test set whose classes neither folders nor names say")
     names: dict[int, set[str]] = defaultdict(set)
     for path in paths:
         for number, name in enumerate(folders_of(path)):

@@ -80,7 +80,7 @@ def _both_bytes(place: Place, image: ImageFile.ImageFile) -> NDArray[np.int64]:
     """Colours of 16 bits: Pillow keeps the higher byte, and decoding again gives the lower one."""
     if image.mode != "RGB" or not all(";16" in str(tile[3]) for tile in image.tile):
         raise PictureError(
-            f"is of mode {image.mode}, of which only the highest {BITS} bits can be read; allowed with data.bits: "
+            f"is of mode {image.mode}; only its highest {BITS} bits can be read; allowed with data.bits: "
             "grey or RGB in PNG or TIFF"
         )
     high = np.asarray(image).astype(np.int64)

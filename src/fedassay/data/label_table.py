@@ -293,10 +293,8 @@ class LabelTable:
         names: dict[tuple[Literal["row", "image"], str], list[str]] = {}
         for each in lost:
             names.setdefault((each.what, f"{each.why}, by {self.where}"), []).append(each.name)
-        names["image", f"of which {self.where} does not say whether they have data.label"] = [*silent]
-        names["image", "of a test set, or in a folder of no records, of which no table says the labels"] = [
-            *unlabelled
-        ]
+        names["image", f"without a word in {self.where} on data.label"] = [*silent]
+        names["image", "of a test set, or in a folder of no records, without labels in any table"] = [*unlabelled]
         for (what, why), held in names.items():
             if held:
                 yield LeftOut(what, len(held), why, tuple(held) if what == "image" else ())

@@ -203,7 +203,7 @@ def _of_release(release: Release, asked: _Query, where: str) -> Iterable[tuple[s
     coarser = UNIT_ORDER.index(asked.unit) - UNIT_ORDER.index(release.unit)
     if coarser > 0 and asked.records is None:
         reason = f"{where} was released for one {release.unit}, asked about one {asked.unit}"
-        return [(_ALL, _unbounded(f"{reason}, and nobody says how many records that is"))]
+        return [(_ALL, _unbounded(f"{reason}, and the number of these records is not known"))]
     members = asked.records if coarser > 0 and asked.records is not None else 1
     # A record that comes or goes changes a person that stays: that is one person replaced.
     parted = coarser < 0 and adjacency == release.adjacency == "add_remove"

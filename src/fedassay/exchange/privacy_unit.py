@@ -38,7 +38,9 @@ def warnings_of(transcript: Transcript, target: PrivacyTarget, units: int) -> tu
     if claim.adjacency != target.adjacency:
         found.append(f"claimed under {claim.adjacency}, audited under {target.adjacency}")
     if claim.unit == "person" and units and transcript.most_records is None:
-        found.append("nobody says whose the records are (data.groups): each was taken for a person of its own")
+        found.append(
+            "the persons of the records are not known (data.groups): each was taken for a person of its own"
+        )
     if mistaken := record_as_person(transcript):
         found.append(mistaken.words)
     return tuple(found)

@@ -143,8 +143,9 @@ def _check_left(
     who = f"{len(colluders)} of the senders collude (threat.colluding)"
     if not cohorts:
         raise DataError(
-            f"{transcript.method}: {who}, but nobody else sends anything that is seen in a sum over the clients; "
-            "allowed: a method whose messages add up, under secure aggregation of its own or threat.view aggregate"
+            f"{transcript.method}: {who}, but no other client sends anything that is seen in a sum over the "
+            "clients; allowed: a method whose messages add up, under secure aggregation of its own or threat.view "
+            "aggregate"
         )
     if any(AGGREGATE in cohort for cohort in cohorts.values()):
         raise DataError(

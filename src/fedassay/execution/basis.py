@@ -120,7 +120,9 @@ def refuse_unlike(folder: Path, kept: Iterable[tuple[CellRecord, Basis]]) -> Non
     """
     wrong: list[str] = []
     for cell, today in kept:
-        what = ["nobody says what (an older fedassay)"] if cell.basis is None else cell.basis.unlike(today)
+        what = (
+            ["the basis is not recorded (an older fedassay)"] if cell.basis is None else cell.basis.unlike(today)
+        )
         if what:
             wrong.append(f"{cell.key} ({'; '.join(what)})")
     if wrong:

@@ -198,7 +198,7 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
     if positive is None or negative is None:
         return f"more records for its controls ({control}; {attacker})"
     if negative.flagged:
-        return "other records for the control that nobody holds: more of them, or of the same distribution"
+        return "other records for the control that no client holds: more of them, or of the same distribution"
     if not positive.caught:
         more, larger = f"more records ({attacker}; {control})", _stronger(finding.attack, another)
         return f"a stronger attack ({larger}), or {more}" if larger else more

@@ -31,7 +31,9 @@ from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images, Ints
 
 ONE_EACH = "data.groups is not given: each record is taken to be of a person of its own"
-UNKNOWN_TEST = "nothing says whose the test records are: they are taken to be of none of the other roles' persons"
+UNKNOWN_TEST = (
+    "the persons of the test records are not known: they are taken to be of none of the other roles' persons"
+)
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,8 @@ def _gallery(plan: Plan, base: Path, alike: ImageSet, extract: Callable[[Images]
         return None
     for what, given in (("data.groups", alike.groups), ("data.features", alike.features)):
         if given is not None:
-            why = "whose candidates are" if what == "data.groups" else "features of candidates"
-            raise PlanError(f"{KEY}: {path} given, but nobody says {why} as {what} does; allowed: one of the two")
+            why = "persons of candidates" if what == "data.groups" else "features of candidates"
+            raise PlanError(f"{KEY}: {path} given without the {why} that {what} gives; allowed: one of the two")
     return candidates_of(find(path, base, KEY), alike, extract)
 
 

@@ -174,7 +174,7 @@ def _no_head(address: str) -> str | None:
     except subprocess.TimeoutExpired:
         return f"whatever is there says nothing within {_STATUS:g} s"
     if "AuthenticationError" in done.stderr:
-        return "it answers no one without a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"
+        return "it answers nothing without a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"
     return None if done.returncode == 0 else "whatever is there is no head"
 
 

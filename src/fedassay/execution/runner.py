@@ -90,8 +90,8 @@ def _refuse_with_redact(options: RunOptions) -> None:
         raise PlanError("--redact --resume: a redacted run keeps nothing to go on with; allowed: one of them")
     if options.redact and options.engine == "ray":
         raise PlanError(
-            "--redact --engine ray: nobody could say that every machine of a cluster removed its private files; "
-            "allowed: --engine local"
+            "--redact --engine ray: no process could confirm that every machine of a cluster removed its private "
+            "files; allowed: --engine local"
         )
 
 

@@ -140,7 +140,7 @@ def _with_persons(
             found = _outline({**source, "groups": name}, base)
         except DataError as error:
             if name == proposed:
-                raise DataError(f"{error}, or data.groups: null, for records of nobody") from None
+                raise DataError(f"{error}, or data.groups: null, for records without persons") from None
             continue
         train = found.data.train
         if train.groups is None or len(np.unique(train.groups)) == len(train):
@@ -261,7 +261,7 @@ _COMMENTS = {
     "split": "records: {private} clients', {attacker} the adversary's, {public} public (train the backbone), "
     "{test} for accuracy, {control} for controls",
     "label_column": "the column of labels, by name in a CSV, by number in an array",
-    "groups": "whose each record is: roles and clients share no person, and audits count persons",
+    "groups": "the person of each record: roles and clients share no person, and audits count persons",
     "partition": "iid, dirichlet, disjoint_labels, domains",
     "weights": "public: trained on the public split; random: too few public records for that",
 }

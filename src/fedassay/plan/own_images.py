@@ -295,6 +295,6 @@ def _check_persons(plan: Plan, found: Outline) -> None:
     for role in ("private", "attacker", "public", "test"):
         if shares.get(role, 0.0) > 0 and not counts[role]:
             raise PlanError(
-                f"data.split.{role}: {shares[role]:.3g} of {persons} persons is nobody; allowed: a larger share"
+                f"data.split.{role}: {shares[role]:.3g} of {persons} persons is none; allowed: a larger share"
             )
     check_persons(counts["private"], plan.clients.count, plan.clients.min_records)

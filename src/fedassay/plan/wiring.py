@@ -37,7 +37,7 @@ def unread(attacks: Sequence[Component[Attack]], audits: Sequence[Component[Audi
         judges = [name for name, judge in every_audit().items() if judge.judge(facts)]
         instead = f"add {in_words(judges)} to audits" if judges else "no installed audit judges these"
         yield (
-            f"nobody reads what the attack {attack.label} gives ({in_words(facts.gives)}): no audit of the plan "
+            f"results of the attack {attack.label} ({in_words(facts.gives)}) are not read: no audit of the plan "
             f"judges it; {instead}"
         )
 

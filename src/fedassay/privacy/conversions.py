@@ -122,7 +122,7 @@ def under_replacement(claim: Epsilon, adjacency: Adjacency) -> Epsilon:
         return claim
     asked = replace(claim, adjacency=adjacency)
     if claim.adjacency == "replace_one" and adjacency == "replace_one_same_label":
-        return replace(asked, how=f"from {claim}, of which it is a case")
+        return replace(asked, how=f"from {claim}, a special case")
     if claim.adjacency != "add_remove":
         raise UnlikeKindsError(f"{claim!r} says nothing of {adjacency}")
     return _chained(asked, 2, f"from {claim} by removing one and adding one")

@@ -89,8 +89,8 @@ def require_persons(names: Sequence[str], groups: Sequence[Ints | None]) -> None
     """
     if any(own is None for own in groups):
         raise DataError(
-            "privacy.unit: given person, and nothing says whose each record is; allowed: data.groups with it, or "
-            "privacy.unit: record"
+            "privacy.unit: given person, and the person of each record is not known; allowed: data.groups with "
+            "it, or privacy.unit: record"
         )
     holder: dict[int, str] = {}
     for name, own in zip(names, groups, strict=True):

@@ -161,7 +161,7 @@ def test_sums_of_unknown_clients_are_not_attributed() -> None:
     seen = view(Transcript("captured", CLASSES, tuple(federation.sent([0, 1], 0))), ThreatModel())
     result = GramFactorization().run(replace(seen, cohorts={}), KNOWLEDGE)
     assert not result.artifacts["possible"].any()
-    assert "nothing says whose messages were summed" in str(result.artifacts["unattributed"])
+    assert "the senders of the summed messages are not known" in str(result.artifacts["unattributed"])
 
 
 def test_messages_of_single_clients_have_nothing_to_attribute() -> None:

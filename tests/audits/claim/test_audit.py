@@ -191,7 +191,7 @@ def test_exact_counts_are_unbounded_and_named(judge: Callable[..., Finding]) -> 
     # No finite number of releases can show 50, but a field without noise that differs is proof.
     large = judge(outcome(5.0, 50.0, exact_counts=True))
     assert large.verdict == "unsound"
-    assert "told all 40,000 releases apart" in large.reason
+    assert "distinguished all 40,000 releases" in large.reason
     assert value(large, "observed") < 50
     assert passed(large)
     assert large.metrics["mu"].value is None

@@ -291,5 +291,5 @@ def test_a_client_that_is_given_away_is_told_by_reruns(of_persons: Make, make_co
 
 def test_a_federation_of_one_client_cannot_lose_it(of_persons: Make, make_context: Context) -> None:
     context = make_context(of_persons("client", adjacency="add_remove", clients=1), FedCGS())
-    with pytest.raises(NotRunError, match=r"federation without client/0, and nobody else has a record"):
+    with pytest.raises(NotRunError, match=r"federation without client/0, and no other client has a record"):
         observe_reruns(context, context.outcome.transcript.claim, runs=LEAST, seeds=Seeds(0))  # type: ignore[arg-type]

@@ -286,7 +286,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
         assert other.facts.p_values == one.facts.p_values
         assert other.facts.kept.keys() == one.facts.kept.keys()
     else:
-        assert "first 4 steps were taken where nobody watched" in other.facts.partial
+        assert "first 4 steps were taken unobserved" in other.facts.partial
         assert len(second.lacks) == 1
 
 

@@ -90,7 +90,7 @@ def _of_correlation(held: Held) -> Formed | None:
     name = held.names["correlation"]
     spread = "deviations" if "deviations" in held.names else "variances"
     if spread not in held.values:
-        return Formed({}, f"{name} is a correlation, of which no covariance follows without standard deviations")
+        return Formed({}, f"{name} is a correlation; no covariance follows without standard deviations")
     scale = held.values[spread].reshape(held.groups, -1)
     scale = np.sqrt(scale) if spread == "variances" else scale
     if matrix.shape[1] != scale.shape[1]:
@@ -108,7 +108,7 @@ def _of_axes(held: Held) -> Formed | None:
     name, along = held.names["axes"], held.values.get("singular_values")
     lengths = held.values.get("axis_variances") if along is None else along
     if lengths is None:
-        return Formed({}, f"{name} are directions of features, of which no sum follows without their lengths")
+        return Formed({}, f"{name} are directions of features; no sum follows without their lengths")
     count, kept = _count(held), len(axes)
     centred = held.means is not None or along is None
     most = axes.shape[1] if count is None else min(count - centred, axes.shape[1])
@@ -128,7 +128,7 @@ def _of_axes(held: Held) -> Formed | None:
     variances = held.values.get("axis_variances")
     if variances is None:
         if count is None or count < 2:
-            return Formed({}, f"{name} are principal axes, of which no covariance follows without a count")
+            return Formed({}, f"{name} are principal axes; no covariance follows without a count")
         variances = np.square(lengths) / (count - 1)
     covariance = ((axes.T * variances) @ axes)[None]
     fields: dict[str, tuple[FieldKind, NDArray[Any]]] = {name: ("class_covariances", covariance)}

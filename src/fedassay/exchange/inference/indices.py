@@ -58,7 +58,7 @@ def read_indices(
             other = next(name for name in fitting if name != ids[0])
             found = {ids[0]: _IDS, other: sure("class_counts", "whole numbers beside the classes")}
             return Indices(rest | found, counts=fitting[other], ids=fitting[ids[0]])
-        why = "two rows of whole numbers, of which both or neither rise as classes do"
+        why = "two rows of whole numbers, and both or neither rise as classes do"
         return Indices(rest | {name: unsure("class_ids", "class_counts", why=why) for name in fitting})
     return Indices(rest | {name: unsure(why="several rows of whole numbers") for name in fitting})
 
@@ -117,7 +117,9 @@ def read_groups(whole: Mapping[str, Sheet], components: Sequence[int], classes: 
     parts = _rows_of_components(rest, components)
     counts = [name for name in rest if name not in parts]
     if len(parts) > 1 or len(counts) != 1:
-        return Indices({name: unsure("class_counts", "component_counts", why="not told apart") for name in held})
+        return Indices(
+            {name: unsure("class_counts", "component_counts", why="not distinguished") for name in held}
+        )
     if parts and any((a > b).any() for a, b in zip(rest[parts[0]], rest[counts[0]], strict=True)):
         return Indices({name: unsure(why="more components than records") for name in held})
     readings: Readings = {name: _IDS for name in ids}

@@ -42,7 +42,9 @@ def read_pair(
     """Read a matrix (d, d) and the table (P, d) beside it, with the counts of its rows where they are sent."""
     alone = read_gram(gram, matrices)
     if not alone.kinds or len(matrices[0]) > WIDEST:
-        return alone, unsure("class_sums", "class_means", "ridge_weights", why="the matrix beside it is not told")
+        return alone, unsure(
+            "class_sums", "class_means", "ridge_weights", why="the matrix beside it is not identified"
+        )
     unit = max(gram.unit, table.unit)
     column = _constant(matrices, tables, unit)
     if column is not None and "second_moment" in alone.kinds:
@@ -119,7 +121,7 @@ def _decided(alone: Reading, left: list[Trial], width: int) -> tuple[Reading, Re
         return _open(alone, near, "a Gram matrix and class sums, or the inverse of one and ridge weights")
     plain = next((trial for trial in near if trial.gram == "second_moment"), near[0])
     if plain.gram != "second_moment" and len(near) > 1:
-        return _open(alone, near, "a ridge and its inverse are not told apart")
+        return _open(alone, near, "a ridge and its inverse are not distinguished")
     words = f"as {plain.table} it makes {records_of(plain):,.0f} records at least, of {width} features"
     if plain.gram == "second_moment" and "regularised_gram" in alone.kinds:
         words += "; a ridge would not show beside sums at full rank"

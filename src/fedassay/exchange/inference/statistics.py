@@ -64,7 +64,7 @@ def read_statistics(sheets: Sheets, classes: int) -> Readings:
     found = read_indices(parts.whole, table.arrays, classes)
     readings = dict(found.readings)
     if found.labels is not None:
-        readings[name] = sure("features", "as many rows as there are labels, of which some occur twice")
+        readings[name] = sure("features", "as many rows as there are labels, and some of these occur twice")
         return readings
     counts = found.counts
     if counts is None:
@@ -77,7 +77,9 @@ def read_statistics(sheets: Sheets, classes: int) -> Readings:
             continue
         whole = _unpacked(stack)
         readings[other] = (
-            unsure("class_second_moments", "class_covariances", why="sums are not told from means beside it")
+            unsure(
+                "class_second_moments", "class_covariances", why="sums are not distinguished from means beside it"
+            )
             if kind is None
             else moments_or_covariances(whole, table.arrays, counts, kind, max(stack.unit, table.unit))
         )
@@ -210,7 +212,11 @@ def _without_counts(name: str, table: Sheet, found: Indices, parts: Parts, class
     if not found.readings and max(lengths) > classes:
         return {name: unsure("features", "parameters", why="more rows than classes, and as many in every message")}
     if any(len(reading.kinds) > 1 for reading in found.readings.values()):
-        return {name: unsure("features", SUMS, MEANS, why="labels are not told from counts or classes beside it")}
+        return {
+            name: unsure(
+                "features", SUMS, MEANS, why="labels are not distinguished from counts or classes beside it"
+            )
+        }
     return {name: unsure("features", SUMS, MEANS, "ridge_weights", "head", why="one row a class, and no counts")}
 
 

@@ -214,7 +214,7 @@ class TrainingWatch:
         """
         self._shadow.restore(state)
         if not found:
-            self.partial = f"its first {step:,} steps were taken where nobody watched, and found in a checkpoint"
+            self.partial = f"its first {step:,} steps were taken unobserved, and found in a checkpoint"
             self._skipped = step
             return
         words = json.loads(found["words"].numpy().tobytes())

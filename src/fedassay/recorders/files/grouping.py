@@ -151,7 +151,7 @@ def _by_file(held: list[Held], clients: int | None) -> list[Held]:
         return [replace(each, own=outside[each.file]) if each.file in parties else each for each in held]
     if not alike:
         raise DataError(
-            f"{', '.join(sorted(parties)[:3])}: hold arrays of different names, and no name says whose they are; "
+            f"{', '.join(sorted(parties)[:3])}: hold arrays of different names, and no name gives the client; "
             f"say --clients {len(parties)} where each file is a client's, or --clients 1 where all are one message"
             if clients is None
             else f"--clients {clients}: given, but {len(parties)} files hold arrays of different names; allowed: 1"
