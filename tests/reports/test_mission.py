@@ -242,6 +242,21 @@ def test_a_strip_shows_one_private_image_at_every_epsilon(photographs: RunRecord
     assert strips(GALLERY / "photographs", photographs.model_copy(update={"redacted": True})) == ()
 
 
+def test_a_run_of_generators_alone_has_the_table() -> None:
+    record = load_record(GALLERY / "quickstart")
+    alone = [
+        cell.model_copy(update={"findings": [each for each in cell.findings if each.audit == "memorization"]})
+        for cell in record.cells
+        if cell.method == "feddiff"
+    ]
+    plan = {**record.plan, "audits": [{"memorization": {}}]}
+    found = shown(record.model_copy(update={"plan": plan, "cells": alone}))
+    assert found is not None
+    assert [row.entries[1].name for row in found.rows] == ["nearest samples"] * 3
+    without = [cell.model_copy(update={"findings": []}) for cell in alone]
+    assert shown(record.model_copy(update={"plan": plan, "cells": without})) is None
+
+
 def test_markdown_and_page_hold_the_table(photographs: RunRecord) -> None:
     text = render(GALLERY / "photographs", photographs, "md")
     rows = [line for line in text.splitlines() if line.startswith("| fedpft | ")]

@@ -116,13 +116,12 @@ def image_audits() -> list[str]:
 
 
 def has_images(record: RunRecord) -> bool:
-    """Whether the run is about images: an audit of its plan or of its findings holds some against private ones."""
-    images = set(image_audits())
+    """Whether the run is about images: an audit of its plan judges some, or a finding has their likeness."""
     asked = record.plan.get("audits") if isinstance(record.plan, dict) else None
     named = {name for entry in asked or () if isinstance(entry, dict) for name in entry}
-    if named & images and not record.plan.get("transcript"):
+    if named & set(image_audits()) and not record.plan.get("transcript"):
         return True
-    found = (finding for cell in record.cells for finding in cell.findings if finding.audit in images)
+    found = (finding for cell in record.cells for finding in cell.findings)
     return any(_value(finding.metrics, SSIM.name) is not None for finding in found)
 
 
