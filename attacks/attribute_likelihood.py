@@ -98,7 +98,7 @@ def _scored(source: Source, view: View, game: MembershipGame, clients: NDArray[n
     Raises:
         NotRunError: No evidence in it has a law that is known.
     """
-    values = np.full(len(clients), np.nan)
+    values, places = np.full(len(clients), np.nan), game.places()
     groups = groups_of(source, view, list(game.questions))
     if not groups:
         return values
@@ -109,7 +109,7 @@ def _scored(source: Source, view: View, game: MembershipGame, clients: NDArray[n
     for group in groups:
         asked = joined(group.sender, [game.questions[name] for name in group.clients])
         found = of_models(view, group, asked) if people is None else of_messages(view, group, asked, game, people)
-        values[np.isin(clients, group.clients)] = found
+        values[np.concatenate([places[name] for name in group.clients])] = found
     return values
 
 

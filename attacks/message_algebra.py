@@ -42,8 +42,8 @@ from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.kinds import FieldKind
 from fedassay.exchange.linear import linear_blocks
+from fedassay.exchange.message import any_protected
 from fedassay.exchange.statistics import (
-    any_protected,
     field_of,
     known_counts,
     noise_of,

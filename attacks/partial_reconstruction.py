@@ -109,9 +109,11 @@ def ratios(view: View, candidates: VectorSource, people: Population) -> Matrix:
         NotRunError: No message of theirs holds evidence on single records.
     """
     scores = np.full(len(candidates.vectors), -np.inf)
-    names = np.array(candidates.senders)
-    for message in view.from_clients():
-        rows = np.flatnonzero((names == message.sender) & (candidates.labels >= 0))
+    seen = view.from_clients()
+    own = candidates.of_senders(message.sender for message in seen)
+    for message in seen:
+        rows = own[message.sender]
+        rows = rows[candidates.labels[rows] >= 0]
         if not len(rows):
             continue
         vectors, labels = candidates.vectors[rows].astype(np.float64), candidates.labels[rows]

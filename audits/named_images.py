@@ -155,8 +155,8 @@ def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | N
 
 
 def _by_sender(made: Reconstruction, truths: Mapping[str, Records]) -> _Held:
-    senders = np.array(made.source.senders)
-    return {name: (np.flatnonzero(senders == name), records) for name, records in truths.items()}
+    rows = made.source.of_senders(truths)
+    return {name: (rows[name], records) for name, records in truths.items()}
 
 
 def _named(

@@ -120,12 +120,12 @@ class Gallery(Parameters):
         clients = np.concatenate([[name] * len(each) for name, each in game.questions.items()]).astype(np.str_)
         everybody = asked if game.gallery is None else game.gallery
         kept: Kept | None = None
-        keys = keys_of(asked)
+        keys, there = keys_of(asked), game.places()
         values, names = np.full(len(asked), np.nan), np.zeros(len(asked), np.int8)
         complete, notes = np.zeros(len(asked), np.int8), []
         changes = np.zeros((len(asked), 0), np.int8)
         for group in _groups(view, list(game.questions)):
-            own = np.flatnonzero(np.isin(clients, group.clients))
+            own = np.concatenate([there[name] for name in group.clients])
             if kept is None or self.candidates == "asked":
                 kept = self._gallery(everybody if self.candidates == "all" else asked.take(own), knowledge)
             known = _sizes(game, group)
@@ -173,7 +173,7 @@ class Gallery(Parameters):
             # The known number of a client's records holds at one time only.
             times, sizes = times_of(rounds_of(view, sender, None)), None
         blocks = [block for each in times for block in each]
-        sent = [message.of_kind("features") for message in view.from_clients() if message.sender == sender]
+        sent = [message.of_kind("features") for message in view.from_client(sender)]
         features = features_of(view, kept.records, blocks, _captured(knowledge))
         if isinstance(features, str):
             return features
@@ -194,9 +194,10 @@ class Gallery(Parameters):
 
         A method declares the estimator of its head. For captured messages it is unknown and has to be inferred.
         """
-        rounds = [number for name, number in view.estimators if name == sender]
+        rounds = view.estimator_rounds.get(sender, ())
         captured = _captured(knowledge) and not view.estimators
-        sent = {message.round: message for message in view.messages if message.sender == sender}
+        seen = view.messages if sender == SERVER else view.from_client(sender)
+        sent = {message.round: message for message in seen if message.sender == sender}
         last = max((sent if captured else rounds), default=-1)
         if last not in sent:
             return None
@@ -253,12 +254,7 @@ def _captured(knowledge: Knowledge) -> bool:
 
 def _no_sum(view: View, sender: str) -> str:
     """Return the reason for no answer: the kinds of a sender's fields, none of them a sum over records."""
-    sent = {
-        item.kind
-        for message in view.from_clients()
-        if message.sender == sender
-        for item in message.fields.values()
-    }
+    sent = {item.kind for message in view.from_client(sender) for item in message.fields.values()}
     kinds = ", ".join(sorted(kind.replace("_", " ") for kind in sent))
     return f"{_NOTHING} ({kinds} is sent)"
 
@@ -276,8 +272,7 @@ def _sizes(game: MembershipGame, group: Group) -> Ints | None:
 
 
 def _groups(view: View, clients: Sequence[str]) -> list[Group]:
-    present = {message.sender for message in view.from_clients()}
-    own = [Group(name, (name,)) for name in clients if name in present]
-    common = AGGREGATE if AGGREGATE in present else SERVER
-    everybody = common == AGGREGATE or any(sender == SERVER for sender, _ in view.estimators)
+    own = [Group(name, (name,)) for name in clients if view.from_client(name)]
+    common = AGGREGATE if view.from_client(AGGREGATE) else SERVER
+    everybody = common == AGGREGATE or SERVER in view.estimator_rounds
     return own or ([Group(common, tuple(clients))] if everybody else [])

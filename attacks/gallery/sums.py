@@ -11,8 +11,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.public_map import as_summed
-from fedassay.exchange.statistics import any_protected
-from fedassay.exchange.transcript import Message
+from fedassay.exchange.transcript import SERVER, Message
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints, Matrix
@@ -23,9 +22,8 @@ _OF_FEATURES = ("features", "squares", "norms")
 def rounds_of(view: View, sender: str, sizes: Ints | None) -> list[list[LinearBlock]]:
     """Return the sums in a sender's messages by round, as its method declares them or by their fields' kinds."""
     found: dict[int, list[LinearBlock]] = {}
-    for message in view.from_clients():
-        if message.sender == sender:
-            found.setdefault(message.round, []).extend(_declared(view, message, sizes))
+    for message in view.from_client(sender):
+        found.setdefault(message.round, []).extend(_declared(view, message, sizes))
     return [found[number] for number in sorted(found)]
 
 
@@ -53,7 +51,7 @@ def features_of(view: View, records: Records, blocks: Sequence[LinearBlock], cap
     if widths and features.shape[1] not in widths:
         mapped = as_summed(view, records.features, max(widths))
         features = features if mapped is None else mapped
-    if any_protected(view.messages) and not any(sender == "server" for sender, _ in view.models):
+    if view.protected and SERVER not in view.model_rounds:
         # Without a head the clipping is not declared: private sums are of features of norm 1 at most.
         features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1.0)
     return features

@@ -55,7 +55,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
 from fedassay.mixtures.population import Population, population_of
 from fedassay.support.errors import NotRunError
-from fedassay.support.types import Ints, Matrix, Parameters
+from fedassay.support.types import Matrix, Parameters
 
 Test = Literal["likelihood_ratio", "joint", "loss", "lira_online", "lira_offline", "rmia"]
 
@@ -160,7 +160,7 @@ class Membership(Parameters):
             for test in self.tests
             if (test in of_messages if people is not None else test not in {"likelihood_ratio", "joint"})
         ]
-        places = _places(game)
+        places = game.places()
         signals = self._signals(source, knowledge, people, game)
         for test in wanted:
             kind = self._kind(test)
@@ -296,7 +296,7 @@ def _jointly(view: View, knowledge: Knowledge, game: MembershipGame, notes: list
 def _answers(source: Source, shadow: View, view: View, group: Group) -> bool:
     """Whether a shadow release holds of a sender what the release under attack does: a server may fit no model."""
     if source == "model":
-        rounds = ({number for name, number in seen.models if name == group.sender} for seen in (shadow, view))
+        rounds = (seen.model_rounds.get(group.sender, ()) for seen in (shadow, view))
         return len({frozenset(each) for each in rounds}) == 1
     return group.sender in {other.sender for other in groups_of(source, shadow, group.clients)}
 
@@ -304,15 +304,6 @@ def _answers(source: Source, shadow: View, view: View, group: Group) -> bool:
 def _log_probability(logits: Matrix) -> Matrix:
     """Mean over the networks of log p of the own class, from its logits (..., k)."""
     return np.asarray(-np.logaddexp(0.0, -logits).mean(axis=-1))
-
-
-def _places(game: MembershipGame) -> dict[str, Ints]:
-    """Positions of each client's candidates among all of them."""
-    ends = np.cumsum([len(asked) for asked in game.questions.values()])
-    return {
-        name: np.arange(end - len(asked), end)
-        for (name, asked), end in zip(game.questions.items(), ends, strict=True)
-    }
 
 
 def _people(view: View, game: MembershipGame) -> Population:

@@ -77,17 +77,19 @@ class Reader:
 
 def groups_of(source: Source, view: View, clients: Sequence[str]) -> list[Group]:
     """Group clients by the sender that answers: each client for itself where it is seen, else a common sender."""
-    if source == "messages":
-        present = {message.sender for message in view.from_clients() if _speaks(message.fields)}
-    elif source == "model":
-        present = {sender for sender, _ in view.models}
-    else:
-        present = {name for name, model in view.generators.items() if isinstance(model, ScoringGenerator)}
-    own = [Group(name, (name,)) for name in clients if name in present]
+    own = [Group(name, (name,)) for name in clients if _answers(source, view, name)]
     if own:
         return own
-    common = [name for name in (AGGREGATE, SERVER) if name in present]
+    common = [name for name in (AGGREGATE, SERVER) if _answers(source, view, name)]
     return [Group(common[0], tuple(clients))] if common else []
+
+
+def _answers(source: Source, view: View, sender: str) -> bool:
+    if source == "messages":
+        return any(_speaks(message.fields) for message in view.from_client(sender))
+    if source == "model":
+        return sender in view.model_rounds
+    return isinstance(view.generators.get(sender), ScoringGenerator)
 
 
 MESSAGE_KINDS: tuple[FieldKind, ...] = (
@@ -111,14 +113,14 @@ def encoded(view: View, records: Records) -> Matrix:
     Raises:
         NotRunError: They are features of networks that only the clients hold.
     """
-    heads = [model for (sender, _), model in view.models.items() if sender == SERVER]
-    if heads and isinstance(heads[-1], HeadScores):
-        transform = heads[-1].model.transform
+    rounds = view.model_rounds.get(SERVER)
+    head = view.models[SERVER, rounds[-1]] if rounds else None
+    if isinstance(head, HeadScores):
+        transform = head.model.transform
         features = records.features if transform is None else transform(records.features)
         return np.asarray(features, np.float64)
-    for message in view.messages:
-        if message.of_kind("head") is not None or message.of_kind("parameters") is not None:
-            raise NotRunError("the statistics are of features of the clients' own networks, which are not sent")
+    if view.kinds & {"head", "parameters"}:
+        raise NotRunError("the statistics are of features of the clients' own networks, which are not sent")
     return records.features.astype(np.float64)
 
 
@@ -132,11 +134,10 @@ def message_signals(
     """
     features = encoded(view, records)
     found: dict[str, list[Matrix]] = {}
-    for message in view.from_clients():
-        if message.sender == sender:
-            of_message = evidence(message, features, records.labels, people, view.classes, sizes, spread)
-            for name, values in of_message.items():
-                found.setdefault(name, []).append(values)
+    for message in view.from_client(sender):
+        of_message = evidence(message, features, records.labels, people, view.classes, sizes, spread)
+        for name, values in of_message.items():
+            found.setdefault(name, []).append(values)
     if not found:
         raise NotRunError("no class sums, means, mixtures, second moments or features of the backbone's width")
     return {name: np.mean(values, axis=0) for name, values in found.items()}
@@ -167,7 +168,7 @@ def as_columns(signals: dict[str, Matrix]) -> Matrix:
 
 def model_signals(view: View, sender: str, records: Records) -> Matrix:
     """Logit of the probability of the record's own label, one column for each network of the sender, (n, k)."""
-    rounds = sorted(number for name, number in view.models if name == sender)[-_ROUNDS:]
+    rounds = sorted(view.model_rounds[sender])[-_ROUNDS:]
     return np.stack([label_logits(view.models[sender, number], records) for number in rounds], axis=1)
 
 

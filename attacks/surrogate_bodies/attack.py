@@ -36,8 +36,8 @@ from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
-from fedassay.exchange.statistics import any_protected, statistics_of
-from fedassay.exchange.transcript import SERVER
+from fedassay.exchange.message import any_protected
+from fedassay.exchange.statistics import statistics_of
 from fedassay.exchange.view import View
 from fedassay.nets.bodies import MIXING, BodySpec, build_body, read_bodies
 from fedassay.plan import rates as rate
@@ -219,14 +219,12 @@ class Surrogates:
 
 def seen(view: View, sender: str) -> Sent | None:
     """The rounds of one client; None where its sums are noised, or not every head is seen."""
-    messages = [message for message in view.from_clients() if message.sender == sender]
+    messages = view.from_client(sender)
     own = [statistics_of(message, view.classes) for message in messages]
     heads = [
         head.astype(np.float64)
-        for message in view.messages
-        if message.sender == SERVER
-        and message.receiver == sender
-        and (head := message.of_kind("head")) is not None
+        for message in view.to_client(sender)
+        if (head := message.of_kind("head")) is not None
     ]
     sums = [each.sums for each in own if each.sums is not None and len(each.sums) == view.classes]
     if not own or len(sums) < len(own) or len(heads) < len(own) or any_protected(messages):

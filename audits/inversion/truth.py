@@ -166,11 +166,11 @@ def records_behind(senders: Sequence[str], sets: Sequence[Ints], view: View) -> 
         for item in message.fields.values():
             if item.release.depends_on == "size" and item.release.mechanism == "exact" and item.values.size == 1:
                 stated[message.sender] = stated.get(message.sender, 0) + int(item.values.reshape(-1)[0])
-    behind = 0
-    for sender in dict.fromkeys(senders):
-        held = np.unique(np.concatenate([part for own, part in zip(senders, sets, strict=True) if own == sender]))
-        behind += min(len(held), stated.get(sender, len(held)))
-    return behind
+    shown: dict[str, list[Ints]] = {}
+    for sender, part in zip(senders, sets, strict=True):
+        shown.setdefault(sender, []).append(part)
+    held = {sender: len(np.unique(np.concatenate(parts))) for sender, parts in shown.items()}
+    return sum(min(number, stated.get(sender, number)) for sender, number in held.items())
 
 
 def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator) -> tuple[Ints, list[Ints]]:

@@ -69,7 +69,6 @@ from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, PrivacyClaim
-from fedassay.exchange.statistics import any_protected
 from fedassay.exchange.transcript import SERVER, kinds_in
 from fedassay.records.facts import Obstacle
 from fedassay.records.record import Finding, Limit, Metric
@@ -367,7 +366,7 @@ def _solved(result: AttackResult, context: AttackedContext) -> list[ControlResul
     """Controls of an attack that solves sums: exact sums, and noised ones where messages are noised."""
     if "named" not in result.artifacts:
         return []
-    noised = [noised_control(context)] if any_protected(context.view.messages) else []
+    noised = [noised_control(context)] if context.view.protected else []
     return [solved_control(context), *noised]
 
 

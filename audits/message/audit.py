@@ -154,7 +154,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
         widths = f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
         return not_run(subject, widths)
     vectors = vectors if len(vectors) else np.zeros((0, means.shape[1]))
-    own = {sender: np.flatnonzero([name == sender for name in source.senders]) for sender in truths}
+    own = source.of_senders(truths)
     rng = context.seeds.numpy("message", source.name)
 
     def recovery(against: Sequence[Records]) -> tuple[Recovery, Identification | None]:
@@ -204,7 +204,8 @@ def _sent_plainly(
     That a vector of many entries is one or the other to `EXACT` is no accident: looking twice costs no test.
     """
     vectors = source.vectors.astype(np.float64)
-    own = [(vectors[[name == sender for name in source.senders]], records) for sender, records in truths.items()]
+    rows = source.of_senders(truths)
+    own = [(vectors[rows[sender]], records) for sender, records in truths.items()]
     return not any(comes_back(found, encode(records)) for found, records in own) and any(
         comes_back(found, plain(records)) for found, records in own
     )

@@ -163,7 +163,7 @@ class _Joining:
         self, held: Mapping[str, Records], context: AuditContext, *, plain: bool = False
     ) -> Identification | None:
         """Whether the vectors of these senders name their records; `plain`: each label's mean in their place."""
-        own = {sender: np.flatnonzero([name == sender for name in self.source.senders]) for sender in held}
+        own = self.source.of_senders(held)
         shown = averaged(self.vectors, self.source.labels, list(own.values())) if plain else self.vectors
         asked = {sender: (own[sender], records) for sender, records in held.items()}
         rng = context.seeds.numpy("message", self.source.name, "identification")
@@ -175,14 +175,8 @@ class _Joining:
         self, held: Mapping[str, Records], context: AuditContext, named: Identification | None
     ) -> Recovery:
         """Judge how closely the vectors of these senders match the records that they are said to hold."""
-        truth = [
-            (
-                np.flatnonzero([name == sender for name in self.source.senders]),
-                self.encode(records),
-                records.labels,
-            )
-            for sender, records in held.items()
-        ]
+        own = self.source.of_senders(held)
+        truth = [(own[sender], self.encode(records), records.labels) for sender, records in held.items()]
         persons = [records.groups for records in held.values()]
         matched = match(self.vectors, self.source.labels, truth, self.means, persons)
         return judge(matched, self.rng, tests=context.num_tests, named=counting(named, context))

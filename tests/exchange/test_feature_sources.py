@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -156,3 +156,20 @@ def test_the_constant_of_ridge_regression_is_no_feature(place: int) -> None:
     (found,) = in_space([one, VectorSource("raw", sent[:, :1], none, ("a", "a"), none)], 3)
     np.testing.assert_array_equal(found.vectors, features)
     assert in_space([one], 9) == ()
+
+
+def test_vectors_of_many_senders_are_found_in_one_pass() -> None:
+    class Senders(tuple[str, ...]):
+        taken = 0
+
+        def __iter__(self) -> Iterator[str]:
+            Senders.taken += 1
+            return super().__iter__()
+
+    names = [f"client/{number}" for number in range(50)]
+    source = VectorSource("raw", np.zeros((100, 2)), np.zeros(100, np.int64), Senders(names * 2), np.arange(100))
+    found = source.of_senders([*names[1:], "stranger"])
+    assert Senders.taken == 1
+    assert found["client/7"].tolist() == [7, 57]
+    assert len(found["stranger"]) == 0
+    assert "client/0" not in found

@@ -112,6 +112,14 @@ class MembershipGame:
     spread: float = 0.0
     why: str = ""
 
+    def places(self) -> dict[str, Ints]:
+        """Positions of each client's candidates among those of all questions."""
+        ends = np.cumsum([len(asked) for asked in self.questions.values()])
+        return {
+            name: np.arange(end - len(asked), end)
+            for (name, asked), end in zip(self.questions.items(), ends, strict=True)
+        }
+
     def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
         """The first `count` shadows of a kind, made when they are first asked for.
 

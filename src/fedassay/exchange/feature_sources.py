@@ -7,7 +7,7 @@ may offer more (features recovered by algebra), as a `VectorSource` of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,6 +65,15 @@ class VectorSource:
     def paired(self) -> bool:
         """Whether every vector is the encoding of one known record."""
         return bool((self.rows >= 0).all())
+
+    def of_senders(self, names: Iterable[str]) -> dict[str, Ints]:
+        """Positions of the vectors of each of these senders, none where it has no vector."""
+        # Sorted once: a search of all vectors for each sender takes the square of their number.
+        found: dict[str, list[int]] = {name: [] for name in names}
+        for row, sender in enumerate(self.senders):
+            if sender in found:
+                found[sender].append(row)
+        return {name: np.array(rows, np.int64) for name, rows in found.items()}
 
     def take(self, indices: Ints) -> VectorSource:
         """The vectors at `indices`."""

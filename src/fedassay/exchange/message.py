@@ -125,6 +125,15 @@ class Message:
         return next((item.values for item in self.fields.values() if item.kind == kind), None)
 
 
+def any_protected(messages: Iterable[Message]) -> bool:
+    """Whether any field of any message says that a mechanism protects it."""
+    return any(
+        item.release.mechanism in {"gaussian", "pure", "dp_sgd"}
+        for message in messages
+        for item in message.fields.values()
+    )
+
+
 def kinds_in(messages: Iterable[Message]) -> frozenset[FieldKind]:
     """The kinds of all fields of the messages."""
     return frozenset(item.kind for message in messages for item in message.fields.values())

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.exchange.gram import Gram, measure
+from fedassay.exchange.message import AGGREGATE, Message, MessageField, any_protected
 from fedassay.exchange.ridge import regularised, square, sums_from_weights
-from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Bools, Floats, Ints, Matrix
 
@@ -195,15 +195,6 @@ def _full(covariances: Matrix, width: int) -> Matrix:
     if covariances.ndim == 2 and covariances.shape[1] != width:
         return unpack_lower(covariances)
     return covariances
-
-
-def any_protected(messages: Sequence[Message]) -> bool:
-    """Whether any field of any message says that a mechanism protects it."""
-    return any(
-        item.release.mechanism in {"gaussian", "pure", "dp_sgd"}
-        for message in messages
-        for item in message.fields.values()
-    )
 
 
 def remarks(messages: Sequence[Message], classes: int) -> list[Remark]:

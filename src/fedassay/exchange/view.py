@@ -8,15 +8,18 @@ fields of the colluders, for they know their own records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedassay.exchange.colluders import colluders_of, without_shares
+from fedassay.exchange.kinds import FieldKind
+from fedassay.exchange.message import any_protected, kinds_in
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField, Transcript
 from fedassay.support import limits
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from fedassay.exchange.blocks import Enters
     from fedassay.exchange.models import Generator, ScoringModel
     from fedassay.heads.estimating import Estimator
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class ThreatModel(Frozen):
@@ -93,6 +99,51 @@ class View:
     def from_clients(self) -> tuple[Message, ...]:
         """Visible messages of the clients, the aggregate included."""
         return tuple(message for message in self.messages if message.sender != SERVER)
+
+    def from_client(self, sender: str) -> tuple[Message, ...]:
+        """Visible messages of one client, or of the aggregate, in their order."""
+        return () if sender == SERVER else self._by_sender.get(sender, ())
+
+    def to_client(self, receiver: str) -> tuple[Message, ...]:
+        """Visible messages that the server sends to one client alone, in their order."""
+        return self._to_clients.get(receiver, ())
+
+    @cached_property
+    def kinds(self) -> frozenset[FieldKind]:
+        """Kinds of all visible fields, those that the server sends among them."""
+        return kinds_in(self.messages)
+
+    @cached_property
+    def protected(self) -> bool:
+        """Whether any visible field says that a mechanism protects it."""
+        return any_protected(self.messages)
+
+    @cached_property
+    def model_rounds(self) -> Mapping[str, tuple[int, ...]]:
+        """Rounds of each sender's classifiers, in the order of `models`."""
+        return _grouped(self.models, lambda key: key[0], lambda key: key[1])
+
+    @cached_property
+    def estimator_rounds(self) -> Mapping[str, tuple[int, ...]]:
+        """Rounds of each sender's heads with an estimator, in the order of `estimators`."""
+        return _grouped(self.estimators, lambda key: key[0], lambda key: key[1])
+
+    # Messages are grouped once: a search of all of them for each sender takes the square of their number.
+    @cached_property
+    def _by_sender(self) -> dict[str, tuple[Message, ...]]:
+        return _grouped(self.messages, lambda message: message.sender, lambda message: message)
+
+    @cached_property
+    def _to_clients(self) -> dict[str, tuple[Message, ...]]:
+        sent = [message for message in self.messages if message.sender == SERVER]
+        return _grouped(sent, lambda message: message.receiver, lambda message: message)
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], str], value: Callable[[T], V]) -> dict[str, tuple[V, ...]]:
+    found: dict[str, list[V]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(value(item))
+    return {name: tuple(each) for name, each in found.items()}
 
 
 def view(transcript: Transcript, threat: ThreatModel) -> View:
