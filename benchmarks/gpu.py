@@ -29,7 +29,7 @@ from gpu_rows import ROWS
 
 from fedassay.nets.presets import Preset
 from fedassay.plan.rates import GPU_FILE
-from fedassay.support.atomic import write_json
+from fedassay.support.atomic import write_text
 from fedassay.support.devices import is_gpu
 
 
@@ -88,7 +88,7 @@ def measured(names: Sequence[str], place: Place, output: Path) -> dict[str, Any]
             rows[name] = {"error": f"{type(error).__name__}: {error}"}
         rows[name]["row_seconds"] = round(time.perf_counter() - started, 1)
         kept["card"] = rows.get("matmul", {}).get("card")
-        write_json(output, kept)
+        write_text(output, json.dumps(kept, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         print(json.dumps({name: rows[name]}), flush=True)
     return kept
 
@@ -115,7 +115,8 @@ def main() -> int:
     kept = measured(names, Place(given.device, given.small), given.output)
     found = kept["rows"].get("rates", {}).get("rates")
     if given.write_rates and found and not given.small:
-        write_json(GPU_FILE, {"card": kept["card"]["name"], "rates": found})
+        rates = {"card": kept["card"]["name"], "rates": found}
+        write_text(GPU_FILE, json.dumps(rates, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     return 1 if any("error" in row or row.get("met") is False for row in kept["rows"].values()) else 0
 
 

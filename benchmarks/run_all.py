@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedassay.support.atomic import write_json, write_text
+from fedassay.support.atomic import write_text
 from fedassay.support.processor import VARIABLE, instruction_sets
 
 SCRIPTS = (
@@ -143,7 +143,10 @@ def main() -> int:
         rows.append(run_script(name, given.full, given.without))
         print(json.dumps(rows[-1]), flush=True)
         # After every row: an interrupted run keeps what it has measured.
-        write_json(given.output / "bench.json", {"machine": facts, "full": given.full, "rows": rows})
+        held = {"machine": facts, "full": given.full, "rows": rows}
+        write_text(
+            given.output / "bench.json", json.dumps(held, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        )
         write_text(given.output / "bench.md", table(facts, rows))
     print(table(facts, rows))
     return 1 if any("error" in row for row in rows) else 0

@@ -24,7 +24,7 @@ from typing import Any
 import measure
 import numpy as np
 
-from fedassay.support.atomic import write_json
+from fedassay.support.atomic import write_text
 
 RECORDS = 40
 """Records of a client."""
@@ -237,7 +237,7 @@ def main() -> None:
             curves.append(curve(name, given.full))
             print(table(curves[-1]), flush=True)
     if given.output:
-        write_json(given.output, curves)
+        write_text(given.output, json.dumps(curves, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def check_run(
         record: The record of that folder, read before; None: it is read.
         baseline: An earlier run that this one must not be worse than; None: none.
         method: The method entry that the earlier run is asked about, by label or name; None: all.
-        sarif: As for `check_record`.
-        junit: As for `check_record`.
+        sarif: Path to write the outcome to as SARIF; None: none.
+        junit: Path to write the outcome to as JUnit XML; None: none.
 
     Raises:
         DataError: There is no record, or it is not what was written, or `key` did not sign it.

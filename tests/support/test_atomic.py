@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedassay.support.atomic import make_folder, open_atomic, write_bytes, write_json, write_text
+from fedassay.support.atomic import make_folder, open_atomic, write_bytes, write_text
 from fedassay.support.errors import PlanError
 
 
@@ -20,8 +19,6 @@ def test_written_whole_and_replaced(tmp_path: Path) -> None:
     write_bytes(path, b"one")
     write_text(path, "zwei \N{SNOWMAN}")
     assert path.read_bytes() == "zwei \N{SNOWMAN}".encode()
-    write_json(path, {"b": [1, None], "a": "\N{SNOWMAN}"})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"b": [1, None], "a": "\N{SNOWMAN}"}
     assert [entry.name for entry in path.parent.iterdir()] == ["file"]
 
 
@@ -56,12 +53,6 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
     left = [entry.name for entry in tmp_path.iterdir() if entry != path]
     assert all(name.startswith(".file.") and name.endswith(".tmp") for name in left)
-
-
-def test_numbers_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(tmp_path / "file", {"a": float("nan")})
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,10 @@ def train(
             progress(done, preset.steps)
             look = _is_look(done, preset.steps)
             if look:
-                _keep_best(done, network, scheduler, state, pairs, held, preset, seed, device)
+                loss = None
+                if len(held):
+                    loss = _held_out_loss(network, scheduler, state.average, pairs, held, preset, seed, device)
+                _keep_best(done, state, loss)
             if checkpoint is not None and done % KEPT_EVERY == 0:
                 write_checkpoint(checkpoint, fingerprint, done, state)
             if look and len(held) and done > PATIENCE * state.best_step + preset.steps // 4:
@@ -212,20 +215,9 @@ def _is_look(done: int, steps: int) -> bool:
 
 
 @torch.no_grad()
-def _keep_best(
-    done: int,
-    network: nn.Module,
-    scheduler: Any,
-    state: TrainingState,
-    pairs: _Pairs,
-    held: Tensor,
-    preset: Preset,
-    seed: int,
-    device: str,
-) -> None:
+def _keep_best(done: int, state: TrainingState, loss: Tensor | None) -> None:
     """Keep the averaged weights if nothing before did better on the records held out."""
-    if len(held):
-        loss = _held_out_loss(network, scheduler, state.average, pairs, held, preset, seed, device)
+    if loss is not None:
         if loss >= state.best_loss:
             return
         state.best_loss.copy_(loss)
@@ -234,6 +226,7 @@ def _keep_best(
         state.best[name].copy_(value)
 
 
+@torch.no_grad()
 def _held_out_loss(
     network: nn.Module,
     scheduler: Any,

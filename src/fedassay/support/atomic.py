@@ -11,14 +11,13 @@ A run writes people's images and features, so only the owner may read its files 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from fedassay.support.errors import OF_THE_DISK, PlanError
 
@@ -163,15 +162,6 @@ def write_text(path: Path, text: str, *, private: bool = True) -> None:
     """Write `text` to `path` as UTF-8, whole or not at all; `private` as in `open_atomic`."""
     with open_atomic(path, private=private) as stream:
         stream.write(text.encode("utf-8"))
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` to `path` as indented JSON, whole or not at all.
-
-    Raises:
-        ValueError: The value holds NaN or an infinity, which JSON does not have.
-    """
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _umask() -> int:
