@@ -17,7 +17,8 @@ from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints, Matrix
 
-SHIFT_DRAWS = 100
+SHIFT_DRAWS = 59
+"""Fewest runs for a bound: none of them may miss the shift."""
 
 
 class Runs(Protocol):

@@ -11,7 +11,7 @@ from fedassay.audits.evidence import Arms, Confounder, ControlResult, LeakTest, 
 from fedassay.audits.memorization.scores import Scores
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Gap
-from fedassay.audits.stats.stratified import stratified_count, stratified_gap
+from fedassay.audits.stats.stratified import gap_of_counts, stratified_gap
 from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, Series
 from fedassay.support.types import Bools, Ints, Matrix
@@ -131,15 +131,10 @@ def judge(
     ours = np.concatenate([each.closeness for each in scores])
     theirs = np.concatenate([each.heldout_closeness for each in scores])
 
-    def tested(first: Matrix, second: Matrix) -> Gap:
-        return stratified_gap(first, second, strata, rng, tests=tests, draws=draws)
-
-    given = ours < threshold, theirs < threshold
-    copied = tested(*(each.astype(np.float64) for each in given))
-    # A test of counts of records is exact without drawing permutations.
-    copied = replace(copied, p=stratified_count(*given, strata))
+    copied = gap_of_counts(ours < threshold, theirs < threshold, strata, rng, draws=draws)
     # A small score is close.
-    return Memory(tuple(scores), copied, tested(-ours, -theirs), threshold, tests)
+    closer = stratified_gap(-ours, -theirs, strata, rng, tests=tests, draws=draws)
+    return Memory(tuple(scores), copied, closer, threshold, tests)
 
 
 def _strata(scores: Sequence[Scores]) -> tuple[Ints, Ints]:

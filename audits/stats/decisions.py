@@ -5,7 +5,7 @@ rejects. So the arrangements are drawn once, and a run that cannot reject any mo
 1991): p is (1 + higher) / (1 + draws), and once more arrangements are higher than a level allows, the rest cannot
 take that back. A run that rejects for certain is left as well: an upper bound of how likely an arrangement is to
 reach the bar says so. The best of a side are chosen anew in every arrangement, from the top of one sorted list of
-both. The decision is the one that `paired_test` or `gap` takes on the same draws (but for a chance of `_OTHERWISE`
+both. The decision is the one that `paired_test` or `gap` takes on the same draws (but for a chance of `OTHERWISE`
 where the bound decides); tests hold them against each other.
 """
 
@@ -22,22 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.chernoff import log_chance, log_chances
-from fedassay.audits.stats.permutation import enough
+from fedassay.audits.stats.permutation import OTHERWISE, enough
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Bools, Ints, Matrix
+from fedassay.support.types import Bools, Floats, Ints, Matrix
 
 _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through, as in `paired`."""
 
 Chosen = Bools | NDArray[np.float32]
 
-_LARGEST = 32 << 20
+_LARGEST = 64 << 20
 """Bytes of the arrangements of a decision that are kept in float32 as well."""
 
 _TIE = 1e-12
-_OTHERWISE = 1e-9
-"""Chance at most that draws would reject nothing where the bound says that they do."""
 _CELLS = 6
 """Into how many the scores are divided among which a bound looks for the last of the best of a side."""
 _THRESHOLDS = (1.0, 2.0)
@@ -101,7 +99,7 @@ class PairedDecision:
         return _at_most(
             most,
             size,
-            lambda block: self._reached(first, second, self._flips[:, block], bar),
+            lambda block: self._reached(first, second, block, bar),
             lambda: self._log_chance(first, second, bar),
         )
 
@@ -115,13 +113,22 @@ class PairedDecision:
         moved = (theirs - ours)[:, (theirs != ours).any(axis=0)]
         return events.any_of(log_chances(moved, events.bars - ours.sum(axis=1), 0.5))
 
-    def _reached(self, first: Matrix, second: Matrix, flips: Bools, bar: float) -> int:
-        is_second = np.repeat([False, True], self.n)
+    def _reached(self, first: Matrix, second: Matrix, block: slice, bar: float) -> int:
+        flips, is_second = self._flips[:, block], np.repeat([False, True], self.n)
 
-        def inside(entries: Ints, draws: Ints | slice) -> Bools:
+        def inside(entries: Ints, draws: Ints) -> Bools:
             return np.asarray(flips[:, draws][entries % self.n] == is_second[entries, None])
 
-        return _gaps_reach(np.concatenate([first, second]), inside, (self.top, self.top), share=0.5, bar=bar)
+        def summed(rows: Floats, entries: Ints) -> Floats:
+            # Of a pair the second one is on the first side where it is exchanged, and the first one where not.
+            weights = np.zeros((len(rows), 2 * self.n), np.float32)
+            weights[:, entries] = rows
+            kept, exchanged = weights[:, : self.n], weights[:, self.n :]
+            sums = _weighted(exchanged - kept, self._numbers[:, block])
+            return np.asarray(sums + kept.sum(axis=1)[:, None])
+
+        both = np.concatenate([first, second])
+        return _gaps_reach(both, inside, summed, (self.top, self.top), share=0.5, bar=bar)
 
 
 @dataclass(frozen=True)
@@ -183,7 +190,7 @@ class GapDecision:
         return _at_most(
             most,
             size,
-            lambda block: self._reached(both, self._members[:, block], bar),
+            lambda block: self._reached(both, block, bar),
             lambda: self._log_chance(both, bar),
         )
 
@@ -197,11 +204,16 @@ class GapDecision:
         others = len(both) - len(events.entries)
         return events.any_of(log_chances(events.weights, events.bars, self._part, chosen=self.n, others=others))
 
-    def _reached(self, both: Matrix, members: Bools, bar: float) -> int:
-        def inside(entries: Ints, draws: Ints | slice) -> Bools:
-            return np.asarray(members[:, draws][entries])
+    def _reached(self, both: Matrix, block: slice, bar: float) -> int:
+        def inside(entries: Ints, draws: Ints) -> Bools:
+            return np.asarray(self._members[:, block][:, draws][entries])
 
-        return _gaps_reach(both, inside, self._counts, share=self._part, bar=bar)
+        def summed(rows: Floats, entries: Ints) -> Floats:
+            weights = np.zeros((len(rows), len(both)), np.float32)
+            weights[:, entries] = rows
+            return _weighted(weights, self._numbers[:, block])
+
+        return _gaps_reach(both, inside, summed, self._counts, share=self._part, bar=bar)
 
 
 def _best(scores: Matrix, count: int) -> float:
@@ -225,7 +237,7 @@ def _at_most(
         if start == 0 < total - stop and not higher:
             # Of N draws, more than k reach it with a chance of at most (N p)^(k + 1) / (k + 1)!.
             more = (most + 1) * (math.log(total) + log_chance_of_one()) - math.lgamma(most + 2)
-            if more <= math.log(_OTHERWISE):
+            if more <= math.log(OTHERWISE):
                 return True
         start = stop
     return True
@@ -296,7 +308,8 @@ def _rounding(terms: Matrix, total: float) -> float:
 
 def _gaps_reach(
     scores: Matrix,
-    inside: Callable[[Ints, Ints | slice], Bools],
+    inside: Callable[[Ints, Ints], Bools],
+    summed: Callable[[Floats, Ints], Floats],
     counts: tuple[int, int],
     *,
     share: float,
@@ -307,6 +320,8 @@ def _gaps_reach(
     Args:
         scores: Of all entries, shape (k,).
         inside: Of some entries and arrangements, whether they are on the first side, shape (entries, draws).
+        summed: From rows of weights of some entries, shape (rows, entries), to their sums over those on the first
+            side in all arrangements, shape (rows, draws).
         counts: Number of each side's best ones that count.
         share: Of all entries that are on the first side.
         bar: As it says.
@@ -314,15 +329,20 @@ def _gaps_reach(
     order = np.argsort(-scores, kind="stable")
     best = scores[order]
     depth = _depth(len(order), counts, share, spreads=4)
-    here = inside(order[:depth], slice(None))
-    left = np.flatnonzero(_may_reach(best[:depth], here, counts, bar))
-    here, reached = here[:, left], 0
+    left = np.flatnonzero(_may_reach(best[:depth], lambda rows: summed(rows, order[:depth]), counts, bar))
+    reached = 0
     while len(left):
+        here = inside(order[:depth], left)
         settled, reach = _best_reach(best[:depth], here, counts, bar)
         reached, left = reached + int(reach[settled].sum()), left[~settled]
         depth = min(len(order), 2 * depth)
-        here = inside(order[:depth], left)
     return reached
+
+
+def _weighted(rows: Floats, chosen: Chosen) -> Floats:
+    """Sums of the weights of what is chosen, shape (rows, draws); `chosen` has shape (n, draws)."""
+    used = np.flatnonzero(rows.any(axis=0))
+    return np.asarray(rows[:, used] @ chosen[used].astype(np.float32, copy=False))
 
 
 def _depth(total: int, counts: tuple[int, int], share: float, *, spreads: int) -> int:
@@ -331,7 +351,7 @@ def _depth(total: int, counts: tuple[int, int], share: float, *, spreads: int) -
     return min(total, int(sum(counts) + spreads * spread) + 1)
 
 
-def _may_reach(best: Matrix, here: Bools, counts: tuple[int, int], bar: float) -> Bools:
+def _may_reach(best: Matrix, summed: Callable[[Floats], Floats], counts: tuple[int, int], bar: float) -> Bools:
     """Whether an upper bound of the gap, linear but for two counts, reaches the bar, shape (draws,).
 
     With t the score down to which as many entries lie as count on both sides together, and F a side's sum of what
@@ -343,7 +363,7 @@ def _may_reach(best: Matrix, here: Bools, counts: tuple[int, int], bar: float) -
     above = np.maximum(best - t, 0)
     total = float(above.sum())
     rows = np.stack([above, np.arange(len(best)) < top, np.ones(len(best))]).astype(np.float32)
-    first, ours, all_ours = rows @ here.astype(np.float32)
+    first, ours, all_ours = summed(rows)
     # More of the second side than count, or fewer, by what each of them is worth at most.
     off = ours - np.float32(top - counts[1])
     worth = np.float32(t - best[-1]), np.float32(best[min(counts[1], len(best) - 1)] - t)

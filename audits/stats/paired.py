@@ -22,6 +22,7 @@ import math
 
 import numpy as np
 
+from fedassay.audits.stats.chernoff import log_chance
 from fedassay.audits.stats.permutation import Draws, PermutationTest, best_mean, largest_mean
 from fedassay.support.types import Bools, Matrix
 
@@ -89,9 +90,19 @@ def paired_test(
     if n <= _ENUMERATED:
         every = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
         return PermutationTest.of_all(value, gains(every.astype(np.bool_)), (n, n), scale)
-    size = Draws.of_run(tests, draws)
+
+    def of_one(bar: float) -> float:
+        # The mean of all gains less twice what is exchanged.
+        return log_chance((scores[1] - scores[0]) * (2 / n), bar - value, 0.5)
+
     return PermutationTest.of_some(
-        value, lambda count: gains(rng.random((count, n)) < 0.5), size, 2.0**-n, (n, n), scale
+        value,
+        lambda count: gains(rng.random((count, n)) < 0.5),
+        Draws.of_run(tests, draws),
+        2.0**-n,
+        (n, n),
+        scale,
+        log_chance_of_one=of_one if count == n else None,
     )
 
 

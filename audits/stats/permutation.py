@@ -14,10 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedassay.audits.stats.chernoff import log_chance
 from fedassay.support.types import Matrix
 
 _BLOCK = 4_000_000
 _TIE = 1e-12  # relative rounding between two sums of the same scores
+OTHERWISE = 1e-9
+"""Chance at most that draws would say otherwise, where a bound spares them."""
 HIGHER = 20
 """Arrangements as high as what was observed, among the first ones, that settle a test: p is above any level."""
 
@@ -48,12 +51,21 @@ class PermutationTest:
 
     @staticmethod
     def of_some(
-        value: float, draw: Callable[[int], Matrix], size: Draws, smallest: float, n: tuple[int, int], scale: float
+        value: float,
+        draw: Callable[[int], Matrix],
+        size: Draws,
+        smallest: float,
+        n: tuple[int, int],
+        scale: float,
+        *,
+        log_chance_of_one: Callable[[float], float] | None = None,
     ) -> PermutationTest:
         """From drawn arrangements; the observed one counts as another (Phipson and Smyth, 2010).
 
         Where twenty of the first ones are as high, no more are drawn (Besag and Clifford 1991): p is above .01 of
-        2,000, and whether it is at most a smaller level is what all draws would have said.
+        2,000, and whether it is at most a smaller level is what all draws would have said. Where none of the first
+        ones is as high, and an upper bound of the chance of one says that none of the others will be, these are
+        taken as drawn.
 
         Args:
             value: The observed statistic.
@@ -62,12 +74,19 @@ class PermutationTest:
             smallest: Share of the observed arrangement among all.
             n: Sizes.
             scale: Largest magnitude among the scores, for what rounding may do to their sums.
+            log_chance_of_one: Upper bound of the log of the chance that an arrangement reaches a value; None: none
+                is known.
         """
+        bar = value - _TIE * scale
         higher, drawn = 0, 0
         for count in size.blocks(sum(n)):
-            higher += int((draw(count) >= value - _TIE * scale).sum())
+            higher += int((draw(count) >= bar).sum())
             drawn += count
             if drawn >= size.first and higher >= HIGHER:
+                break
+            bound = log_chance_of_one if drawn == size.first and not higher else None
+            if bound is not None and size.spared(bound(bar)):
+                drawn = size.all
                 break
         least = max(smallest, 1 / (1 + size.all))
         return PermutationTest(value, (1 + higher) / (1 + drawn), least, n, exact=False)
@@ -89,6 +108,10 @@ class Draws:
     def of_run(tests: int, first: int) -> Draws:
         """Those of a test in a run of so many."""
         return Draws(first, enough(tests, first))
+
+    def spared(self, log_chance_of_one: float) -> bool:
+        """Whether none of these is as high as what one of them is with a chance of at most that."""
+        return math.log(self.all) + log_chance_of_one <= math.log(OTHERWISE)
 
     def blocks(self, width: int) -> list[int]:
         """Sizes of the blocks in which rows of `width` numbers are drawn; the first ones make up `first`."""
@@ -153,9 +176,13 @@ def gap(
     def shuffled(count: int) -> Matrix:
         return differences(rng.permuted(np.broadcast_to(both, (count, n + m)), axis=1))
 
-    size = Draws.of_run(tests, draws)
+    def of_one(bar: float) -> float:
+        # With T the sum of the first group and S that of both, the gap is T / n - (S - T) / m.
+        return log_chance(both * (1 / n + 1 / m), bar + float(both.sum()) / m, n / (n + m), chosen=n)
+
+    size, bound = Draws.of_run(tests, draws), of_one if share == 1 else None
     smallest, scale = 1 / math.comb(n + m, n), float(np.abs(both).max())
-    test = PermutationTest.of_some(value, shuffled, size, smallest, (n, m), scale)
+    test = PermutationTest.of_some(value, shuffled, size, smallest, (n, m), scale, log_chance_of_one=bound)
     resampled = np.concatenate(
         [
             _best_share(first[rng.integers(0, n, (size, n))], share)

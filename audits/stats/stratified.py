@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.permutation import Gap
+from fedassay.audits.stats.permutation import HIGHER, Draws, Gap
 
 _BLOCK = 2_000_000
 
@@ -27,6 +27,8 @@ def stratified_gap(
     draws: int = 2000,
 ) -> Gap:
     """Test whether the first group's mean is higher than the second's, permuting within strata.
+
+    As in a `PermutationTest`, no more are drawn where the first ones show that p is above any level.
 
     Args:
         first: Scores, shape (n,), n at least 2.
@@ -54,21 +56,55 @@ def stratified_gap(
     order = np.argsort(where, kind="stable")
     blocks, grouped = where[order].astype(np.float64), both[order]
     in_first = order < n
-    permutations = max(draws, 100 * tests)
+    permutations = Draws.of_run(tests, draws)
+    strata_of, block = np.unique(blocks, return_inverse=True)[1], max(1, _BLOCK // len(both))
     higher, done = 0, 0
-    while done < permutations:
-        size = min(permutations - done, max(1, _BLOCK // len(both)))
-        keys = np.unique(blocks, return_inverse=True)[1] + rng.random((size, len(both)))
+    while done < permutations.all and not (done >= permutations.first and higher >= HIGHER):
+        end = permutations.first if done < permutations.first else permutations.all
+        size = min(end - done, block)
+        keys = strata_of + rng.random((size, len(both)))
         shuffled = grouped[np.argsort(keys, axis=1)]
         total = shuffled[:, in_first].sum(axis=1)
         differences = total / n - (grouped.sum() - total) / m
         higher += int((differences >= value - 1e-12).sum())
         done += size
+    low, high = _interval(first, second, rng, draws)
+    return Gap(value, low, high, (1 + higher) / (1 + done), (n, m))
+
+
+def _interval(
+    first: NDArray[np.float64], second: NDArray[np.float64], rng: np.random.Generator, draws: int
+) -> tuple[float, float]:
+    """95 % bootstrap interval of the difference of means, resampled within groups."""
+    n, m = len(first), len(second)
     resampled = np.array(
         [first[rng.integers(0, n, n)].mean() - second[rng.integers(0, m, m)].mean() for _ in range(draws)]
     )
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return Gap(value, float(low), float(high), (1 + higher) / (1 + permutations), (n, m))
+    return float(low), float(high)
+
+
+def gap_of_counts(
+    first: NDArray[np.bool_],
+    second: NDArray[np.bool_],
+    strata: tuple[NDArray[np.int64], NDArray[np.int64]],
+    rng: np.random.Generator,
+    *,
+    draws: int,
+) -> Gap:
+    """The first group's share of true ones less the second's, with the exact p-value of `stratified_count`.
+
+    Args:
+        first: Shape (n,).
+        second: Shape (m,).
+        strata: The stratum of each.
+        rng: Source of resamples.
+        draws: Bootstrap resamples.
+    """
+    ours, theirs = first.astype(np.float64), second.astype(np.float64)
+    low, high = _interval(ours, theirs, rng, draws)
+    p = stratified_count(first, second, strata)
+    return Gap(float(ours.mean() - theirs.mean()), low, high, p, (len(first), len(second)))
 
 
 def stratified_count(

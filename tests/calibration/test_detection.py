@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.audits.stats.detection import detection_limit, smallest_shift
+from fedassay.audits.stats.detection import DRAWS, detection_limit, smallest_shift
 from fedassay.support.types import Ints, Matrix
 
 _PLACES, _CRITICAL = 100, 2.6
@@ -25,7 +25,7 @@ def test_planted_leaks_at_the_limit_are_found(strength: float) -> None:
 
     limit = detection_limit(_PLACES, 2000, 2000, finds, rng)
     assert limit.share is not None
-    assert limit.found == limit.draws == 200
+    assert limit.found == limit.draws == DRAWS
 
     def rate(share: float) -> float:
         leaks = round(share * _PLACES)
