@@ -42,7 +42,7 @@ ATTRIBUTES = AuditFacts(
     ),
     place=ReportSection("attacks", "Sensitive attributes", order=25),
     rule=SarifRule(
-        "What a client sends must not tell a person's attribute to whoever knows the rest.",
+        "Messages must not reveal a person's attribute to those who know the rest.",
         taxa=("CWE-359", "AML.T0024", "ML04"),
         help="Send sums over more records, add noise that the ledger accounts for, or leave the attribute out.",
     ),

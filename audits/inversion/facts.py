@@ -41,7 +41,7 @@ INVERSION = AuditFacts(
         MetricFacts(
             "misfit",
             "Misfit",
-            "What is left of what an image was fitted to, in the median; smaller fits better.",
+            "Remaining misfit of an image to its target, in the median; smaller fits better.",
             worse="lower",
             likeness=4,
         ),

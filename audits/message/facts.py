@@ -99,7 +99,7 @@ MESSAGE = AuditFacts(
     rule=SarifRule(
         "Records must not follow from a message by algebra.",
         taxa=("CWE-359", "AML.T0024.001", "ML03"),
-        help="Whoever reads the messages can compute this: add noise before it is sent, or do not send it.",
+        help="A reader of the messages can compute this: add noise before it is sent, or do not send it.",
     ),
     threats=("data_reconstruction",),
     tests_per_cell=6,

@@ -22,9 +22,9 @@ from fedassay.reports.words.numbers import significant
 
 _TITLES = {"part": "Parts", "class": "Classes", "site": "Sites", "client": "Clients"}
 _ABOUT = {
-    "part": "Who holds what: a share of the data set for each role, or its official parts.",
-    "class": "What the labels say.",
-    "site": "Where pictures are from.",
+    "part": "Roles: a share of the data set for each, or its official parts.",
+    "class": "The labels.",
+    "site": "Origins of the pictures.",
     "client": "Of the private part, as the plan shares it out.",
 }
 _ROLES = {

@@ -15,8 +15,8 @@ from fedassay.support.epsilon import Epsilon
 
 Found = tuple[CellRecord, Finding]
 
-_SOURCE_HINT = "What the attack read in the messages: which vectors or fields."
-_SELECTION_HINT = "Which of its images or vectors are scored."
+_SOURCE_HINT = "The vectors or fields that the attack read in the messages."
+_SELECTION_HINT = "The images or vectors that are scored."
 _LIMIT_HINT = "Smallest leak that a run of this size would have found with the stated power: a 95 % bound."
 _NO_BASELINE = Metric(value=None, reason="the baseline does not give it")
 

@@ -323,7 +323,7 @@ def _of_candidates(finding: Finding) -> str:
     """Sentence on the candidates named, those named wrongly, and the AUC."""
     named, wrong = finding.metrics.get("records_named"), finding.metrics.get("wrongly_named")
     if named is None or named.value is None:
-        return "How many candidates are named was not measured."
+        return "The number of named candidates was not measured."
     said = f"Of {named.n or 0:,} answers on candidates {named.value:,.0f} name one"
     if wrong is not None and wrong.value is not None:
         said += f", {wrong.value * named.value:,.0f} of these wrongly"
@@ -394,7 +394,7 @@ def _claimed(cell: CellRecord) -> str:
 def _accounted(cell: CellRecord) -> str:
     if cell.accounted is None or not claims(cell):
         return ""
-    return f"What is sent adds up to ε = {with_kind(cell.accounted, significant)}."
+    return f"The messages add up to ε = {with_kind(cell.accounted, significant)}."
 
 
 def _claim(cell: CellRecord) -> str:

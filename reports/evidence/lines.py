@@ -35,7 +35,7 @@ RUN = " Of those that were run: "
 
 NOT_READ: dict[ObstacleKind, str] = {
     "not_possible": "No attack could be made: what it needs is not sent, or not at hand.",
-    "nothing_to_read": "What is sent holds nothing that the attack reads.",
+    "nothing_to_read": "The messages hold nothing that the attack reads.",
 }
 """Sentences on attacks that were tried without input; another attack may still find something."""
 

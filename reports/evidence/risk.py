@@ -153,7 +153,7 @@ def spent_by(cell: CellRecord) -> Epsilon | None:
 def residual_line(release: Release, clause: str, question: str) -> Line:
     """The risk that remains: what was found, what may have been missed, and the harms that were not sought."""
     found = risks(release)
-    first = f"What was found remains, {found[0].level}: {found[0].found}" if found else release.answer.missed
+    first = f"The finding remains, {found[0].level}: {found[0].found}" if found else release.answer.missed
     unsought = not_tested(not_sought(release.option.group.cells))
     tested = _tested(release)
     words = " ".join(filter(None, (first, unsought)))

@@ -128,7 +128,7 @@ def _redact(function: _F) -> _F:
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="What words of reports and plans mean: docs/glossary.md.",
+    epilog="Meanings of words in reports and plans: docs/glossary.md.",
 )
 @click.version_option(__version__, prog_name="fedassay")
 def cli() -> None:
@@ -583,7 +583,7 @@ def look(
 @click.option(
     "--key", type=click.Path(path_type=Path), help="Public key (PEM, OpenSSH) of whoever must have signed the run."
 )
-@click.option("--policy", type=click.Path(path_type=Path), help="What pages in RUN were made with.")
+@click.option("--policy", type=click.Path(path_type=Path), help="Policy that the pages in RUN were made with.")
 @_quiet
 @_json
 def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_json: bool) -> int:
@@ -758,8 +758,8 @@ def answer_(
 
 @cli.command("next", short_help="Print the plan of RUN with the change that decides most.")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--method", help="What decides this method entry: its label or its name.")
-@click.option("--epsilon", help="What decides this epsilon; inf: without noise.")
+@click.option("--method", help="Ask about this method entry: its label or its name.")
+@click.option("--epsilon", help="Ask about this epsilon; inf: without noise.")
 @click.option(
     "--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits."
 )

@@ -392,7 +392,7 @@ def test_the_motivated_intruder_s_line_has_the_numbers_of_a_gallery(build_cell: 
         "0.993."
     )
     assert line(records_named=Metric(value=0.0, n=40)).answer.endswith("Of 40 answers on candidates 0 name one.")
-    assert line().answer.endswith("How many candidates are named was not measured.")
+    assert line().answer.endswith("The number of named candidates was not measured.")
 
 
 @pytest.mark.long

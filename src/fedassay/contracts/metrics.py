@@ -34,7 +34,7 @@ LPIPS = MetricFacts(
 SSIM_GAIN = MetricFacts(
     "ssim_gain",
     "SSIM gain",
-    "How much more rebuilt images look like the private ones (SSIM) than the baseline's do; above 0 is leakage.",
+    "SSIM of rebuilt with private images, less that of the baseline; above 0 is leakage.",
     worse="higher",
     scale=Scale("pictures (SSIM gain)", nothing=0.0, over="ssim"),
 )
@@ -90,11 +90,11 @@ TOTAL_VARIATION = MetricFacts(
 HELDOUT_GAP = MetricFacts(
     "heldout_gap",
     "Gap to held-out images",
-    "How much closer samples lie to training than to held-out images.",
+    "Distance of samples to held-out images, less that to training images.",
     worse="higher",
 )
 
-CLAIMED = MetricFacts("claimed", "Claimed ε", "What the plan asked for.")
+CLAIMED = MetricFacts("claimed", "Claimed ε", "The epsilon that the plan asked for.")
 ACCOUNTED = MetricFacts(
     "accounted",
     "Accounted ε",

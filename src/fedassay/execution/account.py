@@ -33,7 +33,7 @@ _OF = (
         type=click.Choice(list(UNITS)),
         default="record",
         show_default=True,
-        help="What neighbours differ in.",
+        help="The difference between neighbours.",
     ),
 )
 """Options for the kind of a command's epsilon."""
@@ -144,7 +144,7 @@ class _OrRun(click.Group):
 
 
 @click.group(cls=_OrRun, invoke_without_command=True)
-@click.option("--utility", is_flag=True, help="How good each method's private statistic will be, before any data.")
+@click.option("--utility", is_flag=True, help="Accuracy of each method's private statistic, before any data.")
 @click.option("--epsilon", "epsilons", type=float, multiple=True, default=(1.0, 8.0), show_default=True)
 @click.option("--delta", type=float, default=1e-5, show_default=True)
 @click.option(

@@ -55,7 +55,7 @@ def without_results(
         if made is not None:
             gone.append((number, made))
             told.append(made)
-    text = "What the server made of the messages is left out: it tells nothing that they do not." if gone else ""
+    text = "Results of the server are left out: they follow from the messages." if gone else ""
     if told:
         names = ", ".join(dict.fromkeys(cut(name, limits.NAME_LENGTH) for name in told))
         text = f"A sum of other messages with positive weights is no client's message: {names}. {text}"
