@@ -35,6 +35,7 @@ SCRIPTS = (
     "mechanism_reruns",
     "epsilon_bounds",
     "head_posterior",
+    "layer_inversion",
     "sequential_refutation",
     "dp_sgd_step",
     "dp_sgd_networks",

@@ -35,6 +35,8 @@ _PATIENCE = 4
 """Rounds without a sparser basis after which none is expected."""
 _STEPS = 40
 """Reweighted steps of a start."""
+_ZERO = 20.0
+"""Largest singular value that is 0, relative to the first one, in units of rounding."""
 _ROUNDING = 4.0
 """Rounding errors of a gradient's entries, in units of its type."""
 _SINGLE = float(np.finfo(np.float32).eps)
@@ -94,9 +96,13 @@ def layer_inputs(
     """
     whole = np.concatenate([weights, bias[:, None]], axis=1)
     gradient = whole.astype(np.float64)
-    left, values, right = np.linalg.svd(gradient, full_matrices=False)
     # Sums of several float32 arrays come in float64, with the rounding of float32.
     unit = max(float(np.finfo(whole.dtype).eps), _SINGLE, rounding)
+    alone = _single(gradient, unit)
+    if alone is not None:
+        strongest = _scaled(alone)
+        return Inputs(1, strongest, len(strongest) == 1, strongest)
+    left, values, right = np.linalg.svd(gradient, full_matrices=False)
     rank = rank_of(values, unit)
     unit = min(unit, float(values[rank] / values[0])) if 0 < rank < len(values) else unit
     if rank == 0:
@@ -132,7 +138,22 @@ def unit_agreement(rows: Matrix, layer: Layer) -> Matrix:
 
 def rank_of(values: Matrix, unit: float) -> int:
     """Number of singular values, largest first, that are more than rounding of entries in a type of this unit."""
-    return int((values > 20 * unit * values[0]).sum()) if values[0] > 0 else 0
+    return int((values > _ZERO * unit * values[0]).sum()) if values[0] > 0 else 0
+
+
+def _single(gradient: Matrix, unit: float) -> Matrix | None:
+    """The row space (1, d) of a gradient that one record leaves, found without a factorization; else None."""
+    sizes = np.einsum("ij,ij->i", gradient, gradient)
+    way = gradient[int(sizes.argmax())] if len(sizes) else np.zeros(0)
+    if not way.any():
+        return None
+    # One step takes what rounding leaves of other directions in a row below the rounding of float64.
+    way = gradient @ way @ gradient
+    way = way / np.linalg.norm(way)
+    along = gradient @ way
+    # No singular value but the first is larger than what is left; its cancellation is far below this bound.
+    left = float(sizes.sum() - along @ along)
+    return way[None] if left <= (_ZERO * unit) ** 2 * float(along @ along) else None
 
 
 def _scaled(rows: Matrix) -> Matrix:

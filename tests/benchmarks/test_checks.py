@@ -41,6 +41,16 @@ def test_ssim_search() -> None:
     script("ssim_search").check(images[:3], images[3:])
 
 
+def test_layer_inversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the peer the row says so, and is no failure."""
+    module = script("layer_inversion")
+    monkeypatch.setitem(sys.modules, "breaching", None)
+    row = module.run()
+    assert row["ratio"] is None
+    assert row["met"]
+    assert row["peer"].startswith("skipped: ")
+
+
 def test_memorization_search() -> None:
     module, images = script("memorization_search"), script("images32").synthetic(80)
     module.check(images[:5], images[5:])

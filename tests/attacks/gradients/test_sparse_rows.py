@@ -84,3 +84,26 @@ def test_a_client_without_records_has_no_inputs() -> None:
     result = layer_inputs(np.zeros((5, 3)), np.zeros(5), np.random.default_rng(0), most=4, rounds=1)
     assert result.rank == 0
     assert result.rows.shape == (0, 3)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_one_record_comes_back_without_a_factorization(
+    kind: type[np.floating], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    record, behind = rng.normal(size=50), np.maximum(rng.normal(size=30), 0)
+    gradient = np.outer(behind, np.append(record, 1.0)).astype(kind)
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("no factorization is needed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np.linalg, "svd", refused)
+        found = layer_inputs(gradient[:, :-1], gradient[:, -1], np.random.default_rng(0), most=8, rounds=8)
+    assert found.rank == 1
+    assert found.complete
+    np.testing.assert_allclose(found.rows[0], record, rtol=1e-5 if kind is np.float32 else 1e-12)
+    # A fainter second record is not taken for rounding of the first.
+    other = np.outer(np.maximum(rng.normal(size=30), 0), np.append(rng.normal(size=50), 1.0))
+    twice = gradient.astype(np.float64) + 1e-3 * other
+    assert layer_inputs(twice[:, :-1], twice[:, -1], np.random.default_rng(0), most=8, rounds=8).rank == 2
