@@ -213,6 +213,11 @@ def test_no_question_imports_what_an_optimiser_brings_with_it() -> None:
     assert found.returncode == 0, found.stderr
 
 
+def test_libraries_may_lie_outside_of_the_environment() -> None:
+    """A user's or the system's, as a `.pth` file adds them: each question would import its own copy of them."""
+    assert any(Path(np.__file__).is_relative_to(folder) for folder in apart_module._LIBRARIES)
+
+
 class _Pids:
     """Bars that note the process that each step is in."""
 

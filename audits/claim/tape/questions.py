@@ -25,6 +25,7 @@ from fedassay.audits.claim.tape.worst_case import WorstCase
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
+from fedassay.exchange.transcript import MessageField
 from fedassay.privacy.gaussian import mu_of
 from fedassay.records.record import TapeAnswer
 from fedassay.support.errors import NotRunError
@@ -232,10 +233,13 @@ def _safely(question: Question, asked: Callable[[], Answer]) -> Answer:
 
 
 def _signature(context: AuditContext, claim: PrivacyClaim, cells: Sequence[Covered]) -> str:
-    """Common part of cells with equal messages: method, fields, sizes and mechanisms, not the scale of noise."""
+    """Common part of cells with equal messages: method, fields, sizes and mechanisms, not the scale of noise.
+
+    Sizes of what is derived from releases are left out: a head has as many classes as noise has left.
+    """
     transcript = context.outcome.transcript
     fields = [
-        (message.round, message.sender, name, item.kind, str(item.dtype), item.shape, item.release.mechanism)
+        (message.round, message.sender, name, item.kind, str(item.dtype), _size(item), item.release.mechanism)
         for message in transcript.messages
         for name, item in message.fields.items()
     ]
@@ -252,3 +256,7 @@ def _signature(context: AuditContext, claim: PrivacyClaim, cells: Sequence[Cover
         )
     )
     return hashlib.sha256(alike.encode()).hexdigest()
+
+
+def _size(item: MessageField) -> tuple[int, ...]:
+    return () if item.release.mechanism == "derived" else item.shape

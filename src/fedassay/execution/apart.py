@@ -72,7 +72,9 @@ _LATE = ("torch._dynamo",)
 """Modules that torch imports at the first step of an optimiser: 800, and every question would import them
 again."""
 
-_LIBRARIES = ("purelib", "platlib", "stdlib")
+_LIBRARIES = (*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(np.__file__).parents[1]))
+"""Folders of libraries: those of this environment, and the one that holds NumPy, a user's or the system's."""
+
 _MOST_IMPORTED = 2000
 """Modules at most that are imported after a rehearsal; diffusers and what it needs are some 250."""
 
@@ -285,7 +287,7 @@ def _import_library(name: str) -> None:
     with contextlib.suppress(Exception):
         spec = importlib.util.find_spec(name.partition(".")[0])
         origin = None if spec is None else spec.origin
-        if origin is not None and any(Path(origin).is_relative_to(sysconfig.get_path(way)) for way in _LIBRARIES):
+        if origin is not None and any(Path(origin).is_relative_to(folder) for folder in _LIBRARIES):
             importlib.import_module(name)
 
 

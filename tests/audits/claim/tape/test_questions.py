@@ -24,11 +24,12 @@ import fedassay.privacy.mechanisms as mechanisms
 import fedassay.privacy.tape as mechanism
 from fedassay.audits.claim.ledger_claim import accounted_for
 from fedassay.audits.claim.tape.answers import Answer
-from fedassay.audits.claim.tape.questions import TapeAnswers, ask
+from fedassay.audits.claim.tape.coverage import coverage
+from fedassay.audits.claim.tape.questions import TapeAnswers, _signature, ask
 from fedassay.contracts.audit import AuditContext, Replayed, Rerun
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import PrivacyClaim, derived, public
-from fedassay.exchange.transcript import Message, MessageField
+from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import lookup
@@ -564,3 +565,17 @@ def test_what_a_run_reports_beside_its_messages_is_compared(
 
     monkeypatch.setattr(fedcgs.FedCGS, "run", run)
     assert place in _failed(_asked(_context(CGS, make_task, make_context), FEW))["rest"].words
+
+
+def test_cells_are_alike_whatever_classes_noise_has_left(make_task: MakeTask, make_context: MakeContext) -> None:
+    """Under more noise fewer classes come out of the statistics, so that the head that is sent back is smaller."""
+    alike, heads = set(), set()
+    for epsilon in (20.0, 2.0):
+        task = make_task(clients=18, records=40, epsilon=epsilon)
+        context = make_context(task, lookup("method", "fedcgs")())
+        transcript = context.outcome.transcript
+        assert isinstance(transcript.claim, PrivacyClaim)
+        heads |= {message.fields["head_bias"].shape for message in transcript.messages if message.sender == SERVER}
+        alike.add(_signature(context, transcript.claim, coverage(transcript, context.tape)))
+    assert len(heads) == 2, heads
+    assert len(alike) == 1
