@@ -148,11 +148,8 @@ APPLIES: Mapping[str, Applies] = {
 
 def applicable(view: View) -> tuple[str, ...]:
     """The rules that read something in a view, in the order of `APPLIES`."""
-    messages = view.from_clients()
-    of_sender: dict[str, list[Message]] = {}
-    for message in messages:
-        of_sender.setdefault(message.sender, []).append(message)
-    return tuple(name for name, applies in APPLIES.items() if any(map(applies, of_sender.values())))
+    senders = dict.fromkeys(message.sender for message in view.from_clients())
+    return tuple(name for name, applies in APPLIES.items() if any(map(applies, map(view.from_client, senders))))
 
 
 @dataclass

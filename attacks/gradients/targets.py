@@ -118,18 +118,13 @@ def _weights(message: Message) -> Arrays:
 
 
 def _before(view: View) -> Callable[[Message], Message | None]:
-    """Finds the server's message with the weights that a client started from; None where it was not seen.
-
-    The server's messages are sorted once: with one for each client a search for each would take their square.
-    """
+    """Finds the server's message with the weights that a client started from; None where it was not seen."""
     sent = [message for message in view.messages if message.sender == SERVER and _weights(message)]
-    own: dict[str, list[Message]] = {}
-    for message in sent:
-        own.setdefault(message.receiver, []).append(message)
     of_round = cache(lambda number: _latest([other for other in sent if other.round <= number], number))
 
     def before(message: Message) -> Message | None:
-        to_it = [other for other in own.get(message.sender, ()) if other.round <= message.round]
+        own = view.to_client(message.sender)
+        to_it = [other for other in own if other.round <= message.round and _weights(other)]
         return _latest(to_it, message.round) if to_it else of_round(message.round)
 
     return before

@@ -59,15 +59,13 @@ def overfitted(records: Records, context: AuditContext) -> list[Generator]:
 def _architectures(context: AuditContext) -> list[int]:
     """Positions of the first clients with generators of different sizes, which tell architectures apart."""
     first: dict[tuple[int, ...], int] = {}
+    sizes: dict[str, tuple[int, ...]] = {}
+    for message in context.outcome.transcript.messages:
+        sent = tuple(item.size for item in message.fields.values() if item.kind == "parameters")
+        sizes[message.sender] = sizes.get(message.sender, ()) + sent
     for number, client in enumerate(context.data.clients):
-        sizes = tuple(
-            item.size
-            for message in context.outcome.transcript.messages
-            for item in message.fields.values()
-            if message.sender == client.name and item.kind == "parameters"
-        )
         if client.name in context.outcome.generators:
-            first.setdefault(sizes, number)
+            first.setdefault(sizes.get(client.name, ()), number)
     return list(first.values()) or [0]
 
 
