@@ -277,7 +277,9 @@ def _unnamed(assignment: str) -> str:
     """`data.path=/somewhere/mine.npz` as `data.path=FILE.npz`: whoever reads the page has not that file."""
     key, _, value = assignment.partition("=")
     path = PurePath(value)
-    return f"{key}={f'FILE{path.suffix}' if path.suffix in _FILES else path.name}"
+    if path.suffix in _FILES:
+        return f"{key}=FILE{path.suffix}"
+    return f"{key}={path.name if key.endswith('path') else value}"
 
 
 def _figure(cell: CellRecord, measured: str) -> float | None:

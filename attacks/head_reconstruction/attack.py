@@ -158,7 +158,7 @@ def _heads(view: View, most: int) -> tuple[list[tuple[Message, LinearHead, int, 
         elif not 2 <= (number := int(records.values.item())) <= most:
             reasons.append(f"a head has {number} records; 2 to {most} are read")
         elif number >= classes:
-            reasons.append(f"a head of {number} records has {classes} classes, and any of them may be present")
+            reasons.append(f"a head of {number} records has {classes} classes, and all of them may be present")
         else:
             found.append((message, head, number, estimator))
     return found, reasons

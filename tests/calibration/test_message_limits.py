@@ -75,19 +75,26 @@ def _image_by_image(share: float, alike: float, records: int, rng: np.random.Gen
 
 @pytest.mark.parametrize("alike", [0.0, 0.1, 0.4])
 def test_planted_copies_at_the_limit_are_found(alike: float) -> None:
-    """Some records are nearest to a generated image by chance; an overfitted control gives four of five back."""
+    """Some records are nearest to a generated image by chance; an overfitted control gives four of five back.
+
+    A limit follows the control that it was put together of, so that several of them are asked about.
+    """
     rng, strata = np.random.default_rng(2), np.repeat(np.arange(6), 15)
-    silent = _memory(*_image_by_image(0, alike, len(strata), rng), strata, rng)
-    own = _memory(*_image_by_image(1, alike, len(strata), rng), strata, rng)
-    limit = planted_limit(silent, silent, own, rng)
-    assert isinstance(limit, Limit)
+
+    def limit() -> float:
+        silent = _memory(*_image_by_image(0, alike, len(strata), rng), strata, rng)
+        own = _memory(*_image_by_image(1, alike, len(strata), rng), strata, rng)
+        found = planted_limit(silent, silent, own, rng)
+        assert isinstance(found, Limit)
+        return found.value
 
     def rate(share: float) -> float:
-        runs = (_image_by_image(share, alike, len(strata), rng) for _ in range(_RUNS))
+        runs = (_image_by_image(share, alike, len(strata), rng) for _ in range(_RUNS // 5))
         return float(np.mean([stratified_count(*run, (strata, strata)) <= 0.05 / _TESTS for run in runs]))
 
-    assert rate(limit.value) >= 0.9
-    assert rate(limit.value / 3) < 0.5
+    limits = [limit() for _ in range(10)]
+    assert np.mean([rate(each) for each in limits]) >= 0.93
+    assert np.mean([rate(each / 3) for each in limits]) < 0.5
 
 
 def test_images_from_memory_are_no_images_of_anything_else() -> None:

@@ -129,7 +129,7 @@ def test_without_zeros_the_mean_is_told_by_what_features_are_like() -> None:
         ([0, 1], ESTIMATOR, False, "neither its number of records"),
         ([0, 1], SoftmaxEstimator(), True, "rows for classes without any"),
         ([0, 0, 0, 1, 1, 1, 2, 2, 2], ESTIMATOR, True, "has 9 records; 2 to 8 are read"),
-        ([0, 1, 2, 3, 4, 5], ESTIMATOR, True, "of which none need be absent"),
+        ([0, 1, 2, 3, 4, 5], ESTIMATOR, True, "all of them may be present"),
     ],
 )
 def test_heads_of_another_kind_are_not_read(

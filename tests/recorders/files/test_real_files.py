@@ -183,7 +183,7 @@ def test_a_model_beside_those_of_clients_is_what_they_started_from_or_came_to(
     read = read_files(tmp_path, Corrections())
     server, sent = {"server"}, {f"client/{who.rpartition('_')[2].rpartition('-')[2]}" for who in clients}
     assert {message.sender for message in read.transcript.messages} == (sent if came_to else sent | server)
-    assert ("is left out" in read.text) is came_to
+    assert ("are left out: they follow" in read.text) is came_to
 
 
 @pytest.mark.parametrize("place", PLACES)
