@@ -19,6 +19,7 @@ A p-value is at least 2^-n: fewer pairs than `smallest_pairs(level)` cannot reje
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -88,22 +89,23 @@ def paired_test(
     scale = float(np.abs(scores).max())
     value = float(gains(np.zeros((1, n), np.bool_))[0])
     if n <= _ENUMERATED:
-        every = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        return PermutationTest.of_all(value, gains(every.astype(np.bool_)), (n, n), scale)
+        return PermutationTest.of_all(value, gains(_every_exchange(n)), (n, n), scale)
 
-    def of_one(bar: float) -> float:
-        # The mean of all gains less twice what is exchanged.
-        return log_chance((scores[1] - scores[0]) * (2 / n), bar - value, 0.5)
+    def drawn(size: int) -> Matrix:
+        return gains(rng.random((size, n)) < 0.5)
 
-    return PermutationTest.of_some(
-        value,
-        lambda count: gains(rng.random((count, n)) < 0.5),
-        Draws.of_run(tests, draws),
-        2.0**-n,
-        (n, n),
-        scale,
-        log_chance_of_one=of_one if count == n else None,
-    )
+    size, bound = Draws.of_run(tests, draws), partial(_log_chance, scores[1] - scores[0], value)
+    of_one = bound if count == n else None
+    return PermutationTest.of_some(value, drawn, size, 2.0**-n, (n, n), scale, log_chance_of_one=of_one)
+
+
+def _every_exchange(n: int) -> Bools:
+    return np.asarray((np.arange(2**n)[:, None] >> np.arange(n)) & 1, np.bool_)
+
+
+def _log_chance(losses: Matrix, mean: float, bar: float) -> float:
+    """Upper bound of the log of the chance that exchanges bring a mean gain to a bar, by twice what each loses."""
+    return log_chance(losses * (2 / len(losses)), bar - mean, 0.5)
 
 
 def _sides(first: Matrix, second: Matrix, ranks: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:

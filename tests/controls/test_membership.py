@@ -658,5 +658,5 @@ def test_a_model_that_follows_from_seen_messages_is_no_question_of_its_own(
     finding = assessed(context, blind)["model/lira_online"]
     follows = isinstance(method, FedPFT)
     assert finding.verdict == ("not_run" if follows else "inconclusive"), finding.reason
-    assert ("follows from the messages that are seen" in finding.reason) is follows
+    assert ("follows from the seen messages" in finding.reason) is follows
     assert finding.metrics["auc"].value is not None

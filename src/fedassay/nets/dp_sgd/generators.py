@@ -8,7 +8,6 @@ over several time steps and noises before its gradient is clipped, which costs n
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +132,7 @@ def denoising_objective(preset: Preset, classes: int, training: PrivateTraining,
             takes up to 8 times as many records at once, by its memory, which changes sums by no more than
             rounding.
     """
-    scheduler, draws = _schedule(preset), training.draws
+    scheduler, draws = build_scheduler(preset), training.draws
 
     def rows(images: Tensor, labels: Tensor, streams: RecordStreams) -> Rows:
         timesteps, keep, noise = [], [], []
@@ -151,9 +150,3 @@ def denoising_objective(preset: Preset, classes: int, training: PrivateTraining,
         return denoising_loss(network, scheduler, images, conditions, keep=keep, timesteps=timesteps, noise=noise)
 
     return Objective(rows, losses, draws, training.together * times_the_cpu(device, 8))
-
-
-@lru_cache(maxsize=8)
-def _schedule(preset: Preset) -> Any:
-    """The noise schedule of a preset, which a loss only reads: made once, not for each of a run's trainings."""
-    return build_scheduler(preset)
