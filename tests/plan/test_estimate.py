@@ -229,6 +229,11 @@ def test_a_measured_gpu_has_its_own_rates_for_that_estimate_alone(
     assert _told("cpu") == here
 
 
+def test_stages_that_a_core_timed_narrow_no_range_of_a_gpu() -> None:
+    scenario = load_scenario(CONFIGS / "quickstart.yaml")
+    assert [estimate(scenario, device).spread for device in ("cpu", "cuda")] == [1.5, 3.0]
+
+
 def test_generators_of_pictures_take_memory(tmp_path: Path) -> None:
     held = []
     for attacks in (["message_algebra"], ["message_algebra", {"feature_diffusion": {"preset": "tiny"}}]):

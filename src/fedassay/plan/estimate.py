@@ -68,7 +68,10 @@ def estimate(scenario: Scenario, device: str = "cpu", here: Here | None = None) 
     """
     here = None if is_gpu(device) else here
     with rate.rates_of(device) as basis:
-        return replace(_estimate(scenario, here), basis=basis if here is None else f"{basis}, {here.words}")
+        found = _estimate(scenario, here)
+    # Timed stages are those of processors.
+    spread = _UNLIKE if is_gpu(device) else found.spread
+    return replace(found, spread=spread, basis=basis if here is None else f"{basis}, {here.words}")
 
 
 def _estimate(scenario: Scenario, here: Here | None) -> Estimate:
