@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fedassay
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
@@ -98,9 +99,27 @@ def test_it_is_a_table_text_and_json() -> None:
         ({"others": ["a", "b"]}, "could not convert"),
         ({"delta": 1.0}, "allowed: a delta"),
         ({"false_alarms": (0.0,)}, "rates above 0"),
+        ({"members": [1.0 + 1j, 2.0]}, "real numbers"),
+        ({"members": np.ma.masked_less([1.0, 2.0, 3.0], 2)}, "masked"),
+        ({"members": [10**400, 1]}, "too large"),
+        ({"delta": "small"}, "could not convert"),
         ({"trials": "coin"}, "allowed: one_run, runs, or None"),
     ],
 )
 def test_wrong_input_is_one_sentence(given: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanError, match=f"^membership_report: .*{words}"):
         fedassay.membership_report(**{"members": [1.0, 2.0], "others": [0.0, 1.0]} | given)
+
+
+def test_scores_of_which_low_values_mean_members_are_named() -> None:
+    rng = np.random.default_rng(0)
+    loss, other = rng.normal(1, 1, 200), rng.normal(3, 1, 200)
+    found = fedassay.membership_report(loss, other)
+    assert "given as its negative" in found.lines()[0]
+    assert "given as its negative" in found.csv()
+    assert "negative" not in repr(fedassay.membership_report(-loss, -other))
+
+
+def test_a_tensor_and_one_rate_are_read() -> None:
+    scores = torch.arange(9.0, requires_grad=True)
+    assert set(fedassay.membership_report(scores + 1, scores, false_alarms=0.2).rates) == {0.2}

@@ -149,12 +149,19 @@ def test_every_form_gives_the_same_numbers(given: str, tmp_path: Path) -> None:
         (_images(4, 0), _images(4, 0, side=16), "nothing is resized"),
         (_images(4, 0), _images(4, 0).astype(np.float32), "floating point in"),
         (_images(1, 0), _images(1, 0), "allowed: 2 to"),
+        (_images(8, 0, channels=3)[0], _images(8, 0, channels=3)[0], "one image with channels last"),
+        (_images(4, 0) // 128, _images(4, 0), "private: holds the grey levels 0 and 1 alone"),
         (np.zeros((4, 3, 5, 3), np.uint8), np.zeros((4, 3, 5, 3), np.uint8), "two|channels last and"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_by_name(private: Any, rebuilt: Any, words: str) -> None:
     with pytest.raises(fedassay.DataError, match=words):
         fedassay.similarity_report(private, rebuilt, lpips=None)
+
+
+def test_an_unknown_pairing_is_refused() -> None:
+    with pytest.raises(fedassay.PlanError, match="pairs='match'; allowed: auto, matched, assigned"):
+        fedassay.similarity_report(_images(4, 0), _images(4, 1), pairs="match", lpips=None)  # type: ignore[arg-type]
 
 
 def test_names_that_fit_in_part_are_refused(tmp_path: Path) -> None:

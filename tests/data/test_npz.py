@@ -285,6 +285,12 @@ def test_one_of_several_labels_is_picked(tmp_path: Path) -> None:
         _load(_save(tmp_path, x=_X, y=_Y), label_column=0)
 
 
+def test_a_1_for_the_class_among_0_is_the_class(tmp_path: Path) -> None:
+    path = _save(tmp_path, x=_X, y=np.eye(3, dtype=np.int64)[_Y])
+    assert _load(path).train.labels.tolist() == _Y.tolist()
+    assert _load(path, label_column=1).train.labels.tolist() == (_Y == 1).astype(int).tolist()
+
+
 def test_an_outline_says_what_loading_would_find(tmp_path: Path) -> None:
     for path in (
         _medmnist(tmp_path, True),
@@ -298,3 +304,9 @@ def test_an_outline_says_what_loading_would_find(tmp_path: Path) -> None:
         assert np.array_equal(seen.data.test.labels, data.test.labels)
         assert seen.data.train.domain_names == data.train.domain_names
         assert seen.data.train.images.nbytes == 0
+
+
+def test_images_of_the_levels_0_and_1_are_refused(tmp_path: Path) -> None:
+    path = _save(tmp_path, x=np.eye(8, dtype=np.uint8)[None].repeat(4, 0), y=[0, 1, 0, 1])
+    with pytest.raises(DataError, match="x: holds the grey levels 0 and 1 alone; allowed: levels from 0 to 255"):
+        _load(path)

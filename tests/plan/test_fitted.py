@@ -330,6 +330,16 @@ def test_persons_are_proposed_where_a_name_says_so(
     assert facts["persons"]["private"] == sum(facts["client_persons"]) == sum(map(len, held))
 
 
+def test_persons_that_cannot_be_used_are_not_dropped_in_silence(tmp_path: Path) -> None:
+    patients = np.where(np.arange(60) < 4, np.nan, np.arange(60) // 3)
+    np.savez(tmp_path / "own.npz", x=_pixels(60, 8, 8), y=np.arange(60) % 3, patient=patients)
+    with pytest.raises(DataError, match=r"patient holds float64; allowed: .*, or data\.groups: null, for records"):
+        fitted_plan(tmp_path / "own.npz", tmp_path / "plan.yaml", _STARTER)
+    assert "groups: null" in fitted_plan(
+        tmp_path / "own.npz", tmp_path / "plan.yaml", _STARTER, None, {"groups": None}
+    )
+
+
 def test_no_person_is_proposed_of_whom_each_has_one_record(tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x=_pixels(60, 8, 8), y=np.arange(60) % 3, patient=np.arange(60))
     text = fitted_plan(tmp_path / "own.npz", tmp_path / "plan.yaml", _STARTER)

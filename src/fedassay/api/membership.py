@@ -15,6 +15,7 @@ from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.roc import auc, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
+from fedassay.data.named_images import as_array
 from fedassay.records.record import Metric
 from fedassay.reports.document.tables import csv_text
 from fedassay.reports.words.numbers import interval, significant
@@ -30,6 +31,7 @@ Trials = Literal["one_run", "runs"]
 
 _NO_COIN = 1e-6
 """Chance below which no fair coin gave so unequal numbers of members and others."""
+_REVERSED = "members score lower than others; a score of which low values mean members is given as its negative"
 _FEWEST = 4
 _CONFIDENCE = 0.95
 _COLUMNS = ("metric", "value", "low", "high", "n", "reason")
@@ -94,7 +96,7 @@ def membership_report(
     others: ArrayLike,
     *,
     trials: Trials | None = None,
-    false_alarms: Sequence[float] = (0.001, 0.01, 0.1),
+    false_alarms: Sequence[float] | float = (0.001, 0.01, 0.1),
     delta: float = 0.0,
     seed: int = 0,
 ) -> MembershipReport:
@@ -112,7 +114,7 @@ def membership_report(
         members: Scores (n1,) of members, higher where a record looks like a member; infinities are allowed.
         others: Scores (n0,) of non-members.
         trials: Origin of the scores, as above; None: epsilon is not bounded.
-        false_alarms: False-positive rates, each in (0, 1).
+        false_alarms: False-positive rates, each in (0, 1), or one of them.
         delta: Delta of the bound, in [0, 1).
         seed: Seed of the order of guesses among equal scores.
 
@@ -120,25 +122,41 @@ def membership_report(
         PlanError: Scores are not two axes of at least two numbers without NaN, or a level is out of range.
     """
     try:
-        one, zero = checked_scores(members, "members"), checked_scores(others, "others")
-    except (TypeError, ValueError) as error:
+        one, zero = _scores(members, "members"), _scores(others, "others")
+        delta, rates = float(delta), [float(rate) for rate in np.atleast_1d(np.asarray(false_alarms))]
+    except (TypeError, ValueError, OverflowError) as error:
         raise PlanError(f"membership_report: {error}") from None
-    if not 0 <= delta < 1 or not all(0 < rate < 1 for rate in false_alarms):
+    if not 0 <= delta < 1 or not all(0 < rate < 1 for rate in rates):
         raise PlanError(
-            f"membership_report: delta {delta:g}, false_alarms {list(false_alarms)}; allowed: a delta from 0 to "
+            f"membership_report: delta {delta:g}, false_alarms {rates}; allowed: a delta from 0 to "
             "below 1, and rates above 0 and below 1"
         )
     if trials not in (None, "one_run", "runs"):
         raise PlanError(f"membership_report: trials={trials!r}; allowed: one_run, runs, or None")
     shown = _bounded(one, zero, trials, delta, seed)
+    area = _metric(auc(zero, one))
+    if area.high is not None and area.high < 0.5:
+        area = area.model_copy(update={"reason": _REVERSED})
     return MembershipReport(
-        auc=_metric(auc(zero, one)),
-        rates={rate: _metric(tpr_at_fpr(zero, one, rate)) for rate in false_alarms},
+        auc=area,
+        rates={rate: _metric(tpr_at_fpr(zero, one, rate)) for rate in rates},
         epsilon=Metric(
             value=shown.epsilon, low=shown.epsilon, n=len(one) + len(zero), reason=shown.reason or shown.estimator
         ),
         delta=delta,
     )
+
+
+def _scores(given: ArrayLike, name: str) -> Floats:
+    """Return the scores of a list, an array or a tensor.
+
+    Raises:
+        ValueError: They are no real numbers, some are masked, or as `checked_scores`.
+    """
+    array = as_array(given)
+    if np.iscomplexobj(array) or np.ma.is_masked(given):
+        raise ValueError(f"{name} hold complex or masked numbers; allowed: real numbers")
+    return checked_scores(array, name)
 
 
 def _bounded(one: Floats, zero: Floats, trials: Trials | None, delta: float, seed: int) -> EpsilonBound:
@@ -171,4 +189,4 @@ def _said(metric: Metric) -> str:
         return f"not available: {metric.reason}"
     if metric.high is None:
         return f"at least {significant(metric.value)}, n = {metric.n}"
-    return f"{significant(metric.value)} {interval(metric)}"
+    return f"{significant(metric.value)} {interval(metric)}{metric.reason and f' ({metric.reason})'}"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from PIL import Image
@@ -25,6 +25,7 @@ from fedassay.reports.document.tables import Row as TableRow
 from fedassay.reports.words.numbers import interval, significant
 from fedassay.similarity.metrics import make_similarity
 from fedassay.similarity.spec import LpipsSpec
+from fedassay.support.errors import PlanError
 from fedassay.support.extras import optional
 from fedassay.support.terminal import is_stream
 
@@ -240,8 +241,11 @@ def similarity_report(
         device: Device of the computation.
 
     Raises:
+        PlanError: There is no such pairing.
         DataError: Images cannot be read, are of different sizes, or their names do not fit each other.
     """
+    if pairs not in get_args(Pairing):
+        raise PlanError(f"similarity_report: pairs={pairs!r}; allowed: {', '.join(get_args(Pairing))}")
     sets = [named_images(private, "private"), named_images(reconstructed, "reconstructed")]
     others = None if lookalikes is None else named_images(lookalikes, "look-alikes")
     asked = _asked(lpips)

@@ -55,6 +55,7 @@ class Archive:
     def images(self, name: str) -> NDArray[np.uint8]:
         """One of the arrays in `headers`, as images with channels last."""
         array = self.read(name)
+        check_levels(array, f"{self.where}: {name}")
         return np.ascontiguousarray(array if array.ndim == 4 else array[..., np.newaxis])
 
 
@@ -191,3 +192,13 @@ def image_shape(header: Header, where: str) -> tuple[int, int, int, int]:
         first = " (channels come last)" if shape[1] in (1, 3) else ""
         raise DataError(f"{where}: has shape {shape}; allowed: 1 or 3 channels{first}")
     return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1
+
+
+def check_levels(images: NDArray[Any], where: str) -> None:
+    """Refuse bytes of which the largest is 1: of 255 levels these are black, and their owner means white.
+
+    Raises:
+        DataError: They are such.
+    """
+    if images.dtype == np.uint8 and images.max(initial=0) == 1:
+        raise DataError(f"{where}: holds the grey levels 0 and 1 alone; allowed: levels from 0 to 255")

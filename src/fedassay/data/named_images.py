@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.data.archive import open_archive
+from fedassay.data.archive import check_levels, open_archive
 from fedassay.data.image_files import Reading, endings, is_image, read_images
 from fedassay.similarity.images import check_images
 from fedassay.support import limits
@@ -69,12 +69,13 @@ def named_images(given: Given, what: str) -> NamedImages:
             raise DataError(f"{what}: {path} is no such file or folder; allowed: {_ALLOWED}")
         array, where = _of_file(path, what)
     else:
-        array, where = _as_array(given), "array"
+        array, where = as_array(given), "array"
     images, layout = _channels_last(array, what)
     try:
         images = check_images(images, what)
     except ValueError as error:
         raise DataError(f"{error}; allowed: uint8, or floating point in [0, 1]") from None
+    check_levels(images, what)
     return NamedImages(images, (), f"{len(images)} images of the {where}, {layout}")
 
 
@@ -129,7 +130,7 @@ def _of_file(path: Path, what: str) -> tuple[NDArray[Any], str]:
         return np.ascontiguousarray(archive.read(chosen)), f"array {chosen} of {path.name}"
 
 
-def _as_array(given: Any) -> NDArray[Any]:
+def as_array(given: Any) -> NDArray[Any]:
     """An array of whatever is given; a tensor leaves its device and its gradient behind."""
     for method in ("detach", "cpu", "numpy"):
         given = getattr(given, method)() if hasattr(given, method) else given
@@ -138,8 +139,13 @@ def _as_array(given: Any) -> NDArray[Any]:
 
 def _channels_last(array: NDArray[Any], what: str) -> tuple[NDArray[Any], str]:
     """Images with channels last, and how they were read."""
-    if array.ndim == 3:
+    if array.ndim == 3 and array.shape[2] not in {1, 3, 4}:
         return array[..., None], "one channel"
+    if array.ndim == 3:
+        raise DataError(
+            f"{what}: shape {array.shape} can be one image with channels last and several of one channel; "
+            "allowed: (n, height, width, channels)"
+        )
     if array.ndim != 4:
         raise DataError(f"{what}: shape {array.shape}; allowed: (n, height, width), with channels last or second")
     last, second = array.shape[3] in _CHANNELS, array.shape[1] in _CHANNELS

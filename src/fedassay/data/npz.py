@@ -81,13 +81,13 @@ def npz(request: DataRequest) -> LoadedData:
     `x_train`, `y_train` are accepted for `x`, `y`. Of a file of MedMNIST, `train_images` and behind them
     `val_images` are the training set, `test_images` the official test set. Images are uint8, (n, height, width)
     or (n, height, width, channels) with 1 or 3 channels; labels are any whole numbers, (n,) or (n, 1), numbered
-    anew in ascending order (their values become the class names). Of several labels a record, (n, k),
-    `label_column` picks one. An array `domain` of whole numbers, one for each training image, says where it
-    comes from, for `clients.partition: domains` and `data.test_domain`. `groups: patient` takes an array `patient`
-    of numbers or names, one for each training image, for the person that it is of; `patient_train` and
-    `patient_test` beside `x_train` and `x_test`, and `train_patient`, `val_patient` and `test_patient` beside
-    MedMNIST's arrays, are taken as well. The names of `attributes` are arrays of the same form. Other arrays are
-    ignored. Nothing is unpickled, and sizes are checked before anything is unpacked.
+    anew in ascending order (their values become the class names), or rows of 0 with a 1 for the class, (n, k). Of
+    several labels a record, (n, k), `label_column` picks one. An array `domain` of whole numbers, one for each
+    training image, says where it comes from, for `clients.partition: domains` and `data.test_domain`. `groups:
+    patient` takes an array `patient` of numbers or names, one for each training image, for the person that it is
+    of; `patient_train` and `patient_test` beside `x_train` and `x_test`, and `train_patient`, `val_patient` and
+    `test_patient` beside MedMNIST's arrays, are taken as well. The names of `attributes` are arrays of the same
+    form. Other arrays are ignored. Nothing is unpickled, and sizes are checked before anything is unpacked.
 
     Raises:
         PlanError: No path is given.
@@ -247,13 +247,19 @@ def _labels(archive: Archive, name: str, records: int, column: object) -> NDArra
     if len(shape) not in (1, 2) or shape[0] != records or shape[1:] == (0,):
         raise DataError(f"{where}: has shape {shape}, but there are {records} images; allowed: ({records},)")
     labels: NDArray[Any] = archive.read(name)
-    if labels.ndim == 2:
+    if column is None and labels.ndim == 2 and shape[1] > 1 and _is_one_hot(labels):
+        labels = labels.argmax(axis=1)
+    elif labels.ndim == 2:
         labels = labels[:, _column(shape[1], column, where)]
     elif column is not None:
         raise DataError(f"data.label_column: {column} given, but {where} has one label a record")
     if records and int(labels.max()) > np.iinfo(np.int64).max:
         raise DataError(f"{where}: holds {labels.max()}; allowed: whole numbers below 2^63")
     return labels.astype(np.int64)
+
+
+def _is_one_hot(labels: NDArray[Any]) -> bool:
+    return bool(np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all())
 
 
 def _column(columns: int, asked: object, where: str) -> int:

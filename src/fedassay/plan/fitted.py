@@ -139,7 +139,7 @@ def _with_persons(
         try:
             found = _outline({**source, "groups": name}, base)
         except DataError as error:
-            if name == proposed:
+            if name == proposed or source["name"] == "npz":
                 raise DataError(f"{error}, or data.groups: null, for records without persons") from None
             continue
         train = found.data.train
