@@ -1,4 +1,4 @@
-"""A run held against a policy, with the files that a CI job reads."""
+"""A run folder held against a policy."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedassay.records.record import RunRecord, load_record
-from fedassay.reports.document.output import write_page
 from fedassay.reports.gate.baseline import differences
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.judging import Outcome, judged
-from fedassay.reports.gate.junit import junit as junit_text
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.gate.required import required_now
-from fedassay.reports.gate.sarif import sarif as sarif_text
 from fedassay.reports.gate.verify import tables_unlike
 from fedassay.reports.gate.vouching import refuse_contradictions, same_code, vouched
 from fedassay.support.errors import DataError
@@ -30,8 +27,6 @@ def check_run(
     record: RunRecord | None = None,
     baseline: RunRecord | None = None,
     method: str | None = None,
-    sarif: Path | None = None,
-    junit: Path | None = None,
 ) -> Outcome:
     """Hold a run folder against a policy, trusting nothing that can be computed again.
 
@@ -45,12 +40,10 @@ def check_run(
         record: The record of that folder, read before; None: it is read.
         baseline: An earlier run that this one must not be worse than; None: none.
         method: The method entry that the earlier run is asked about, by label or name; None: all.
-        sarif: Path to write the outcome to as SARIF; None: none.
-        junit: Path to write the outcome to as JUnit XML; None: none.
 
     Raises:
         DataError: There is no record, or it is not what was written, or `key` did not sign it.
-        PlanError: The key cannot be read, or a file cannot be written.
+        PlanError: The key cannot be read.
     """
     held = load_record(run)
     if record is not None and record != held:
@@ -69,12 +62,7 @@ def check_run(
         why = f"{lacks[0]}{f' (and {len(lacks) - 1} more)' if len(lacks) > 1 else ''}"
         judgements.append(Judgement("verified", "", "undecided", f"{why}; --unverified decides all the same"))
     changed = None if baseline is None else tuple(differences(held, baseline, method))
-    outcome = replace(outcome, judgements=tuple(judgements), provenance=words, changed=changed)
-    if sarif is not None:
-        write_page(sarif_text(held, outcome, policy), sarif)
-    if junit is not None:
-        write_page(junit_text(held, outcome), junit)
-    return outcome
+    return replace(outcome, judgements=tuple(judgements), provenance=words, changed=changed)
 
 
 def check_record(record: RunRecord, policy: Policy) -> Outcome:

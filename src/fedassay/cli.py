@@ -701,7 +701,10 @@ def check(
     from fedassay.records.record import load_record
     from fedassay.reports.answer.answer import answer as answer_to
     from fedassay.reports.decision.decision import asked_for
+    from fedassay.reports.document.output import write_page
     from fedassay.reports.gate.check import check_run
+    from fedassay.reports.gate.junit import junit as junit_text
+    from fedassay.reports.gate.sarif import sarif as sarif_text
 
     _no_json_beside(as_json, sarif, junit)
     _not_the_record(run, sarif, junit)
@@ -711,9 +714,11 @@ def check(
         old = None if before is None else load_record(before)
         if method is not None:
             held = held.put_to(group.label for group in asked_for(record, method, None))
-        outcome = check_run(
-            folder, held, key=key, unverified=unverified, baseline=old, method=method, sarif=sarif, junit=junit
-        )
+        outcome = check_run(folder, held, key=key, unverified=unverified, baseline=old, method=method)
+        if sarif is not None:
+            write_page(sarif_text(record, outcome, held), sarif)
+        if junit is not None:
+            write_page(junit_text(record, outcome), junit)
         found = answer_to(record, held, method, judgements=outcome.judgements)
     if as_json:
         say_json(json.dumps({**outcome.as_dict(), "answer": found.as_dict()}, indent=1))

@@ -90,8 +90,8 @@ def _figure(record: RunRecord, axis: Axis, name: str) -> Figure | None:
     keys = [(f"{label} (converted)" if label in converted else label, order.index(label)) for label in shown]
     title = f"Accuracy and images against epsilon ({axis.kind.words})"
     described = " ".join(_described(panel) for panel in panels)
-    wide = _drawn(name, title, described, panels, axis, order, keys, _WIDE, across=True)
-    narrow = _drawn(f"{name}-narrow", title, described, panels, axis, order, keys, _NARROW, across=False)
+    wide = _drawn(name, title, described, panels, axis, order, keys, across=True)
+    narrow = _drawn(f"{name}-narrow", title, described, panels, axis, order, keys, across=False)
     note = (
         f"Grey bands with dashed lines are {LOOKALIKES}, which anybody has without the messages. A hollow point "
         "is undecided; the table says why."
@@ -137,10 +137,10 @@ def _drawn(
     axis: Axis,
     order: Sequence[str],
     keys: Sequence[tuple[str, int]],
-    width: float,
     across: bool,
 ) -> str:
     """The panels beside or below each other, with one legend."""
+    width = _WIDE if across else _NARROW
     each = (width - _BETWEEN * (len(panels) - 1)) / len(panels) if across else width
     out = []
     for number, panel in enumerate(panels):

@@ -38,6 +38,12 @@ from fedassay.support.types import Bools, Floats, Ints, Matrix
 FLOOR = 1e-3
 """Default covariance floor relative to the group's mean variance per feature."""
 
+_TOLERANCE = 1e-3
+"""A fit ends when the mean log-likelihood rises by less, in nats per record."""
+
+_STEPS = 100
+"""Expectation-maximisation steps at most; 0 would give the clusters of the initialisation."""
+
 _CHUNK = 1 << 22
 """Numbers held by one stack at most; 16 MiB: longer stacks outgrow the cache, shorter ones pay for calls."""
 
@@ -66,8 +72,6 @@ def fit_mixtures(
     generators: Sequence[np.random.Generator],
     *,
     floor: float = FLOOR,
-    tolerance: float = 1e-3,
-    steps: int = 100,
     restarts: int = 1,
     precision: torch.dtype | None = None,
     device: str | torch.device = "cpu",
@@ -82,8 +86,6 @@ def fit_mixtures(
         family: The covariance family.
         generators: One per group; the draws of a group depend on its sizes only.
         floor: Covariance floor, relative to the group's scale (see the module).
-        tolerance: Stop when the mean log-likelihood rises by less, in nats per record.
-        steps: Expectation-maximisation steps at most; 0 returns the clusters of the initialisation.
         restarts: Initialisations; the likeliest fit is kept.
         precision: Type of the computation; by default float32 for `diag` and `spherical` (twice as
             fast; the log-likelihood is right to about 1e-5 relative) and float64 for `full`.
@@ -113,7 +115,7 @@ def fit_mixtures(
             if restarts > 1:
                 standard = standard.repeat_interleave(restarts, 0)
             features = expand(standard, family)
-            found = _climb(features, initial_assignments(standard, draws), family, floor, tolerance, steps)
+            found = _climb(features, initial_assignments(standard, draws), family, floor)
             _keep_best(found, chunk, restarts, centre, scale, floor, fits)
     return _collect([fit for fit in fits if fit is not None], wanted, records, family)
 
@@ -139,25 +141,23 @@ class _Fit:
     floor: float
 
 
-def _climb(
-    features: torch.Tensor, assigned: torch.Tensor, family: Family, floor: float, tolerance: float, limit: int
-) -> _Found:
-    """Alternate E- and M-steps on a stack until every group has converged."""
+def _climb(features: torch.Tensor, assigned: torch.Tensor, family: Family, floor: float) -> _Found:
+    """Alternate E- and M-steps on a stack until every group has converged, or has taken all steps."""
     groups, device = features.shape[0], features.device
     active = torch.arange(groups, device=device)
     previous = torch.full((groups,), -torch.inf, device=device, dtype=features.dtype)
     found: _Found | None = None
     responsibilities = assigned
-    for step in range(limit + 1):
+    for step in range(_STEPS + 1):
         stack = maximise(features, responsibilities, family, floor)
         joint = joint_log_density(features, stack, family)
         density, responsibilities = normalise(joint)
         likelihood = density.mean(1)
-        settled = likelihood - previous < tolerance
+        settled = likelihood - previous < _TOLERANCE
         if found is None:
             settled = torch.zeros_like(settled)
             found = _Found(stack, likelihood, settled.clone(), torch.zeros_like(active))
-        ends = torch.ones_like(settled) if step == limit else settled
+        ends = torch.ones_like(settled) if step == _STEPS else settled
         if bool(ends.any()):
             rows = active[ends]
             together = len(rows) == groups
@@ -171,7 +171,7 @@ def _climb(
             active, likelihood = active[going], likelihood[going]
             features, responsibilities = features[going], responsibilities[going]
         previous = likelihood
-    raise ValueError(f"fit_mixtures: steps must be at least 0, given {limit}")
+    raise AssertionError("every group ends at the last step")
 
 
 def _keep_best(
