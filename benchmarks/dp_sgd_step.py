@@ -32,7 +32,7 @@ from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_pri
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps
-from fedassay.nets.generators import GENERATORS, one_hot
+from fedassay.nets.generators import GENERATORS, Computation, one_hot
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import build_network
 from fedassay.privacy.tape import Key
@@ -138,7 +138,7 @@ def ours(
     training = PrivateTraining(private, together=len(images), average=preset.ema)
     mechanism = TrainingMechanism(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
     train_generator_privately(
-        images, labels, CLASSES, preset, training, seed=0, mechanism=mechanism, progress=lambda *_: tick()
+        images, labels, CLASSES, preset, training, mechanism, Computation(0, progress=lambda *_: tick())
     )
 
 

@@ -21,13 +21,16 @@ from fedassay.mixtures import fit_mixtures
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.local_training import train, train_privately
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.nets.local_training import record_objective, train, train_privately
 from fedassay.plan.sizes import Sizes
 from fedassay.plan.work import body
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.tape import Key
 from fedassay.similarity.ssim_search import most_similar
 from fedassay.support.devices import is_gpu
+from fedassay.support.optimisation import Minibatches
 from fedassay.support.seeds import Seeds
 
 RECORDS, EPOCHS, BATCH = 1000, 4, 100
@@ -56,7 +59,7 @@ def plain(name: str, batch: int, device: str) -> float:
 
     def run() -> None:
         generator = torch.Generator().manual_seed(0)
-        train(module, images, labels, head_loss, epochs=EPOCHS, batch=batch, rate=1e-3, generator=generator)
+        train(module, images, labels, head_loss, Minibatches(EPOCHS, batch, 1e-3), generator)
 
     return seconds(run, device)
 
@@ -69,8 +72,8 @@ def private(name: str, records_of: int, device: str) -> float:
         mechanism = TrainingMechanism(
             Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters")
         )
-        given = (module, images[:records_of], labels[:records_of], head_loss)
-        train_privately(*given, private=steps, rate=1e-3, mechanism=mechanism)
+        given = (module, images[:records_of], labels[:records_of], record_objective(head_loss))
+        train_privately(Training(*given, steps, Updates(1e-3), mechanism))
 
     return seconds(run, device)
 

@@ -27,7 +27,7 @@ from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
 from fedassay.nets.dp_sgd.generators import PrivateTraining, denoising_objective, train_generator_privately
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.generators import one_hot, unchanged
+from fedassay.nets.generators import Computation, one_hot, unchanged
 from fedassay.nets.philox import normals
 from fedassay.nets.presets import Preset
 from fedassay.nets.sampling import sample
@@ -169,8 +169,8 @@ def private_step(place: Place) -> measure.Row:
     def run(tick: Callable[[int, int], None], steps: int) -> None:
         private = PrivateSteps(1.0, 1.0, steps, 1.0, float(records))
         train_generator_privately(
-            images, labels, CLASSES, place.generator, PrivateTraining(private), seed=0, mechanism=mechanism_of(),
-            device=place.device, progress=tick,
+            images, labels, CLASSES, place.generator, PrivateTraining(private), mechanism_of(),
+            Computation(0, place.device, tick),
         )  # fmt: skip
 
     spent = seconds_per_step(run, place.pick(15, 2), place.device)

@@ -58,7 +58,7 @@ from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.shared.local_heads import HeadDpSgd
 from fedassay.privacy.gaussian import mu_of
 from fedassay.support.errors import FedassayError
-from fedassay.support.optimisation import Optimizer
+from fedassay.support.optimisation import Minibatches, Optimizer
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -223,7 +223,10 @@ def _private(pool: Pool, name: str, epsilon: float, draw: int) -> dict[str, Any]
 TRAINED: dict[str, tuple[dict[str, Any], Estimator]] = {
     **{f"L-BFGS, {steps} steps": ({"steps": steps}, SoftmaxEstimator()) for steps in (5, 10, 20, 40, 80, 200)},
     **{
-        f"Adam, {epochs} epochs": ({"solver": "adam", "epochs": epochs}, PenalisedEstimator("softmax", None))
+        f"Adam, {epochs} epochs": (
+            {"minibatches": Minibatches(epochs, 128, 1e-4)},
+            PenalisedEstimator("softmax", None),
+        )
         for epochs in (10, 100, 1000)
     },
 }

@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self, TypedDict
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +55,7 @@ from fedassay.nets.dp_sgd.checkpoint import keep_trainings, restore_trainings
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
 from fedassay.nets.generators import (
     GENERATORS,
+    Computation,
     GeneratorName,
     flatten_weights,
     received_generator,
@@ -93,15 +93,6 @@ Presets = Annotated[tuple[GeneratorName, ...], BeforeValidator(_one_or_several),
 
 _OVERFITTING_RATE = 1e-2
 """Learning rate at which a perceptron does so; the U-Nets keep their own."""
-
-
-class _Where(TypedDict):
-    """Arguments that both ways of training share besides the records."""
-
-    seed: int
-    device: str
-    progress: Advance
-    checkpoint: Path | None
 
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
@@ -344,14 +335,14 @@ class FedDiff(Parameters):
         """A client's weights."""
         preset = self._preset(index)
         given = (client.images, client.labels, task.classes)
-        where: _Where = {
-            "seed": task.seeds.integer("training", client.name),
-            "device": task.device,
-            "progress": advance,
-            "checkpoint": None if task.scratch is None else task.scratch / f"{name}.training.safetensors",
-        }
+        computation = Computation(
+            task.seeds.integer("training", client.name),
+            task.device,
+            advance,
+            None if task.scratch is None else task.scratch / f"{name}.training.safetensors",
+        )
         if budget is None:
-            model = train_generator(*given, preset, epochs=self.epochs, **where)
+            model = train_generator(*given, preset, self.epochs, computation)
         else:
             settings = self.dp_sgd
             training = PrivateTraining(
@@ -360,7 +351,7 @@ class FedDiff(Parameters):
             preset = replace(preset, learning_rate=settings.learning_rate)
             mechanism = training_mechanism(task, client.name, 0, "weights")
             model = train_generator_privately(
-                *given, preset, training, mechanism=mechanism, persons=task.persons(client), **where
+                *given, preset, training, mechanism, computation, task.persons(client)
             )
         return flatten_weights(model.weights)
 

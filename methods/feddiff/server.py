@@ -35,7 +35,7 @@ from fedassay.nets.resnet import build_resnet16
 from fedassay.nets.sampling import SOLVER_STEPS, sample
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.atomic import write_bytes
-from fedassay.support.optimisation import OptimizerKey
+from fedassay.support.optimisation import Minibatches, OptimizerKey
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Frozen, Images, Ints, Matrix
@@ -88,11 +88,8 @@ class GlobalClassifier(Frozen):
             network.inputs,
             network.labels,
             head_loss,
-            epochs=self.epochs,
-            batch=self.batch,
-            rate=self.learning_rate,
-            generator=torch.Generator().manual_seed(task.seeds.integer(purpose, "training")),
-            optimizer=self.optimizer,
+            Minibatches(self.epochs, self.batch, self.learning_rate, self.optimizer),
+            torch.Generator().manual_seed(task.seeds.integer(purpose, "training")),
         )
         return network
 

@@ -35,10 +35,12 @@ from fedassay.methods.shared.sent_generators import (
 )
 from fedassay.nets.cvae import CVAE, CVAEKind, build_cvae, one_hot, pixel_rows, truncated_normal
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.local_training import Normals, train, train_privately
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.nets.local_training import Normals, record_objective, train, train_privately
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
-from fedassay.support.optimisation import OptimizerKey, chosen, take_step
+from fedassay.support.optimisation import Minibatches, OptimizerKey, chosen, take_step
 from fedassay.support.types import Ints, Parameters
 
 _SOURCE = (
@@ -157,17 +159,9 @@ class FedCVAE(Parameters):
         sampled = self._sampled(generators, task)
         classifier = self.classifier.network(0, sampled, task)
         generator = torch.Generator().manual_seed(task.seeds.integer("classifier"))
-        train(
-            classifier.module,
-            classifier.inputs,
-            classifier.labels,
-            head_loss,
-            epochs=self.classifier.local_epochs,
-            batch=self.classifier.batch,
-            rate=self.classifier.learning_rate,
-            generator=generator,
-            optimizer=self.classifier.optimizer,
-        )
+        by = self.classifier
+        minibatches = Minibatches(by.local_epochs, by.batch, by.learning_rate, by.optimizer)
+        train(classifier.module, classifier.inputs, classifier.labels, head_loss, minibatches, generator)
         return Ensemble([of_network(classifier.module)])
 
     def _noise(self, task: MethodInput) -> _Noise | None:
@@ -201,31 +195,13 @@ class FedCVAE(Parameters):
             return torch.cat([chosen, normals(self.latent).to(chosen.device)], dim=1)
 
         if noise is None:
-            train(
-                network,
-                rows,
-                labels,
-                _bound,
-                epochs=self.local_epochs,
-                batch=self.batch,
-                rate=self.learning_rate,
-                generator=generator,
-                draw=draw,
-                optimizer=self.optimizer,
-            )
+            minibatches = Minibatches(self.local_epochs, self.batch, self.learning_rate, self.optimizer)
+            train(network, rows, labels, _bound, minibatches, generator, draw)
         else:
-            train_privately(
-                network,
-                rows,
-                labels,
-                _bound,
-                private=noise.steps,
-                rate=self.learning_rate,
-                mechanism=training_mechanism(task, client.name, 0, "decoder"),
-                draw=draw,
-                optimizer=self.optimizer,
-                persons=task.persons(client),
-            )
+            objective, updates = record_objective(_bound, draw), Updates.by(self.optimizer, self.learning_rate)
+            mechanism = training_mechanism(task, client.name, 0, "decoder")
+            training = Training(network, rows, labels, objective, noise.steps, updates, mechanism)
+            train_privately(training, task.persons(client))
         return network
 
     def _message(self, client: Records, network: CVAE, noise: _Noise | None, task: MethodInput) -> Message:

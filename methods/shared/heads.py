@@ -16,7 +16,7 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.estimating import Estimator
 from fedassay.heads.estimators import SoftmaxEstimator
 from fedassay.heads.linear import DECAY, LinearHead, train_head
-from fedassay.support.optimisation import OptimizerKey
+from fedassay.support.optimisation import Minibatches, OptimizerKey
 from fedassay.support.types import Floats, Frozen, Ints
 
 OVERFITTED = 300
@@ -73,19 +73,16 @@ class HeadTraining(Frozen):
         """Train on features (n, d) and labels (n,), n >= 1; `classes`: see `train_head`."""
         import torch
 
+        by_passes = self.solver == "adam" or self.optimizer is not None
         return train_head(
             features,
             labels,
-            solver=self.solver,
             decay=self.decay,
-            epochs=self.epochs,
-            rate=self.rate,
-            batch=self.batch,
+            minibatches=Minibatches(self.epochs, self.batch, self.rate, self.optimizer) if by_passes else None,
             generator=torch.Generator().manual_seed(task.seeds.integer("head")),
             device=task.device,
             progress=task.progress,
             classes=classes,
-            optimizer=self.optimizer,
         )
 
 

@@ -28,8 +28,10 @@ from fedassay.methods.shared.dp_sgd import (
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, parameters_of, release_update
-from fedassay.nets.local_training import train, train_privately
-from fedassay.support.optimisation import OptimizerKey
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.nets.local_training import record_objective, train, train_privately
+from fedassay.support.optimisation import Minibatches, OptimizerKey
 from fedassay.support.types import Floats, Ints, Matrix, Parameters
 
 Combine = Literal["mean", "max", "logits"]
@@ -94,29 +96,18 @@ class LocalHeads(Parameters):
             module.bias.zero_()
         module.to(task.device)
         features = torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device)
-        given = (module, features, torch.tensor(client.labels, device=task.device), head_loss)
+        records = (features, torch.tensor(client.labels, device=task.device))
         settings = self.dp_sgd
         if isinstance(steps, ClippedUpdate):
             start, source = parameters_of(module), task.seeds.integer("training", client.name)
-            train(
-                *given,
-                epochs=settings.epochs,
-                batch=settings.batch,
-                rate=settings.learning_rate,
-                generator=torch.Generator().manual_seed(source),
-                optimizer=settings.optimizer,
-            )
+            minibatches = Minibatches(settings.epochs, settings.batch, settings.learning_rate, settings.optimizer)
+            train(module, *records, head_loss, minibatches, torch.Generator().manual_seed(source))
             release_update(module, start, steps, task.mechanism(client.name, 0, _GROUP))
             return head_of(module)
         mechanism = training_mechanism(task, client.name, 0, _GROUP)
-        train_privately(
-            *given,
-            private=steps,
-            rate=settings.learning_rate,
-            mechanism=mechanism,
-            optimizer=settings.optimizer,
-            persons=task.persons(client),
-        )
+        updates, objective = Updates.by(settings.optimizer, settings.learning_rate), record_objective(head_loss)
+        training = Training(module, *records, objective, steps, updates, mechanism)
+        train_privately(training, task.persons(client))
         return head_of(module)
 
     def message(

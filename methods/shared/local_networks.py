@@ -16,10 +16,12 @@ from fedassay.methods.shared.dp_sgd import NoisedTraining, training_mechanism
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
 from fedassay.nets.dp_sgd.clipped_update import parameters_of, release_update
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.local_training import RecordLoss, train, train_privately
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.nets.local_training import RecordLoss, record_objective, train, train_privately
 from fedassay.nets.state import moving_statistics
 from fedassay.support.errors import DataError, PlanError
-from fedassay.support.optimisation import Optimizer
+from fedassay.support.optimisation import Minibatches, Optimizer
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
 
@@ -95,7 +97,6 @@ class LocalTraining:
         Raises:
             PlanError: The network mixes records, and training is private.
         """
-        given = (network.module, network.inputs, network.labels, loss)
         if self.private is not None and moving_statistics(network.module):
             raise PlanError(
                 "bodies: a network with batch normalisation mixes the records of a batch, and DP-SGD "
@@ -103,28 +104,17 @@ class LocalTraining:
             )
         if isinstance(self.private, PrivateSteps):
             mechanism = training_mechanism(task, network.name, number, self.field)
+            updates, objective = Updates.by(self.optimizer, self.rate, self.pull), record_objective(loss)
+            records = (network.inputs, network.labels)
             train_privately(
-                *given,
-                private=self.private,
-                rate=self.rate,
-                mechanism=mechanism,
-                optimizer=self.optimizer,
-                pull=self.pull,
-                persons=network.persons,
+                Training(network.module, *records, objective, self.private, updates, mechanism), network.persons
             )
             return
         start = parameters_of(network.module) if self.private is not None else None
         seed = (seeds or task.seeds).integer("training", number, network.name)
         generator = torch.Generator().manual_seed(seed)
-        train(
-            *given,
-            epochs=self.epochs,
-            batch=self.batch,
-            rate=self.rate,
-            generator=generator,
-            optimizer=self.optimizer,
-            pull=self.pull,
-        )
+        minibatches = Minibatches(self.epochs, self.batch, self.rate, self.optimizer, self.pull)
+        train(network.module, network.inputs, network.labels, loss, minibatches, generator)
         if self.private is not None and start is not None:
             release_update(network.module, start, self.private, task.mechanism(network.name, number, self.field))
 

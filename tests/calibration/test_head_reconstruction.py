@@ -13,6 +13,7 @@ from fedassay.attacks.head_reconstruction.attack import TRUSTED, reconstructed
 from fedassay.data.records import Records
 from fedassay.heads.estimators import SoftmaxEstimator
 from fedassay.heads.linear import LinearHead, train_head
+from fedassay.support.optimisation import Minibatches
 
 Matrix = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -94,7 +95,8 @@ def test_another_penalty_than_declared_scales_the_records_and_hides_none(decay: 
 
 def _early(features: Matrix, labels: Ints, seed: int) -> LinearHead:
     generator = torch.Generator().manual_seed(seed)
-    return train_head(features, labels, solver="adam", rate=1e-2, classes=CLASSES, generator=generator)
+    minibatches = Minibatches(100, 128, 1e-2)
+    return train_head(features, labels, minibatches=minibatches, classes=CLASSES, generator=generator)
 
 
 def _noised(features: Matrix, labels: Ints, seed: int) -> LinearHead:

@@ -44,7 +44,7 @@ from fedassay.nets import presets, sampling
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.generators import GENERATORS, one_hot, train_generator
+from fedassay.nets.generators import GENERATORS, Computation, one_hot, train_generator
 from fedassay.nets.presets import TINY, Preset
 from fedassay.nets.sampling import sample
 from fedassay.nets.training import train
@@ -56,6 +56,7 @@ from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.lpips import Lpips, load_lpips
 from fedassay.similarity.memorization import memorization_scores
 from fedassay.similarity.ssim import ssim
+from fedassay.support.optimisation import Minibatches
 from fedassay.support.progress import SILENT
 from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
@@ -314,8 +315,8 @@ def test_generators(name: str, private: bool, make_task: MakeTask, on_both: OnBo
             mechanism = TrainingMechanism(
                 Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights")
             )
-            return train_generator_privately(*given, training, seed=0, mechanism=mechanism, device=device).weights
-        return train_generator(*given, epochs=2, seed=0, device=device).weights
+            return train_generator_privately(*given, training, mechanism, Computation(0, device)).weights
+        return train_generator(*given, 2, Computation(0, device)).weights
 
     here, there, gpu = on_both(learnt)
     # Adam's first steps divide by gradients that are next to nothing.
@@ -390,9 +391,10 @@ def test_heads(solver: str, make_task: MakeTask, on_both: OnBoth) -> None:
     client = make_task(clients=1, records=60).clients[0]
 
     def fitted(device: str) -> tuple[Any, ...]:
-        options = {"solver": solver, "epochs": 2, "device": device}
+        minibatches = Minibatches(2, 128, 1e-4) if solver == "adam" else None
         drawn = torch.Generator().manual_seed(0)
-        head = train_head(client.features, client.labels, generator=drawn, **options)  # type: ignore[arg-type]
+        given = (client.features, client.labels)
+        head = train_head(*given, minibatches=minibatches, generator=drawn, device=device)
         return head.weights, head.bias
 
     here, there, gpu = on_both(fitted)

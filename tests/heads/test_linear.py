@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.heads.linear import train_head
+from fedassay.support.optimisation import Minibatches
 
 
 def _records(seed: int, n: int = 300) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -36,7 +37,12 @@ def test_lbfgs_is_the_optimum_of_scikit_learn() -> None:
 def test_adam_is_seeded_and_learns() -> None:
     features, labels = _records(2)
     heads = [
-        train_head(features, labels, solver="adam", rate=1e-2, generator=torch.Generator().manual_seed(seed))
+        train_head(
+            features,
+            labels,
+            minibatches=Minibatches(100, 128, 1e-2),
+            generator=torch.Generator().manual_seed(seed),
+        )
         for seed in (0, 0, 1)
     ]
     assert heads[0].weights.tobytes() == heads[1].weights.tobytes()
@@ -68,4 +74,4 @@ def test_wrong_input() -> None:
     with pytest.raises(ValueError, match="decay must be finite"):
         train_head(features, labels, decay=-1.0)
     with pytest.raises(ValueError, match="needs a generator"):
-        train_head(features, labels, solver="adam")
+        train_head(features, labels, minibatches=Minibatches(100, 128, 1e-4))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedassay.nets.denoising import to_model_range, to_uint8
-from fedassay.nets.generators import GENERATORS, one_hot, train_generator
+from fedassay.nets.generators import GENERATORS, Computation, one_hot, train_generator
 from fedassay.nets.presets import BetaSchedule
 from fedassay.nets.sampling import sample
 from fedassay.nets.trained import load_network
@@ -28,7 +28,7 @@ def test_ddpm_is_ancestral_sampling(prediction: str) -> None:
     schedule: BetaSchedule = "linear"
     preset = replace(PRESET, prediction=prediction, beta_schedule=schedule)  # type: ignore[arg-type]
     images, labels = _records()
-    model = train_generator(images, labels, 3, preset, epochs=30, seed=0)
+    model = train_generator(images, labels, 3, preset, 30, Computation(0))
     conditions = one_hot(np.array([0, 1, 2, 0]), 3)
     found = sample(model, conditions, seed=5, steps=60, guidance=1.0, sampler="ddpm")
     betas = torch.linspace(1e-4, 0.02, 60)
@@ -57,7 +57,7 @@ def test_the_class_decides_what_is_drawn() -> None:
     """Two classes, black and white."""
     images = np.repeat(np.array([0, 255], np.uint8), 8)[:, None, None, None] * np.ones((1, 8, 8, 1), np.uint8)
     labels = np.repeat([0, 1], 8)
-    model = train_generator(images, labels, 2, PRESET, epochs=600, seed=0)
+    model = train_generator(images, labels, 2, PRESET, 600, Computation(0))
     drawn = sample(model, one_hot(np.array([0, 1, 0, 1]), 2), seed=1, steps=10, guidance=1.5)
     means = drawn.mean(axis=(1, 2, 3))
     assert means[[0, 2]].max() < 64
@@ -67,22 +67,22 @@ def test_the_class_decides_what_is_drawn() -> None:
 def test_no_statistic_of_the_records_reaches_the_condition() -> None:
     """Nothing but the weights is fitted: the condition enters as it is."""
     images, labels = _records()
-    model = train_generator(images, labels, 3, PRESET, epochs=1, seed=0)
+    model = train_generator(images, labels, 3, PRESET, 1, Computation(0))
     np.testing.assert_array_equal(model.whitening(one_hot(labels, 3)), one_hot(labels, 3))
     assert model.warm_start is None
 
 
 def test_no_records_give_the_network_as_it_starts() -> None:
     images, labels = _records()
-    one, two = (train_generator(images[:0], labels[:0], 3, PRESET, epochs=5, seed=seed) for seed in (0, 1))
-    again = train_generator(images[:0], labels[:0], 3, PRESET, epochs=9, seed=0)
+    one, two = (train_generator(images[:0], labels[:0], 3, PRESET, 5, Computation(seed)) for seed in (0, 1))
+    again = train_generator(images[:0], labels[:0], 3, PRESET, 9, Computation(0))
     assert all(np.array_equal(again.weights[name], value) for name, value in one.weights.items())
     assert not all(np.array_equal(two.weights[name], value) for name, value in one.weights.items())
 
 
 def test_one_image_is_enough() -> None:
     images, labels = _records(1)
-    model = train_generator(images, labels, 3, PRESET, epochs=200, seed=0)
+    model = train_generator(images, labels, 3, PRESET, 200, Computation(0))
     drawn = sample(model, one_hot(labels, 3), seed=0, steps=10, guidance=1.0)
     error = to_model_range(torch.tensor(drawn)) - to_model_range(torch.tensor(images))
     assert error.square().mean() < 0.1

@@ -13,9 +13,12 @@ from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record_gradients
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps, steps_of
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.nets.local_training import record_objective, train, train_privately
 from fedassay.privacy.tape import Key
 from fedassay.support.errors import PlanError
+from fedassay.support.optimisation import Minibatches
 from fedassay.support.seeds import Seeds
 
 SMALL = ["linear", "mlp", "mlp_deep", "cnn"]
@@ -128,19 +131,21 @@ class _Bypassed(nn.Module):
         return scores
 
 
+def _training(
+    module: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    steps: PrivateSteps,
+    mechanism: TrainingMechanism,
+) -> Training:
+    return Training(module, images, labels, record_objective(_loss), steps, Updates(1e-3), mechanism)
+
+
 def test_training_stops_where_gradients_are_lost() -> None:
     images, labels = _records((8, 8, 1), 20)
     steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.5, steps=3, norm=1, batch=10)
     with pytest.raises(RuntimeError, match="do not add up"):
-        train_privately(
-            _Bypassed(),
-            images,
-            labels,
-            _loss,
-            private=steps,
-            rate=1e-3,
-            mechanism=_mechanism(),
-        )
+        train_privately(_training(_Bypassed(), images, labels, steps, _mechanism()))
 
 
 @pytest.mark.parametrize("middle", [nn.Identity(), nn.BatchNorm1d(6).eval()], ids=["recorded", "written"])
@@ -151,7 +156,7 @@ def test_frozen_parameters_stay(middle: nn.Module) -> None:
     before = {name: parameter.clone() for name, parameter in module.named_parameters()}
     steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.5, steps=2, norm=1, batch=10)
     module.train = lambda mode=True: module  # type: ignore[method-assign]
-    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, mechanism=_mechanism())
+    train_privately(_training(module, images, labels, steps, _mechanism()))
     for name, parameter in module.named_parameters():
         assert torch.equal(parameter, before[name]) == (not parameter.requires_grad)
 
@@ -174,9 +179,9 @@ def test_sums_are_clipped_record_by_record(norm: float) -> None:
 def test_without_noise_clipping_and_sampling_it_is_plain_training() -> None:
     images, labels = _records((8, 8, 1), 40)
     plain, private = (build_body(BodySpec(name="mlp", hidden=8), (8, 8, 1), 5, 0) for _ in range(2))
-    train(plain, images, labels, _loss, epochs=5, batch=40, rate=1e-3, generator=torch.Generator().manual_seed(0))
+    train(plain, images, labels, _loss, Minibatches(5, 40, 1e-3), torch.Generator().manual_seed(0))
     steps = PrivateSteps(noise_multiplier=0, sampling_rate=1, steps=5, norm=1e6, batch=40)
-    train_privately(private, images, labels, _loss, private=steps, rate=1e-3, mechanism=_mechanism())
+    train_privately(_training(private, images, labels, steps, _mechanism()))
     for ours, theirs in zip(private.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
@@ -194,7 +199,7 @@ def test_noise_has_its_scale_and_empty_clients_release_noise_alone() -> None:
     module = _Spy()
     images, labels = _records((8, 8, 1), 0)
     steps = PrivateSteps(noise_multiplier=3.0, sampling_rate=0.5, steps=1, norm=2.0, batch=10.0)
-    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, mechanism=_mechanism(1))
+    train_privately(_training(module, images, labels, steps, _mechanism(1)))
     assert module.weight.grad is not None
     assert module.weight.grad.std().item() == pytest.approx(0.6, rel=0.05)
     assert abs(module.weight.grad.mean().item()) < 0.05
@@ -211,13 +216,7 @@ def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> N
     images, labels = _records((8, 8, 1), 200)
     steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.1, steps=400, norm=1, batch=20)
     train_privately(
-        build_body(BodySpec(name="linear"), (8, 8, 1), 5, 0),
-        images,
-        labels,
-        _loss,
-        private=steps,
-        rate=1e-3,
-        mechanism=_mechanism(),
+        _training(build_body(BodySpec(name="linear"), (8, 8, 1), 5, 0), images, labels, steps, _mechanism())
     )
     # Binomial(200, 0.1): mean 20, variance 18; a fixed batch size would have none.
     assert np.mean(sizes) == pytest.approx(20, abs=1)
@@ -228,7 +227,7 @@ def test_no_records_no_steps() -> None:
     images, labels = _records((8, 8, 1), 0)
     module = build_body(BodySpec(name="linear"), (8, 8, 1), 5, 0)
     before = [parameter.clone() for parameter in module.parameters()]
-    train(module, images, labels, _loss, epochs=3, batch=4, rate=1, generator=torch.Generator())
+    train(module, images, labels, _loss, Minibatches(3, 4, 1.0), torch.Generator())
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
 
 

@@ -12,7 +12,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.models import ScoringGenerator
 from fedassay.methods.feddiff.server import DiffusionGenerator, Sampling, record_losses
 from fedassay.nets.denoising import build_scheduler
-from fedassay.nets.generators import GENERATORS, one_hot, train_generator
+from fedassay.nets.generators import GENERATORS, Computation, one_hot, train_generator
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.seeds import Seeds
 
@@ -23,7 +23,7 @@ MakeTask = Callable[..., MethodInput]
 def learnt(make_task: MakeTask) -> tuple[TrainedDenoiser, MethodInput]:
     task = make_task(clients=1, records=24)
     client = task.clients[0]
-    model = train_generator(client.images, client.labels, 10, GENERATORS["tiny"], epochs=120, seed=0)
+    model = train_generator(client.images, client.labels, 10, GENERATORS["tiny"], 120, Computation(0))
     return model, task
 
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from fedassay.data.records import Records
-from fedassay.support.optimisation import Optimizer, chosen, take_step
+from fedassay.support.optimisation import Minibatches, take_step
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.types import Floats, Ints, Matrix
-
-Solver = Literal["lbfgs", "adam"]
 
 _STEPS = 200
 DECAY = 1e-2
@@ -93,39 +91,31 @@ def train_head(
     features: Floats,
     labels: Ints,
     *,
-    solver: Solver = "lbfgs",
     decay: float = DECAY,
-    epochs: int = 100,
-    rate: float = 1e-4,
-    batch: int = 128,
+    minibatches: Minibatches | None = None,
     generator: torch.Generator | None = None,
     device: str | torch.device = "cpu",
     progress: Progress = SILENT,
     classes: int | None = None,
-    optimizer: Optimizer | None = None,
 ) -> LinearHead:
     """Train a softmax head by cross-entropy over the classes that occur, or over a given number of them.
 
-    `lbfgs` (default) minimises a convex objective over the whole set to a gradient tolerance: mean cross-entropy
-    plus decay / 2 times the squared weights on standardised features. The result depends on no seed. `adam` is the
-    paper's: minibatches of unstandardised features, no penalty. An `optimizer` replaces Adam and its steps.
+    L-BFGS (default) minimises a convex objective over the whole set to a gradient tolerance: mean cross-entropy
+    plus decay / 2 times the squared weights on standardised features. The result depends on no seed. The paper's
+    training is by minibatches of unstandardised features, without a penalty.
 
     Args:
         features: Shape (n, d), n >= 1.
         labels: Shape (n,), any class numbers.
-        solver: See above.
-        decay: L2 penalty of `lbfgs`, at least 0; with 0 separable classes have no minimum, and the
+        decay: L2 penalty of L-BFGS, at least 0; with 0 separable classes have no minimum, and the
             solver stops after 200 iterations.
-        epochs: `adam`, or an optimiser: passes over the records.
-        rate: The same: learning rate (1e-4 in the paper).
-        batch: The same: minibatch size.
-        generator: `adam`: a CPU generator that shuffles; required.
+        minibatches: Passes, size of a minibatch, and optimiser; None: L-BFGS.
+        generator: A CPU generator that shuffles minibatches, which need one.
         device: Device of the training.
         progress: The display that long trainings report to.
         classes: C: the head has a row for each of the classes 0 to C - 1, even if it does not occur; None: for
             those that occur. Absent classes are trained as never the answer. Without a penalty on the biases that
-            has no minimum, so `lbfgs` then penalises these like the weights.
-        optimizer: The optimizer, which takes precedence over the solver; None: see `solver`.
+            has no minimum, so L-BFGS then penalises these like the weights.
 
     Returns:
         The head, in float32, in the units of `features`.
@@ -137,11 +127,10 @@ def train_head(
     known, targets, absent = _targets(labels, classes)
     inputs = torch.as_tensor(np.asarray(features, dtype=np.float32), device=device)
     goals = torch.as_tensor(targets, device=device)
-    if solver == "adam" or optimizer is not None:
+    if minibatches is not None:
         if generator is None:
             raise ValueError("train_head: training by minibatches shuffles and needs a generator")
-        start = _Start(len(known), inputs, chosen(optimizer), rate)
-        matrix, bias = _minibatches(inputs, goals, start, epochs, batch, generator, progress)
+        matrix, bias = _by_minibatches(inputs, goals, len(known), minibatches, generator, progress)
     else:
         matrix, bias = _lbfgs(inputs, goals, len(known), decay, absent, progress)
     return LinearHead(known.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
@@ -200,33 +189,25 @@ def _lbfgs(
     return final, bias.detach() - final @ centre
 
 
-class _Start:
-    """A head of zeros, and its optimiser."""
-
-    def __init__(self, classes: int, inputs: torch.Tensor, optimizer: Optimizer, rate: float) -> None:
-        self.matrix = torch.zeros(classes, inputs.shape[1], device=inputs.device, requires_grad=True)
-        self.bias = torch.zeros(classes, device=inputs.device, requires_grad=True)
-        self.optimizer = optimizer.build([self.matrix, self.bias], rate)
-
-
-def _minibatches(
+def _by_minibatches(
     inputs: torch.Tensor,
     goals: torch.Tensor,
-    start: _Start,
-    epochs: int,
-    batch: int,
+    classes: int,
+    minibatches: Minibatches,
     generator: torch.Generator,
     progress: Progress,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    matrix, bias = start.matrix, start.bias
+    matrix = torch.zeros(classes, inputs.shape[1], device=inputs.device, requires_grad=True)
+    bias = torch.zeros(classes, device=inputs.device, requires_grad=True)
+    optimizer = minibatches.build([matrix, bias])
     with progress.step("head") as advance:
-        for epoch in range(epochs):
+        for epoch in range(minibatches.epochs):
             shuffled = torch.randperm(len(goals), generator=generator).to(inputs.device)
-            for rows in torch.split(shuffled, batch):
+            for rows in torch.split(shuffled, minibatches.batch):
                 scores = inputs[rows] @ matrix.T + bias
                 losses = torch.nn.functional.cross_entropy(scores, goals[rows], reduction="none")
-                take_step(start.optimizer, losses.mean())
-            advance(epoch + 1, epochs)
+                take_step(optimizer, losses.mean())
+            advance(epoch + 1, minibatches.epochs)
     return matrix.detach(), bias.detach()
 
 

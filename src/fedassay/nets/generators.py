@@ -8,7 +8,7 @@ the condition is not whitened (that would be a statistic of the records), and no
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -85,17 +85,30 @@ def steps_of(records: int, preset: Preset, epochs: int) -> int:
     return epochs * math.ceil(records / preset.batch)
 
 
+@dataclass(frozen=True)
+class Computation:
+    """The place and the random start of a generator's training.
+
+    Attributes:
+        seed: Seed of the random draws.
+        device: Device of the computation.
+        progress: Called with (steps done, steps in all).
+        checkpoint: A file for the state of the run, written now and then, to resume the same run.
+    """
+
+    seed: int
+    device: str = "cpu"
+    progress: Advance = no_progress
+    checkpoint: Path | None = None
+
+
 def train_generator(
     images: Images,
     labels: Ints,
     classes: int,
     preset: Preset,
-    *,
     epochs: int,
-    seed: int,
-    device: str = "cpu",
-    progress: Advance = no_progress,
-    checkpoint: Path | None = None,
+    computation: Computation,
 ) -> TrainedDenoiser:
     """Train a generator without privacy; no records give the network as it is initialised.
 
@@ -107,14 +120,11 @@ def train_generator(
         classes: C.
         preset: One of `GENERATORS`, with or without changes.
         epochs: Passes over the records.
-        seed: Seed of initialisation, order and noise.
-        device: Device of the computation.
-        progress: Called with (steps done, steps in all).
-        checkpoint: See `fedassay.nets.training.train`.
+        computation: Its seed is that of initialisation, order and noise.
     """
     image_shape: tuple[int, int, int] = images.shape[1:]
     if not len(images):
-        network = build_network(preset, image_shape, classes, seed=seed)
+        network = build_network(preset, image_shape, classes, seed=computation.seed)
         weights = {name: p.detach().numpy() for name, p in network.named_parameters()}
         return TrainedDenoiser(preset, image_shape, unchanged(classes), weights, None)
     steps = steps_of(len(images), preset, epochs)
@@ -122,10 +132,10 @@ def train_generator(
         images,
         one_hot(labels, classes),
         replace(preset, steps=steps, warmup=min(preset.warmup, steps // 10)),
-        seed=seed,
-        device=device,
-        progress=progress,
-        checkpoint=checkpoint,
+        seed=computation.seed,
+        device=computation.device,
+        progress=computation.progress,
+        checkpoint=computation.checkpoint,
         whitening=unchanged(classes),
     )
 

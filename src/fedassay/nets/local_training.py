@@ -14,12 +14,9 @@ from torch import Tensor, nn
 
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
 from fedassay.nets.dp_sgd.loop import train_with_noise
-from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
-from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
-from fedassay.nets.dp_sgd.units import of_persons, side_by_side
-from fedassay.nets.dp_sgd.updates import Updates
-from fedassay.support.optimisation import Optimizer, chosen, take_step
+from fedassay.nets.dp_sgd.units import by_persons
+from fedassay.support.optimisation import Minibatches, take_step
 from fedassay.support.types import Ints
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
@@ -38,14 +35,9 @@ def train(
     inputs: Tensor,
     labels: Tensor,
     loss: RecordLoss,
-    *,
-    epochs: int,
-    batch: int,
-    rate: float,
+    minibatches: Minibatches,
     generator: torch.Generator,
     draw: Draw | None = None,
-    optimizer: Optimizer | None = None,
-    pull: float = 0.0,
 ) -> None:
     """Train in place, on the mean loss of shuffled minibatches. No records, no steps.
 
@@ -54,20 +46,15 @@ def train(
         inputs: Shape (n, ...).
         labels: Shape (n,).
         loss: See `RecordLoss`.
-        epochs: Passes over the records.
-        batch: Records in a minibatch; the last of a pass may be smaller.
-        rate: Learning rate.
+        minibatches: Passes, size of a minibatch, and optimiser.
         generator: On the CPU.
         draw: See `Draw`; None: the inputs as they are.
-        optimizer: The optimiser; None: Adam.
-        pull: See `fedassay.support.optimisation.pulled`.
     """
-    moved = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    steps = chosen(optimizer).build(moved, rate, pull=pull)
+    steps = minibatches.build(parameter for parameter in module.parameters() if parameter.requires_grad)
     module.train()
-    for _ in range(epochs if len(labels) else 0):
+    for _ in range(minibatches.epochs if len(labels) else 0):
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
-        for rows in torch.split(order, batch):
+        for rows in torch.split(order, minibatches.batch):
             given = inputs[rows]
             if draw is not None:
                 given = draw(given, partial(torch.randn, len(given), generator=generator))
@@ -75,36 +62,17 @@ def train(
     module.eval()
 
 
-def train_privately(
-    module: nn.Module,
-    inputs: Tensor,
-    labels: Tensor,
-    loss: RecordLoss,
-    *,
-    private: PrivateSteps,
-    rate: float,
-    mechanism: TrainingMechanism,
-    draw: Draw | None = None,
-    optimizer: Optimizer | None = None,
-    pull: float = 0.0,
-    persons: Ints | None = None,
-) -> None:
+def train_privately(training: Training, persons: Ints | None = None) -> None:
     """Train in place by DP-SGD: the optimiser follows the noised gradients, which is post-processing.
 
     Records are sampled independently (Poisson), empty batches included: they release noise alone. With
-    `persons`, (U, m), the places of each person's records (see `fedassay.nets.dp_sgd.units`), persons are.
-    Other arguments as in `train`, but AdamW without decay where no optimiser is given; nothing is drawn but from
-    the streams of `mechanism`.
+    `persons`, (U, m), the places of each person's records (see `fedassay.nets.dp_sgd.units`), persons are. Nothing
+    is drawn but from the streams of the training's mechanism.
 
     Raises:
         RuntimeError: The records' gradients differ from those of the records alone.
     """
-    objective = record_objective(loss, draw)
-    if persons is not None:
-        inputs, labels = side_by_side(inputs, labels, persons)
-        objective = of_persons(objective, persons.shape[1])
-    updates = Updates.by(optimizer, rate, pull)
-    train_with_noise(Training(module, inputs, labels, objective, private, updates, mechanism))
+    train_with_noise(by_persons(training, persons))
 
 
 def record_objective(loss: RecordLoss, draw: Draw | None = None) -> Objective:

@@ -6,6 +6,7 @@ PyTorch is imported where a step is taken: a plan is read without it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -87,6 +88,29 @@ OptimizerKey = Annotated[Optimizer | None, Field(exclude_if=lambda given: given 
 def chosen(given: Optimizer | None) -> Optimizer:
     """The optimiser that a key stands for."""
     return ADAM if given is None else given
+
+
+@dataclass(frozen=True)
+class Minibatches:
+    """A training by shuffled minibatches.
+
+    Attributes:
+        epochs: Passes over the records.
+        batch: Records in a minibatch; the last of a pass may be smaller.
+        rate: Learning rate.
+        optimizer: The optimiser; None: Adam.
+        pull: See `pulled`.
+    """
+
+    epochs: int
+    batch: int
+    rate: float
+    optimizer: Optimizer | None = None
+    pull: float = 0.0
+
+    def build(self, parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
+        """A fresh optimiser of these parameters."""
+        return (self.optimizer or ADAM).build(parameters, self.rate, pull=self.pull)
 
 
 def pulled(optimizer: torch.optim.Optimizer, strength: float) -> torch.optim.Optimizer:

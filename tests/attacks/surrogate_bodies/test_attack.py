@@ -28,6 +28,7 @@ from fedassay.nets.local_training import train
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import parse_plan
 from fedassay.support.errors import NothingToReadError, NotRunError
+from fedassay.support.optimisation import Minibatches
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -114,7 +115,7 @@ def test_a_stack_trains_as_each_body_alone() -> None:
         loss = body_loss(Shared(head), clip=None, through=False, alpha=0, beta=0, device="cpu")
         # One minibatch holds all records, so that their order does not matter.
         given = (to_tensor(images[place], "cpu"), torch.tensor(labels[place]), loss)
-        train(body, *given, epochs=3, batch=8, rate=1e-2, generator=torch.Generator().manual_seed(1))
+        train(body, *given, Minibatches(3, 8, 1e-2), torch.Generator().manual_seed(1))
         with torch.inference_mode():
             expected = body(to_tensor(images[0], "cpu")).numpy()
         assert np.allclose(stack.features(images[0])[place], expected, atol=1e-4)

@@ -25,8 +25,9 @@ from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.dp_sgd.tape import trainings
-from fedassay.nets.local_training import train_privately
+from fedassay.nets.dp_sgd.tape import Training, trainings
+from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.nets.local_training import record_objective, train_privately
 from fedassay.privacy.tape import Key, taped
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup
@@ -104,9 +105,10 @@ def _without_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
 def _tuned_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step on the records themselves, after the private training has ended."""
 
-    def tuned(module: nn.Module, inputs: Tensor, labels: Tensor, loss: Any, **named: Any) -> None:
-        train_privately(module, inputs, labels, loss, **named)
-        functional.cross_entropy(module(inputs), labels).backward()
+    def tuned(training: Training, persons: Any = None) -> None:
+        train_privately(training, persons)
+        module = training.network
+        functional.cross_entropy(module(training.inputs), training.labels).backward()
         with torch.no_grad():
             for parameter in module.parameters():
                 assert parameter.grad is not None
@@ -195,10 +197,9 @@ def test_noise_of_another_generator_is_measured(monkeypatch: pytest.MonkeyPatch)
     shares = []
     for seed in range(40):
         with taped() as tape:
-            train_privately(
-                nn.Linear(50, 10), *given, _loss, private=private, rate=1e-3,
-                mechanism=replace(mechanism, noise=Seeds(seed)),
-            )  # fmt: skip
+            own = replace(mechanism, noise=Seeds(seed))
+            objective = record_objective(_loss)
+            train_privately(Training(nn.Linear(50, 10), *given, objective, private, Updates(1e-3), own))
         facts = training_facts(tape, empty)
         assert facts is not None
         assert not facts.broken
@@ -216,15 +217,10 @@ def _loss(outputs: Tensor, labels: Tensor) -> Tensor:
 def test_steps_that_nobody_saw_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = TrainingMechanism(Seeds(0), Seeds(1), Key("client/0", 0, "parameters"))
     with taped() as tape:
-        train_privately(
-            nn.Linear(50, 10),
-            torch.zeros(10, 50),
-            torch.zeros(10, dtype=torch.int64),
-            _loss,
-            private=PrivateSteps(1.0, 0.2, 10, 2.0, 20.0),
-            rate=1e-3,
-            mechanism=mechanism,
-        )
+        private = PrivateSteps(1.0, 0.2, 10, 2.0, 20.0)
+        records = (torch.zeros(10, 50), torch.zeros(10, dtype=torch.int64))
+        objective = record_objective(_loss)
+        train_privately(Training(nn.Linear(50, 10), *records, objective, private, Updates(1e-3), mechanism))
     (entry,) = trainings(tape).values()
     facts = replace(entry.facts, partial="its first steps were not seen")
     tape.trainings[entry.key] = replace(entry, facts=facts)

@@ -26,6 +26,7 @@ from fedassay.methods.feddiff.pydp_law import can_be_observed, pydp_experiment
 from fedassay.methods.feddiff.server import GlobalClassifier
 from fedassay.nets.generators import (
     GENERATORS,
+    Computation,
     flatten_weights,
     received_generator,
     steps_of,
@@ -80,8 +81,8 @@ def test_presets_have_the_papers_sizes() -> None:
         np.array([0, 1]),
         2,
         replace(GENERATORS["small"], batch=2),
-        epochs=1,
-        seed=0,
+        1,
+        Computation(0),
     )
     assert odd.image_shape == (9, 11, 1)
 
@@ -90,7 +91,7 @@ def test_weights_survive_the_wire() -> None:
     preset = replace(GENERATORS["tiny"], width=16, embedding=8)
     rng = np.random.default_rng(0)
     model = train_generator(
-        rng.integers(0, 256, (5, 8, 8, 1), dtype=np.uint8), np.arange(5), 5, preset, epochs=1, seed=3
+        rng.integers(0, 256, (5, 8, 8, 1), dtype=np.uint8), np.arange(5), 5, preset, 1, Computation(3)
     )
     sent = flatten_weights(model.weights)
     again = received_generator(sent, preset, (8, 8, 1), 5)

@@ -38,7 +38,7 @@ from fedassay.methods.fedlog.private import (
 )
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.rounds import summary
-from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
+from fedassay.nets.dp_sgd.tape import Training
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores
@@ -489,7 +489,8 @@ def test_a_public_seed_fixes_everything_but_the_noise(make_task: MakeTask, seed:
 def test_dp_sgd_never_draws_from_the_public_seed(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
-    def spy(*_: object, mechanism: TrainingMechanism, **__: object) -> None:
+    def spy(training: Training, _persons: object) -> None:
+        mechanism = training.mechanism
         drawn.append(
             (
                 mechanism.noise.integer("root"),

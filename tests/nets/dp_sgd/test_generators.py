@@ -27,7 +27,7 @@ from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import trainings
-from fedassay.nets.generators import GENERATORS, one_hot
+from fedassay.nets.generators import GENERATORS, Computation, one_hot
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import build_network
 from fedassay.privacy.accounting import compose
@@ -118,7 +118,7 @@ def test_a_run_whose_layers_lose_gradients_is_refused(monkeypatch: pytest.Monkey
     """In the second step at the latest: in the first one, the last layer is zero and hides the others."""
     images, labels = _records(6)
     training = PrivateTraining(replace(STEPS, sampling_rate=1.0, steps=2))
-    train_generator_privately(images, labels, 3, UNET, training, seed=0, mechanism=MECHANISM)
+    train_generator_privately(images, labels, 3, UNET, training, MECHANISM, Computation(0))
     windows = record_factors._windows
 
     def lost(layer: nn.Conv2d, given: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def test_a_run_whose_layers_lose_gradients_is_refused(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(record_factors, "_windows", lost)
     with pytest.raises(RuntimeError, match="do not add up"):
-        train_generator_privately(images, labels, 3, UNET, training, seed=0, mechanism=MECHANISM)
+        train_generator_privately(images, labels, 3, UNET, training, MECHANISM, Computation(0))
 
 
 def _sums(network: nn.Module, count: int, norm: float, together: int = 64) -> dict[str, Tensor]:
@@ -176,9 +176,7 @@ def test_empty_batches_release_noise_alone(preset: Preset) -> None:
     """A client without records moves every weight all the same, by steps of Adam's size."""
     images, labels = _records(0)
     started = build_network(preset, (8, 8, 1), 3, seed=0)
-    model = train_generator_privately(
-        images, labels, 3, preset, PrivateTraining(STEPS), seed=0, mechanism=MECHANISM
-    )
+    model = train_generator_privately(images, labels, 3, preset, PrivateTraining(STEPS), MECHANISM, Computation(0))
     moved = [np.abs(model.weights[name] - p.detach().numpy()).max() for name, p in started.named_parameters()]
     assert all(0 < each < 10 * STEPS.steps * preset.learning_rate for each in moved)
 
@@ -194,7 +192,7 @@ def test_noise_and_divisor_have_their_size(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
     images, labels = _records(0)
     steps = PrivateSteps(noise_multiplier=3.0, sampling_rate=0.5, steps=2, norm=2.0, batch=10.0)
-    train_generator_privately(images, labels, 3, TINY, PrivateTraining(steps), seed=0, mechanism=MECHANISM)
+    train_generator_privately(images, labels, 3, TINY, PrivateTraining(steps), MECHANISM, Computation(0))
     assert len(seen) == 2
     assert seen[0].std().item() == pytest.approx(0.6, rel=0.03)
     assert abs(torch.corrcoef(torch.stack(seen))[0, 1].item()) < 0.05
@@ -238,7 +236,7 @@ def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> N
     images, labels = _records(200)
     steps = replace(STEPS, sampling_rate=0.1, steps=300)
     train_generator_privately(
-        images, labels, 3, replace(TINY, width=8), PrivateTraining(steps), seed=0, mechanism=MECHANISM
+        images, labels, 3, replace(TINY, width=8), PrivateTraining(steps), MECHANISM, Computation(0)
     )
     # Binomial(200, 0.1): mean 20, variance 18; a fixed batch size would have none.
     assert np.mean(sizes) == pytest.approx(20, abs=1)
@@ -259,7 +257,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     training = PrivateTraining(replace(STEPS, steps=9), draws=2, average=average, optimizer=optimizer)
     monkeypatch.setattr(private_training, "KEPT_EVERY", 4)
     with taped() as first:
-        whole = train_generator_privately(images, labels, 3, TINY, training, seed=0, mechanism=MECHANISM)
+        whole = train_generator_privately(images, labels, 3, TINY, training, MECHANISM, Computation(0))
 
     def stop(done: int, total: int) -> None:
         if done == 7:
@@ -268,12 +266,12 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     path = tmp_path / "training.safetensors"
     given = (images, labels, 3, TINY, training)
     with pytest.raises(KeyboardInterrupt), taped() if watched else nullcontext():
-        train_generator_privately(*given, seed=0, mechanism=MECHANISM, progress=stop, checkpoint=path)
+        train_generator_privately(*given, MECHANISM, Computation(0, progress=stop, checkpoint=path))
     assert path.exists()
     seen: list[int] = []
     with taped() as second:
         resumed = train_generator_privately(
-            *given, seed=0, mechanism=MECHANISM, progress=lambda done, _: seen.append(done), checkpoint=path
+            *given, MECHANISM, Computation(0, progress=lambda done, _: seen.append(done), checkpoint=path)
         )
     assert seen[0] == 5
     assert all(np.array_equal(resumed.weights[name], value) for name, value in whole.weights.items())
@@ -297,8 +295,8 @@ def test_other_streams_do_not_go_on_with_a_checkpoint(tmp_path: Path) -> None:
         seen: list[int] = []
         mechanism = replace(MECHANISM, noise=Seeds(seed))
         train_generator_privately(
-            images, labels, 3, TINY, PrivateTraining(STEPS), seed=0, mechanism=mechanism,
-            progress=lambda done, _, seen=seen: seen.append(done), checkpoint=path,
+            images, labels, 3, TINY, PrivateTraining(STEPS), mechanism,
+            Computation(0, progress=lambda done, _, seen=seen: seen.append(done), checkpoint=path),
         )  # fmt: skip
         assert seen == [1, 2, 3, 4]
 

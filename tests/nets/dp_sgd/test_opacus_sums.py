@@ -22,6 +22,8 @@ from fedassay.nets.dp_sgd.generators import PrivateTraining, denoising_objective
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.nets.generators import GENERATORS
 from fedassay.nets.local_training import record_objective, train_privately
 from fedassay.nets.trained import build_network
@@ -166,6 +168,7 @@ def test_a_training_ends_the_same_under_either_engine() -> None:
             Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters")
         )
         steps = PrivateSteps(1.0, 0.5, 5, 1.0, 2.0, engine)
-        train_privately(network, inputs, LABELS, _loss, private=steps, rate=1e-3, mechanism=mechanism)
+        objective = record_objective(_loss)
+        train_privately(Training(network, inputs, LABELS, objective, steps, Updates(1e-3), mechanism))
         weights.append(torch.cat([each.detach().flatten() for each in network.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-3, atol=1e-4)

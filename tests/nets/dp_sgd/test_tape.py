@@ -21,9 +21,10 @@ from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
+from fedassay.nets.dp_sgd.tape import Training, TrainingEntry, trainings
+from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.nets.dp_sgd.watch import TESTED, chosen_steps
-from fedassay.nets.local_training import train_privately
+from fedassay.nets.local_training import record_objective, train_privately
 from fedassay.privacy.tape import Key, Tape, taped
 from fedassay.support.seeds import Seeds
 
@@ -59,7 +60,9 @@ def _train(
     images, labels = given or _records()
     module = network or _network()
     with taped(answers) as tape:
-        train_privately(module, images, labels, loss, private=private, rate=1e-2, mechanism=mechanism)
+        train_privately(
+            Training(module, images, labels, record_objective(loss), private, Updates(1e-2), mechanism)
+        )
     (entry,) = trainings(tape).values()
     return entry, tape, module
 
@@ -92,7 +95,7 @@ def test_the_root_of_the_hidden_coins_is_known_unless_the_training_was_interrupt
 def test_nobody_watching_changes_no_bit() -> None:
     _, _, watched = _train()
     alone = _network()
-    train_privately(alone, *_records(), _loss, private=STEPS, rate=1e-2, mechanism=MECHANISM)
+    train_privately(Training(alone, *_records(), record_objective(_loss), STEPS, Updates(1e-2), MECHANISM))
     for one, other in zip(watched.parameters(), alone.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -322,7 +325,9 @@ class _Mixing(nn.Module):
 def test_layers_that_mix_records_are_refused_and_found(share: float, says: str, monkeypatch: Patch) -> None:
     torch.manual_seed(0)
     with pytest.raises(RuntimeError, match="mix records"):
-        train_privately(_Mixing(share), *_records(), _loss, private=STEPS, rate=1e-2, mechanism=MECHANISM)
+        train_privately(
+            Training(_Mixing(share), *_records(), record_objective(_loss), STEPS, Updates(1e-2), MECHANISM)
+        )
     monkeypatch.setattr(RecordGradients, "check", lambda *_: None)
     entry, _, _ = _train(network=_Mixing(share))
     assert any(says in words for words in entry.facts.failures), entry.facts.failures
@@ -373,7 +378,9 @@ def test_a_training_that_a_replay_leaves_out_is_a_fault() -> None:
 def test_one_key_for_two_trainings_is_a_fault() -> None:
     with taped() as tape:
         for _ in range(2):
-            train_privately(_network(), *_records(), _loss, private=STEPS, rate=1e-2, mechanism=MECHANISM)
+            train_privately(
+                Training(_network(), *_records(), record_objective(_loss), STEPS, Updates(1e-2), MECHANISM)
+            )
     assert any("two networks were trained privately under one key" in fault.words for fault in tape.faults)
 
 

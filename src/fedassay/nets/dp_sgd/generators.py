@@ -8,7 +8,6 @@ over several time steps and noises before its gradient is clipped, which costs n
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,15 +21,14 @@ from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
-from fedassay.nets.dp_sgd.units import of_persons, side_by_side
+from fedassay.nets.dp_sgd.units import by_persons
 from fedassay.nets.dp_sgd.updates import Updates
-from fedassay.nets.generators import unchanged
+from fedassay.nets.generators import Computation, unchanged
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.support.devices import resident, times_the_cpu
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.optimisation import Optimizer
-from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Images, Ints
 
 
@@ -60,12 +58,8 @@ def train_generator_privately(
     classes: int,
     preset: Preset,
     training: PrivateTraining,
-    *,
-    seed: int,
     mechanism: TrainingMechanism,
-    device: str = "cpu",
-    progress: Advance = no_progress,
-    checkpoint: Path | None = None,
+    computation: Computation,
     persons: Ints | None = None,
 ) -> TrainedDenoiser:
     """Train a generator by DP-SGD, with an optimiser on the noised gradients (which is post-processing).
@@ -76,11 +70,8 @@ def train_generator_privately(
         classes: C.
         preset: One of `GENERATORS`, with or without changes; its steps, batch and optimiser play no part.
         training: See `PrivateTraining`.
-        seed: Seed of the initialisation, which is public.
         mechanism: Streams of sampling and noise.
-        device: The device of the computation.
-        progress: Called with (steps done, total steps).
-        checkpoint: A file for the state of the run, written now and then, to resume the same run.
+        computation: Its seed is that of the initialisation, which is public.
         persons: Places of each person's records, where persons are sampled; see `fedassay.nets.dp_sgd.units`.
 
     Raises:
@@ -88,33 +79,25 @@ def train_generator_privately(
     """
     preset = replace(preset, dropout=0.0)
     image_shape: tuple[int, int, int] = images.shape[1:]
-    network = build_network(preset, image_shape, classes, seed=seed).to(device)
+    device = computation.device
+    network = build_network(preset, image_shape, classes, seed=computation.seed).to(device)
     fingerprint = ""
-    if checkpoint is not None:
+    if computation.checkpoint is not None:
         of = np.zeros(0, np.int64) if persons is None else persons
         data = digest_arrays({"images": images, "labels": labels, "of": of})
         # Streams of another root would not continue these.
         roots = (mechanism.noise.integer("resumed"), mechanism.hidden_randomness.integer("resumed"), mechanism.key)
-        fingerprint = repr((data, sorted(asdict(preset).items()), training, seed, roots))
+        fingerprint = repr((data, sorted(asdict(preset).items()), training, computation.seed, roots))
     classes_of = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     inputs, targets = resident([to_model_range(torch.from_numpy(images)), classes_of], device)
     objective = denoising_objective(preset, classes, training, device)
-    if persons is not None:
-        inputs, targets = side_by_side(inputs, targets, persons)
-        objective = of_persons(objective, persons.shape[1])
+    updates = replace(Updates.by(training.optimizer, preset.learning_rate), average=training.average)
+    of_records = Training(network, inputs, targets, objective, training.steps, updates, mechanism)
     released = train_with_noise(
-        Training(
-            network,
-            inputs,
-            targets,
-            objective,
-            training.steps,
-            replace(Updates.by(training.optimizer, preset.learning_rate), average=training.average),
-            mechanism,
-        ),
+        by_persons(of_records, persons),
         known=True,
-        progress=progress,
-        checkpoint=checkpoint,
+        progress=computation.progress,
+        checkpoint=computation.checkpoint,
         fingerprint=fingerprint,
     )
     weights = {name: value.cpu().numpy().copy() for name, value in released.items()}

@@ -7,6 +7,7 @@ clipped as one. Persons with fewer records than others are filled up with their 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.support.types import Ints
 
 _NOBODY = -1
 """Label of padding in a row."""
+
+
+def by_persons(training: Training, places: Ints | None) -> Training:
+    """The training of records as one of persons; `places`: see `side_by_side`, None: as it is."""
+    if places is None:
+        return training
+    inputs, labels = side_by_side(training.inputs, training.labels, places)
+    return replace(
+        training, inputs=inputs, labels=labels, objective=of_persons(training.objective, places.shape[1])
+    )
 
 
 def side_by_side(inputs: Tensor, labels: Tensor, places: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
