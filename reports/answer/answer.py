@@ -32,9 +32,10 @@ from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.judging import judge
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, claims, fault_clause, refuted
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
-from fedassay.reports.words.sentences import NO_ATTACK, harm_clause, listed, sentence, who
+from fedassay.reports.words.sentences import NO_ATTACK, listed, sentence, who
 from fedassay.reports.words.summary import distinct, silence, silent, silent_in
 from fedassay.reports.words.untested import failed_attacks, not_fully_tested, not_sought, not_tested
 

@@ -20,11 +20,11 @@ from fedassay.reports.words.claims import (
     refuted,
 )
 from fedassay.reports.words.groups import Group, over_seeds
-from fedassay.reports.words.harms import Leak, faint, leaks
+from fedassay.reports.words.harm_words import brief_words, harm_clause
+from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import title
-from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.numbers import DASH, beside, interval, short, significant, size
-from fedassay.reports.words.sentences import BRIEF_FAULTS, NO_ATTACK, UNCLEAR, harm_clause
+from fedassay.reports.words.sentences import NO_ATTACK, UNCLEAR
 from fedassay.reports.words.summary import attacks_on, silence, silent
 from fedassay.reports.words.verdicts import Tone
 from fedassay.support.epsilon import Epsilon, largest
@@ -176,7 +176,7 @@ def _worst(option: Option) -> tuple[str, str]:
     """The worst finding of a release, as a clause and in few words."""
     leak, fault = worst_leak(option), worst_fault(option)
     if leak is not None:
-        return harm_clause(leak), _brief(leak)
+        return harm_clause(leak), brief_words(leak)
     if fault is not None:
         return fault_clause(fault), _FAULTS[fault.kind] if fault.refuted else "claim not supported"
     for judgement in decisive(option):
@@ -204,19 +204,6 @@ def _in_few_words(judgement: Judgement) -> str:
         return judgement.short if len(judgement.short) <= 40 else "not all was tested"
     what = title(judgement.metric) if judgement.metric else "a privacy rule"
     return f"{what} {'breaks the limit' if judgement.state == 'broken' else 'not certain'}"
-
-
-def _brief(leak: Leak) -> str:
-    harm, words = leak.harm, BRIEF_FAULTS.get(leak.harm.mechanism) or NAMED[leak.harm.kind].found
-    if harm.of == "worst_neighbours":
-        return "worst record could be told"
-    if faint(harm):
-        return "images nearer than look-alikes"
-    if harm.metric == "misfit":
-        return "images computed"
-    if harm.count and harm.kind in ("exact", "named", "pictures"):
-        return f"{harm.count:,} {words}" if harm.whole is None else f"{harm.count:,} of {harm.whole:,} {words}"
-    return words
 
 
 def _largest(group: Group, epsilons: Sequence[Epsilon | None]) -> str:

@@ -16,8 +16,8 @@ from fedassay.reports.document.series import rows as series_rows
 from fedassay.reports.document.tables import Column, Row, Table
 from fedassay.reports.words.groups import cell_name, groups, several_deltas
 from fedassay.reports.words.naming import distinct, slug
-from fedassay.reports.words.sentences import source_words
 from fedassay.reports.words.summary import about
+from fedassay.reports.words.things import source_words
 
 
 def first_seed(record: RunRecord, audit: str) -> list[tuple[CellRecord, Finding]]:

@@ -9,8 +9,8 @@ from fedassay.reports.document.audits import shows_images
 from fedassay.reports.document.tables import Column, Name, Row, Ruling, Table, Value
 from fedassay.reports.words.groups import Group, in_order, several_deltas, several_seeds
 from fedassay.reports.words.metrics import hint, ordered, title_in
-from fedassay.reports.words.sentences import source_words
 from fedassay.reports.words.summary import attacks_on, selection_words
+from fedassay.reports.words.things import source_words
 from fedassay.support.epsilon import Epsilon
 
 Found = tuple[CellRecord, Finding]

@@ -43,10 +43,11 @@ from fedassay.reports.document.private import notice
 from fedassay.reports.document.tables import Printed, Table, printed
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import asked_words, cell_name, missing_name, several_deltas, several_seeds
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import leaks
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.sentences import capital, harm_clause
+from fedassay.reports.words.sentences import capital
 from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines

@@ -19,8 +19,8 @@ from fedassay.reports.document.html import render
 from fedassay.reports.document.output import write_page
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.document.private import notice
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.numbers import DASH
-from fedassay.reports.words.sentences import harm_clause
 from fedassay.support.errors import DataError, FedassayError
 
 PAGE = "index.html"

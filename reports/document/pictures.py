@@ -18,10 +18,11 @@ from fedassay.contracts import registry
 from fedassay.records.record import CellRecord, Finding, Picture, RunRecord, Verdict
 from fedassay.reports.document.finding_tables import found
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.harm_words import row_words
 from fedassay.reports.words.harms import faint, leaks
 from fedassay.reports.words.metrics import ordered, title
 from fedassay.reports.words.numbers import DASH, significant
-from fedassay.reports.words.sentences import at_epsilon, row_words
+from fedassay.reports.words.sentences import at_epsilon
 from fedassay.reports.words.summary import about
 from fedassay.support import limits
 from fedassay.support.reading import regular_size

@@ -12,8 +12,9 @@ from fedassay.records.facts import HARMS, HarmKind, ObstacleKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.words.claims import refuted
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import kind_sought, leaks, obstacle_of
-from fedassay.reports.words.sentences import harm_clause, listed, open_clause, sees_little, sentence, silent_clause
+from fedassay.reports.words.sentences import listed, open_clause, sees_little, sentence, silent_clause
 from fedassay.support.registry import entries
 
 Status = Literal["answered", "not decided", "not tested", "for a person"]

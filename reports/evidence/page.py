@@ -16,10 +16,10 @@ from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.form import Source, form, left_open, looked_for, of_persons, with_gallery
 from fedassay.reports.evidence.lines import GIVES, RUN, Line, Sought, Status, from_findings
 from fedassay.reports.evidence.release import Release
-from fedassay.reports.evidence.risk import SCALE, Risk, risks, spent_by
+from fedassay.reports.evidence.risk import Risk, risks, spent_by
 from fedassay.reports.words.claims import claim_clause, claims, refuted
 from fedassay.reports.words.epsilon_scale import in_words
-from fedassay.reports.words.named import NAMED
+from fedassay.reports.words.harm_words import HARM_WORDS, SCALE
 from fedassay.reports.words.sentences import capital, listed, sentence
 from fedassay.reports.words.untested import gaps
 from fedassay.support.text import plain_lines
@@ -131,7 +131,7 @@ class Pages:
     @property
     def sought(self) -> dict[HarmKind, str]:
         """Names of the harms on the pages."""
-        return {kind: named.asked for kind, named in NAMED.items()}
+        return {kind: named.asked for kind, named in HARM_WORDS.items()}
 
     @property
     def dense(self) -> bool:
@@ -198,7 +198,7 @@ def _tested(release: Release) -> tuple[Line, ...]:
         return lambda finding: of_kind(finding) and not own(finding)
 
     rows = [
-        _openly(from_findings(release, "", NAMED[kind].asked, looks(kind), sought=GIVES[kind]), release, kind)
+        _openly(from_findings(release, "", HARM_WORDS[kind].asked, looks(kind), sought=GIVES[kind]), release, kind)
         for kind in HARMS
     ]
     return (*rows, from_findings(release, "", ATTRIBUTE, own, sought=Sought(("values",))))

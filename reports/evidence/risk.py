@@ -1,8 +1,8 @@
 """Risk on a stated scale: what was found, by whom it could be found again, and what that would take.
 
 No probability is invented: likely is what an attack of the run did, or what a bound of the claim leaves possible.
-The scale is `SCALE`: the harm decides the level, by the one list of ranked harms, and a severe one counts as
-serious where the attack needs the very records that it asks about.
+The harm decides the level, by the one list of ranked harms (`fedassay.reports.words.harm_words.SCALE`), and a
+severe one counts as serious where the attack needs the very records that it asks about.
 """
 
 from __future__ import annotations
@@ -12,43 +12,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.contracts.registry import attack_facts, audit_facts
-from fedassay.records.facts import HARMS, HarmKind
+from fedassay.records.facts import HarmKind
 from fedassay.records.record import CellRecord
 from fedassay.reports.evidence.lines import NOT_TESTED, Line, Status
 from fedassay.reports.evidence.release import Release
 from fedassay.reports.words.claims import claims, ledger_stands
 from fedassay.reports.words.epsilon_scale import chance
+from fedassay.reports.words.harm_words import HARM_WORDS, Level, harm_clause
 from fedassay.reports.words.harms import Leak, faint, leaks
-from fedassay.reports.words.sentences import harm_clause, sentence
+from fedassay.reports.words.sentences import sentence
 from fedassay.reports.words.summary import distinct
 from fedassay.reports.words.untested import not_sought, not_tested
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
 
-Level = Literal["severe", "serious", "limited"]
 Likelihood = Literal["shown", "conceivable"]
 
 _SHOWN: Likelihood = "shown"
 _CONCEIVABLE: Likelihood = "conceivable"
 
 _LEVELS: tuple[Level, ...] = ("severe", "serious", "limited")
-
-_HARM: dict[HarmKind, Level] = {
-    "pictures": "severe",
-    "exact": "severe",
-    "named": "severe",
-    "members": "serious",
-    "attributes": "serious",
-    "counts": "limited",
-}
-
-SCALE = (
-    "Severe: images are rebuilt, records follow exactly, or persons are named. Serious: it shows who is likely "
-    "to have taken part, or attributes. Limited: counts, or what could be learned of an artificial worst record, "
-    "where no record of the run was told. A severe harm counts as serious where the attack needs the records that "
-    "it asks about, or where images only come closer than look-alikes. Likelihood is no probability: shown means "
-    "that an attack of this run did it; conceivable, that only an artificial worst record was told."
-)
 
 _WHO = {
     "per_client": "the server, or whoever reads a client's messages",
@@ -96,7 +79,7 @@ def _risks(release: Release) -> Iterator[Risk]:
         who += ", where the server sends out what it chose for it"
     for leak in distinct(leaks(release.option.group.cells)):
         places = tuple(place for place, finding in release.findings() if finding == leak.finding)
-        level, likelihood = _HARM[leak.harm.kind], _SHOWN
+        level, likelihood = HARM_WORDS[leak.harm.kind].level, _SHOWN
         if leak.harm.of == "worst_neighbours":
             level, likelihood = "limited", _CONCEIVABLE
         elif level == "severe" and (faint(leak.harm) or _needs_records(leak)):
@@ -199,6 +182,3 @@ def _reads_networks(attack: str) -> bool:
     """Whether an attack reads gradients or weights, which say nothing without the network that they are of."""
     reads = attack_facts(attack).alternatives if attack in entries("attack") else ()
     return any({"gradient", "model"} & each for each in reads)
-
-
-assert set(_HARM) == set(HARMS)

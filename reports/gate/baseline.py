@@ -15,10 +15,11 @@ from typing import Literal
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.words.claims import fault_clause, fault_of
 from fedassay.reports.words.groups import Group, asked_words, groups
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import utility
 from fedassay.reports.words.numbers import beside, short, significant, with_kind
-from fedassay.reports.words.sentences import harm_clause, who
+from fedassay.reports.words.sentences import who
 from fedassay.reports.words.untested import happened
 from fedassay.support.epsilon import Epsilon, exceeds, largest
 

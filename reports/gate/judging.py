@@ -32,10 +32,11 @@ from fedassay.reports.gate.usefulness import above_majority
 from fedassay.reports.words.allowed import settled
 from fedassay.reports.words.claims import claim_clause, claims, fault_of, fields_in_words, ledger_stands, refuted
 from fedassay.reports.words.groups import cell_name, part_in_words, several_deltas, several_seeds
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, EPSILONS, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
-from fedassay.reports.words.sentences import harm_clause, listed, open_clause
+from fedassay.reports.words.sentences import listed, open_clause
 from fedassay.reports.words.summary import attacks_on, search, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain

@@ -11,15 +11,10 @@ from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.words.allowed import known, settled
 from fedassay.reports.words.claims import claim_clause, fault_clause, fault_of, refuted
 from fedassay.reports.words.groups import Group, groups
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import Leak, kind_sought, leaks, obstacle_of
-from fedassay.reports.words.sentences import (
-    NO_ATTACK,
-    harm_clause,
-    listed,
-    open_clause,
-    silent_clause,
-    source_words,
-)
+from fedassay.reports.words.sentences import NO_ATTACK, listed, open_clause, silent_clause
+from fedassay.reports.words.things import source_words
 from fedassay.reports.words.untested import not_fully_tested
 from fedassay.reports.words.verdicts import LOOKS, worst
 from fedassay.support.adjacency import class_counts_public

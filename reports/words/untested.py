@@ -8,8 +8,8 @@ from fedassay.contracts.registry import judges_the_claim
 from fedassay.records.facts import HARMS, HarmKind
 from fedassay.records.record import CellRecord, Coverage, Finding
 from fedassay.reports.words.allowed import failed, settled
+from fedassay.reports.words.harm_words import HARM_WORDS
 from fedassay.reports.words.harms import kind_sought, names
-from fedassay.reports.words.named import NAMED
 from fedassay.reports.words.sentences import listed
 
 _WORDS = ("inconclusive", "not judged", "not run")
@@ -88,5 +88,5 @@ def _sought(cell: CellRecord, kind: HarmKind) -> bool:
 
 def not_tested(kinds: Iterable[HarmKind]) -> str:
     """Harms that were not looked for, as a sentence; empty where there are none."""
-    words = [NAMED[kind].sought for kind in kinds]
+    words = [HARM_WORDS[kind].sought for kind in kinds]
     return f"Not tested: {listed(words, limit=len(words))}." if words else ""

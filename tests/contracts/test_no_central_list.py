@@ -46,7 +46,7 @@ OTHERS = {
     ("reports/document/privacy_tables.py", "ledger"): "the table of the fields that were sent",
     ("src/fedassay/api/functions.py", "message"): "the folder of what a function sent",
     ("reports/gate/sarif.py", "message"): "a key of SARIF",
-    ("reports/words/sentences.py", "message"): "one of the things that harms are counted in",
+    ("reports/words/things.py", "message"): "one of the things that harms are counted in",
     ("src/fedassay/records/redacted.py", "message"): "a key of a notice of the record",
     ("src/fedassay/records/facts.py", "message"): "one of the things that harms are counted in",
     ("reports/document/figures/svg.py", "circle"): "an element of SVG",

@@ -34,8 +34,8 @@ from fedassay.reports.answer.text import WIDTH, lines
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.judging import judged
 from fedassay.reports.gate.policy import Policy, Requires, load_policy
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import leaks
-from fedassay.reports.words.sentences import harm_clause
 from fedassay.support.errors import PlanError
 
 ROOT = Path(__file__).resolve().parents[2]

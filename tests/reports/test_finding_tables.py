@@ -10,8 +10,8 @@ import pytest
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.finding_tables import controls_table, every, findings_table
 from fedassay.reports.document.tables import Table, printed
-from fedassay.reports.words.sentences import source_words
 from fedassay.reports.words.summary import selection_words
+from fedassay.reports.words.things import source_words
 
 
 @pytest.fixture(params=["findings", "controls"])

@@ -25,8 +25,9 @@ from fedassay.records.record import (
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import claim_clause, fault_of
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import harm_of, leaks, obstacle_of, rank
-from fedassay.reports.words.sentences import harm_clause, missed_clause, open_clause, sentence, silent_clause
+from fedassay.reports.words.sentences import missed_clause, open_clause, sentence, silent_clause
 
 ROOT = Path(__file__).resolve().parents[2]
 

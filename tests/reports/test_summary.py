@@ -9,7 +9,8 @@ import pytest
 
 from fedassay.records.facts import Harm, Obstacle
 from fedassay.records.record import CellRecord, Finding, Limit, Metric, RunRecord, TapeAnswer
-from fedassay.reports.words.sentences import listed, open_clause, row_words
+from fedassay.reports.words.harm_words import row_words
+from fedassay.reports.words.sentences import listed, open_clause
 from fedassay.reports.words.summary import lead, search, strip
 from fedassay.reports.words.verdicts import LOOKS, worst
 

@@ -16,8 +16,8 @@ from fedassay.reports.document.privacy_tables import claims_table
 from fedassay.reports.gate.judging import judge
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.words.claims import ledger_stands
+from fedassay.reports.words.harm_words import harm_clause
 from fedassay.reports.words.harms import leaks, rank
-from fedassay.reports.words.sentences import harm_clause
 from fedassay.support.epsilon import Epsilon
 
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"

@@ -18,8 +18,8 @@ from fedassay.plan.estimate import estimate
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Cell, Component, Scenario
 from fedassay.records.record import Finding, Verdict
+from fedassay.reports.words.harm_words import harm_words
 from fedassay.reports.words.harms import harm_of, rank
-from fedassay.reports.words.sentences import harm_words
 
 _DECISIVE: dict[Verdict, str] = {
     "unsound": "claim refuted",
