@@ -29,6 +29,9 @@ DOUBTED = 0.05
 OWN_RELEASE = "the method's own release of control records, without privacy"
 """The end-to-end control of audits that attack features."""
 
+NO_CLIENTS_RECORDS = "the same method on records that no client holds"
+"""The negative control of audits that attack features."""
+
 REACH = 2.0
 """So many times what other data of the same clients show at most is explained by them, and no more."""
 

@@ -84,10 +84,7 @@ class NamedImages:
             return result
         test = by_p_value(min(1.0, 2 * min(p, self.counts.test.p)), self.tests, result.test.statistic)
         hits, asked = int(self.counts.hits.sum()), len(self.counts.hits)
-        shown = (
-            f"{result.shown}; {hits} of {asked} images are nearer to one of their sender's records than to any "
-            f"other (chance {self.counts.chance.mean():.0%}, p = {self.counts.test.p:.2g})"
-        )
+        shown = f"{result.shown}; {self.counts.words('images', f', p = {self.counts.test.p:.2g}')}"
         if by_p_value(2 * self.counts.test.p, self.tests).rejects and not result.test.rejects:
             harm = Harm(
                 kind="pictures", of="record", count=hits, total=asked, metric=NEAREST, mechanism=self.source

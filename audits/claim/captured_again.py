@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import bdtrc, chdtr, chdtrc, chdtri
 
 from fedassay.audits.claim.declared_noise import LEVEL
-from fedassay.audits.claim.noise_blocks import NoisedArray, noised_arrays
+from fedassay.audits.claim.noise_blocks import NOTHING_FREE, NoisedArray, noised_arrays
 from fedassay.exchange.transcript import Transcript
 from fedassay.support.errors import DataError
 from fedassay.support.types import Matrix
@@ -250,7 +250,7 @@ def _judged(
     reasons = "; ".join(dict.fromkeys(why for arrays in sets if (why := _why_not(arrays))))
     tested = [block for block in blocks if block.freedom]
     if reasons or not tested:
-        reasons = reasons or "every entry is clipped or a copy of another"
+        reasons = reasons or NOTHING_FREE
         return MeasuredNoise(name, 0, None, None, None, None, "not_measured", reason=reasons)
     whole = tested[-1]
     narrow: list[_Block | _Still] = [*tested, *still]

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedassay.audits.claim.noise_blocks import NoisedArray, noised_arrays
+from fedassay.audits.claim.noise_blocks import NOTHING_FREE, NoisedArray, noised_arrays
 from fedassay.audits.stats.least_noise import log10_ps_of_noise, one_sided_levels, two_sided_levels
 from fedassay.exchange.transcript import Transcript
 from fedassay.support.types import Matrix
@@ -142,8 +142,7 @@ class _Tested:
         if not self.arrays:
             return FieldNoise(self.name, 0, self.scale, 0.0, "not_tested", reason=reason)
         if not self.draws:
-            reason = "every entry is clipped or a copy of another"
-            return FieldNoise(self.name, 0, self.scale, 0.0, "not_tested", reason=reason)
+            return FieldNoise(self.name, 0, self.scale, 0.0, "not_tested", reason=NOTHING_FREE)
         pooled = float(log10_ps_of_noise(np.concatenate(self.levels)[None])[0])
         log, where = min((pooled, f"all {self.arrays} messages"), self.least, key=_log)
         corrected = min(0.0, log + math.log10(tests))

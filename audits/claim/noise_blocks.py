@@ -41,6 +41,9 @@ _ALIKE = 3
 """So many rows of one sum were made to have it."""
 
 
+NOTHING_FREE = "every entry is clipped or a copy of another"
+
+
 @dataclass(frozen=True)
 class NoisedArray:
     """One array of entries with declared independent Gaussian noise.

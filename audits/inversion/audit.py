@@ -23,6 +23,7 @@ from pydantic import Field
 from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.evidence import (
     NEAR_COPY,
+    NO_CLIENTS_RECORDS,
     OWN_RELEASE,
     WORSE,
     Arms,
@@ -142,7 +143,7 @@ class InversionAudit(Parameters):
             )
         if setting.raw is None:
             unknown = self._nobodys(source, setting)
-            negative = unknown.control("the same method on records that no client holds")
+            negative = unknown.control(NO_CLIENTS_RECORDS)
         else:
             known, unknown = setting.raw
             attack_only = (known.control("raw features of single records that clients hold"),)

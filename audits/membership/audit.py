@@ -53,7 +53,7 @@ from fedassay.audits.membership.judging import (
 from fedassay.audits.membership.noised import noised_control
 from fedassay.audits.membership.nonprivate import LOOKS, NonPrivateRuns, nonprivate_runs
 from fedassay.audits.membership.properties import property_of
-from fedassay.audits.membership.separation import NOTHING, Allowed, Separation, allowed_by, separate_one_release
+from fedassay.audits.membership.separation import Allowed, Separation, allowed_of, separate_one_release
 from fedassay.audits.membership.transcript_only import solved_control
 from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
 from fedassay.audits.membership.worst_record import worst_record_finding
@@ -68,7 +68,7 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
-from fedassay.exchange.release import Claim, PrivacyClaim
+from fedassay.exchange.release import Claim
 from fedassay.exchange.transcript import SERVER, kinds_in
 from fedassay.records.facts import Obstacle
 from fedassay.records.record import Finding, Limit, Metric
@@ -372,14 +372,8 @@ def _solved(result: AttackResult, context: AttackedContext) -> list[ControlResul
 
 def _allowed(claim: Claim, trials: Trials) -> tuple[Allowed | None, tuple[str, ...]]:
     """Return the claim's allowance for a trial, None where nothing is claimed of it; and remarks on trials."""
-    words = (_PERSONS.format(trials.most),) if trials.person else ()
-    if not isinstance(claim, PrivacyClaim):
-        return None, words
-    allowed = allowed_by(claim, replaced=True, records=trials.most)
-    if trials.person and allowed.delta >= NOTHING:
-        # A bound that allows everything is no claim, so any inference is a leak.
-        return None, (*words, f"nothing is claimed of a person: {allowed.words}")
-    return allowed, words
+    allowed, remark = allowed_of(claim, trials.most, person=trials.person)
+    return allowed, (*((_PERSONS.format(trials.most),) if trials.person else ()), *remark)
 
 
 def _beside(key: str, asked: _Answers, context: AttackedContext) -> dict[str, Metric]:

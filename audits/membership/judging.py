@@ -245,17 +245,17 @@ def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Res
     if ours.p_below <= WORSE:
         worse = f"chance (p = {ours.p_below:.2g}; other candidates, or an attack that is not misled, would decide)"
     harm = Harm(kind="members", of="record", total=None, metric="auc", value=ours.value, mechanism="membership")
+    clear, undecided = "members are not told from strangers", ""
     if allowed is None:
         return Result(
             test=ours.test,
             harm=harm,
             shown=f"{ours.words}, p = {ours.p:.2g}",
             leak="members are told from strangers",
-            clear="members are not told from strangers",
+            clear=clear,
             about=about,
             below_baseline=worse,
         )
-    clear, undecided = "members are not told from strangers", ""
     if ours.test.rejects:
         clear = f"members are told from strangers, but no better than {allowed.words} allows"
         if ours.reach <= allowed.epsilon:

@@ -33,7 +33,7 @@ from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
-from fedassay.exchange.release import PrivacyClaim
+from fedassay.exchange.release import Claim, PrivacyClaim
 from fedassay.privacy.conversions import group_pair
 from fedassay.privacy.gaussian import tpr_bound_approx_dp
 from fedassay.records.record import Metric, Series
@@ -85,6 +85,23 @@ def allowed_by(claim: PrivacyClaim, *, replaced: bool, records: int = 1) -> Allo
     one = "record" if records == 1 else f"person of up to {records} records"
     words = f"({steps * epsilon:g}, {whole:.3g}) for one replaced {one}, {_counted(steps)} steps of {stated}"
     return Allowed(steps * epsilon, whole, words)
+
+
+def allowed_of(claim: Claim, records: int, *, person: bool) -> tuple[Allowed | None, tuple[str, ...]]:
+    """Return a claim's allowance for a replaced record or person, None where nothing is claimed; and a remark.
+
+    Args:
+        claim: Of privacy, or none.
+        records: Records of a person.
+        person: Whether a person is replaced, and not a single record.
+    """
+    if not isinstance(claim, PrivacyClaim):
+        return None, ()
+    allowed = allowed_by(claim, replaced=True, records=records)
+    if person and allowed.delta >= NOTHING:
+        # A bound that allows everything is no claim, so any inference is a leak.
+        return None, (f"nothing is claimed of a person: {allowed.words}",)
+    return allowed, ()
 
 
 def _counted(steps: int) -> str:

@@ -33,7 +33,7 @@ from scipy.stats import binom
 from fedassay.audits.evidence import Arms, Figures, LeakTest, Result
 from fedassay.audits.ladder import missing
 from fedassay.audits.membership.judging import membership
-from fedassay.audits.membership.separation import NOTHING, Allowed, allowed_by
+from fedassay.audits.membership.separation import Allowed, allowed_of
 from fedassay.audits.membership.swaps import (
     Guesses,
     Guessing,
@@ -50,7 +50,6 @@ from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import auc
 from fedassay.audits.verdict import assay, inconclusive, not_run
 from fedassay.contracts.audit import AttackedContext
-from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, Series
 from fedassay.support.adjacency import Unit
@@ -226,14 +225,8 @@ def known_swaps(context: AttackedContext, unit: Unit, words: str) -> tuple[Swaps
 
 def _allowed(context: AttackedContext, swaps: Swaps, unit: Unit) -> tuple[Allowed | None, tuple[str, ...]]:
     """Return the claim's allowance for a replaced unit, None where that is everything; and remarks on it."""
-    claim = context.outcome.transcript.claim
-    if not isinstance(claim, PrivacyClaim):
-        return None, ()
     steps = max(len(each) for each in (*swaps.inside, *swaps.outside)) if unit == "person" else 1
-    allowed = allowed_by(claim, replaced=True, records=steps)
-    if unit == "person" and allowed.delta >= NOTHING:
-        return None, (f"nothing is claimed of a person: {allowed.words}",)
-    return allowed, ()
+    return allowed_of(context.outcome.transcript.claim, steps, person=unit == "person")
 
 
 def _shown(risk: Risk, ours: Guesses, told: int, corrected: float) -> str:

@@ -33,6 +33,7 @@ from fedassay.audits.message.truth import (
     assumptions,
     class_means,
     comes_back,
+    fitting,
     incomparable,
     judge,
     match,
@@ -142,7 +143,6 @@ def _largest_below(context: AttackedContext) -> list[Records]:
 
 def _vectors(source: VectorSource, result: AttackResult, context: AttackedContext) -> Finding:
     """Match to all records of the senders (repeats are ignored), run the controls, conclude."""
-    vectors = source.vectors.astype(np.float64)
     subject = Subject("message", result.attack, source.name, "all")
     truths, encode = _truths(source, context), encoder(context)
     if encode is None or not truths:
@@ -150,10 +150,9 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     plainly = _sent_plainly(source, truths, encode)
     encode = plain if plainly else encode
     means = class_means(context, encode)
-    if len(vectors) and vectors.shape[1] != means.shape[1]:
-        widths = f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
-        return not_run(subject, widths)
-    vectors = vectors if len(vectors) else np.zeros((0, means.shape[1]))
+    vectors = fitting(source.vectors.astype(np.float64), means)
+    if isinstance(vectors, str):
+        return not_run(subject, vectors)
     own = source.of_senders(truths)
     rng = context.seeds.numpy("message", source.name)
 
@@ -182,7 +181,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     beside = partial(_nearly_known, audited=list(truths.values())) if is_approximate(result) else _controls
     known, full, attack_only = beside(source.name, context, plainly)
     limit = partial(recovery_limit, ours, known)
-    silent = negative.negative(ours, "the same vectors against features of fresh (test) records")
+    silent = negative.negative(ours)
     return assay(
         subject,
         Arms(
@@ -228,7 +227,6 @@ def _nearly_known(name: str, context: AttackedContext, plainly: bool, *, audited
 
     A count of exact copies, as other sources' controls have, would never catch it: its control is the test itself.
     """
-    release = "the method's own messages without privacy, of control clients as large as the audited ones"
     try:
         largest = sorted(audited, key=len)[-_CONTROL_CLIENTS:]
         found = nonprivate.recovered(nonprivate.alike(context, largest), name, context, plainly)
@@ -237,7 +235,7 @@ def _nearly_known(name: str, context: AttackedContext, plainly: bool, *, audited
     if not any(each.test.rejects for each in found):
         found += nonprivate.recovered(nonprivate.as_audited(context, largest), name, context, plainly)
     best = max(found, key=lambda each: (each.test.rejects, len(each.matched.errors)))
-    control = best.control(release, end_to_end=True)
+    control = best.control(nonprivate.OF_AS_LARGE, end_to_end=True)
     return [], (replace(control, detected=best.test.rejects, alone=best.test.uncorrected),), ()
 
 
@@ -277,5 +275,4 @@ def _by_hand(name: str, context: AttackedContext, plainly: bool) -> ControlResul
     whole = part.vectors.astype(np.float64).reshape(-1, means.shape[1])
     truth = [(np.arange(len(whole)), features, records.labels)]
     rng = control_seeds(context, "message", name).numpy()
-    recovery = judge(match(whole, part.labels, truth, means), rng, tests=context.num_tests)
-    return recovery.control(f"statistics by hand of {recovery.matched.records} private records, in float64")
+    return judge(match(whole, part.labels, truth, means), rng, tests=context.num_tests).by_hand()

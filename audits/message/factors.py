@@ -21,9 +21,11 @@ from fedassay.audits.message.certified import certified
 from fedassay.audits.message.controls import attacked, control_records, sums_view
 from fedassay.audits.message.identified import averaged, counting, identification, identification_metrics
 from fedassay.audits.message.truth import (
+    NONE_RECOVERED,
     Recovery,
     assumptions,
     class_means,
+    fitting,
     incomparable,
     judge,
     match,
@@ -41,7 +43,7 @@ from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.statistics import noise_of
-from fedassay.records.record import Finding, Limit, Metric, unmeasured
+from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import NotRunError, Why
 from fedassay.support.types import Matrix
 
@@ -102,7 +104,7 @@ class _ControlsBySize:
         )
         why = f" ({self.reasons[0]})" if self.reasons else ""
         return ControlResult(
-            "the method's own messages without privacy, of control clients as large as the audited ones",
+            nonprivate.OF_AS_LARGE,
             detected=bool(self.recovered),
             shown=f"control clients as large as the audited ones came back at median relative errors: {each}{why}",
             value=float(self.largest),
@@ -121,11 +123,9 @@ def factors_findings(result: AttackResult, context: AttackedContext) -> list[Fin
     if encode is None or not truths:
         return [not_run(subject, incomparable(encode))]
     means = class_means(context, encode)
-    vectors = np.asarray(result.artifacts["vectors"], np.float64)
-    vectors = vectors if len(vectors) else np.zeros((0, means.shape[1]))
-    if vectors.shape[1] != means.shape[1]:
-        widths = f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
-        return [not_run(subject, widths)]
+    vectors = fitting(np.asarray(result.artifacts["vectors"], np.float64), means)
+    if isinstance(vectors, str):
+        return [not_run(subject, vectors)]
     nobody = not len(vectors)
     if nobody and _signed(next(iter(truths.values())), encode):
         return [not_run(subject, _SIGNED)]
@@ -228,7 +228,7 @@ def _finding(
         undecided=_undecided(result, known, truths),
     )
     own = (known.control(),) if known.sizes else known.missing
-    silent = negative.negative(ours, "the same vectors against features of fresh (test) records")
+    silent = negative.negative(ours)
     return assay(
         subject,
         Arms(made, own, silent, (by_hand,)),
@@ -363,14 +363,13 @@ def _by_hand(context: AttackedContext, means: Matrix) -> ControlResult:
     labels = np.full(len(whole), -1)
     truth = [(np.arange(len(whole)), encode(records), records.labels)]
     rng = control_seeds(context, "message", "by hand").numpy()
-    recovery = judge(match(whole, labels, truth, means), rng, tests=context.num_tests)
-    return recovery.control(f"statistics by hand of {recovery.matched.records} private records, in float64")
+    return judge(match(whole, labels, truth, means), rng, tests=context.num_tests).by_hand()
 
 
 def _expected(result: AttackResult) -> Metric:
     errors = np.asarray(result.scores["expected_error"], np.float64)
     if not len(errors):
-        return unmeasured("no vector was recovered")
+        return NONE_RECOVERED
     return Metric(
         value=float(np.median(errors)), n=len(errors), reason="from the agreement of runs, without truth"
     )

@@ -24,7 +24,7 @@ from fedassay.audits.evidence import (
 from fedassay.audits.message.controls import attacked, view_of
 from fedassay.audits.message.dealt_anew import further_readings
 from fedassay.audits.message.histogram_gain import Gain, gain_of, smallest_saving
-from fedassay.audits.message.nonprivate import Reading, also_faintly_noised, read
+from fedassay.audits.message.nonprivate import OWN_MESSAGES, Reading, also_faintly_noised, read
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.nonprivate_releases import nonprivate_clients, summed_only
 from fedassay.audits.simulation import control_seeds
@@ -208,7 +208,7 @@ def _known(context: AttackedContext) -> tuple[ControlResult, ...] | str:
         readings = [read(exposure, context) for exposure in nonprivate_clients(context, group, "histograms")]
     except NotRunError as error:
         return error.why
-    release = "the method's own messages without privacy, of control clients of two classes each"
+    release = f"{OWN_MESSAGES} control clients of two classes each"
     controls = []
     both = also_faintly_noised(readings, context)
     for start in range(0, len(both), len(readings)):

@@ -45,6 +45,12 @@ DROWNED = 10.0
 """Noise on a field that nothing may be read from, in units of its largest entry."""
 
 
+OWN_MESSAGES = "the method's own messages without privacy, of"
+"""Beginning of the words for end-to-end controls."""
+
+OF_AS_LARGE = f"{OWN_MESSAGES} control clients as large as the audited ones"
+
+
 @dataclass(frozen=True)
 class Reading:
     """Result of the attack on a release of known records.
@@ -272,7 +278,7 @@ def _vectors(reading: Reading, part: VectorSource, name: str) -> Matrix:
 
 def control_of(recoveries: Sequence[Recovery]) -> ControlResult:
     """As one control, which every release must pass; the worst one is shown."""
-    release = "the method's own messages without privacy, of control records"
+    release = f"{OWN_MESSAGES} control records"
     if not recoveries:
         return ControlResult(release, False, "no record came back", end_to_end=True)
     return min(recoveries, key=lambda each: (each.caught, each.share)).control(release, end_to_end=True)

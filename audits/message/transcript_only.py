@@ -50,6 +50,9 @@ _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 _MAY_HOLD = ("", "nothing_to_read", "too_large")
 """Kinds of obstacles under which the factorization applies: none, noise that hides all, the plan's parameter."""
 
+_DROWNED = "their sums under noise ten times as large"
+"""The negative controls: known records that nothing may be read of."""
+
 _NO_RECORDS = "the clients' records were not given, so nothing was matched with them"
 
 
@@ -111,7 +114,7 @@ def _arithmetic(
         "exact means that the messages declare no noise on what the vectors were computed from",
         positive=_recovery("messages of the same form, made of records that are known", error, caught),
         negative=ControlResult(
-            "their sums under noise ten times as large",
+            _DROWNED,
             detected=flagged,
             shown="vectors come out of noise",
             detail="no vector comes out",
@@ -406,7 +409,7 @@ def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[Co
             detail="total variation distance",
         ),
         ControlResult(
-            "their sums under noise ten times as large",
+            _DROWNED,
             detected=any(str(why) in _CERTAIN for why in unclear),
             shown="counts follow from noise",
             detail="no count follows",

@@ -37,6 +37,9 @@ NEAR = 0.1
 """Median relative error below which a positive control counts as caught."""
 
 
+NONE_RECOVERED = unmeasured("no vector was recovered")
+
+
 @dataclass(frozen=True)
 class Matched:
     """Recovered vectors with the true records that they are closest to, matched one to one within a sender.
@@ -167,8 +170,13 @@ class Recovery:
             gain=float((errors < NEAR).sum()) / max(records, 1),
         )
 
-    def negative(self, ours: Recovery, release: str) -> ControlResult:
+    def by_hand(self) -> ControlResult:
+        """As a control of the attack alone, on exact statistics that no method computed."""
+        return self.control(f"statistics by hand of {self.matched.records} private records, in float64")
+
+    def negative(self, ours: Recovery) -> ControlResult:
         """As a control of records that were not sent, held against the vectors of a result."""
+        release = "the same vectors against features of fresh (test) records"
         return replace(self.control(release), detected=ours.flags(self))
 
 
@@ -181,6 +189,16 @@ def incomparable(encode: Callable[[Records], Matrix] | None) -> str:
         else "senders without known records"
     )
     return f"vectors of {what} cannot be compared with any record's"
+
+
+def fitting(vectors: Matrix, means: Matrix) -> Matrix | str:
+    """Vectors that can be compared with features as wide as class means (C, d), or why these cannot.
+
+    No vectors are none of that width.
+    """
+    if len(vectors) and vectors.shape[1] != means.shape[1]:
+        return f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
+    return vectors if len(vectors) else np.zeros((0, means.shape[1]))
 
 
 def truth_of(context: AuditContext, sender: str) -> Records | None:
@@ -323,11 +341,7 @@ def result_of(
             "the nearest class means"
         )
         if ours.named is not None:
-            hits, asked = int(ours.named.hits.sum()), len(ours.named.hits)
-            shown += (
-                f"; {hits} of {asked} vectors are nearer to one of their sender's records than to any other "
-                f"(chance {ours.named.chance.mean():.0%})"
-            )
+            shown += f"; {ours.named.words('vectors')}"
     return Result(
         test=ours.test,
         shown=shown,
@@ -406,8 +420,7 @@ def metrics(matched: Matched) -> tuple[dict[str, Metric], dict[str, Metric]]:
     ours: dict[str, Metric] = {}
     theirs: dict[str, Metric] = {}
     if size == 0:
-        ours["relative_error"] = ours["cosine"] = unmeasured("no vector was recovered")
-        theirs["relative_error"] = unmeasured("no vector was recovered")
+        ours["relative_error"] = ours["cosine"] = theirs["relative_error"] = NONE_RECOVERED
     else:
         ours["relative_error"] = _median(matched, matched.errors)
         ours["cosine"] = _median(matched, matched.cosines)

@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 from pydantic import Field
 
 from fedassay.audits.detection_limit import limit_of
-from fedassay.audits.evidence import OWN_RELEASE, Arms, ControlResult, Figures, Subject
+from fedassay.audits.evidence import NO_CLIENTS_RECORDS, OWN_RELEASE, Arms, ControlResult, Figures, Subject
 from fedassay.audits.named_images import NamedImages, named_images
 from fedassay.audits.nonprivate_images import NonPrivateImages, nonprivate_images
 from fedassay.audits.reconstruction.controls import (
@@ -290,11 +290,7 @@ class ReconstructionAudit(Parameters):
         named = named_images(reconstruction, context) if compared.selection in _WHOLE else None
         shares, of_own = ({}, {}) if named is None else named.metrics(context)
         subject = Subject("reconstruction", attack, source.name, compared.selection)
-        silent = (
-            "raw features of the same records, shuffled"
-            if source.paired
-            else "the same method on records that no client holds"
-        )
+        silent = "raw features of the same records, shuffled" if source.paired else NO_CLIENTS_RECORDS
         figures = Figures(
             metrics={**ours.metrics, **shares},
             baseline={**ours.baseline, **of_own},

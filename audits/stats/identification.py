@@ -65,6 +65,11 @@ class Identification:
         """Whether the nearest of all is a private record."""
         return np.asarray(self.ranks == 1)
 
+    def words(self, things: str, more: str = "") -> str:
+        """A clause on the hits among the vectors or images, with what else stands beside chance."""
+        found = f"{int(self.hits.sum())} of {len(self.hits)} {things} are nearer to one of their sender's records"
+        return f"{found} than to any other (chance {self.chance.mean():.0%}{more})"
+
     def allowed(self, mu: float) -> float:
         """The mean share that a mu-GDP release allows, if all that is known beforehand is the gallery."""
         from fedassay.privacy.gaussian import reconstruction_ceiling

@@ -212,12 +212,12 @@ def _followed(claim: PrivacyClaim, accounted: Accounted, replays: Replays, cells
 
 def _without_tape(context: AuditContext, accounted: Accounted, claim: PrivacyClaim) -> tuple[Answer, ...]:
     """Nothing was drawn from the noise mechanism: exact fields can be looked at all the same."""
-    rest = Answer("rest", "not_asked", "no noise was drawn from task.mechanism")
+    nothing = "no noise was drawn from task.mechanism"
+    rest = Answer("rest", "not_asked", nothing)
     if accounted.exact_fields:
         rest = _safely(
             "rest", lambda: exact_answer(context, claim.adjacency, accounted.exact_fields, claim.unit) or rest
         )
-    nothing = "no noise was drawn from task.mechanism"
     return (Answer("sensitivity", "not_asked", nothing), rest, Answer("worst_case", "not_asked", nothing))
 
 
