@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.archive import open_archive, read_single
-from fedassay.exchange.kinds import called
 from fedassay.exchange.stored import UNREADABLE, arrays_in, declared_arrays
 from fedassay.recorders.files.nvflare import arrays_of_statistics, is_statistics
 from fedassay.recorders.files.openfl import arrays_of_model
@@ -209,7 +208,8 @@ def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:
     if len(at) > _DEEP:
         raise DataError(f"{path}: holds more than {_DEEP} mappings and lists inside each other")
     if isinstance(held, Mapping):
-        yield from _of_mapping(at, held, path)
+        for key, value in held.items():
+            yield from _nested((*at, *cut(str(key), limits.NAME_LENGTH).split("/")), value, path)
     elif hasattr(held, "detach"):
         yield Leaf(at, _of_tensor(held, f"{path}: {shown('/'.join(at) or path.stem)}"))
     elif isinstance(held, str):
@@ -224,16 +224,6 @@ def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:
             return
         for number, value in enumerate(held):
             yield from _nested((*at, f"#{number}"), value, path)
-
-
-def _of_mapping(at: tuple[str, ...], held: Mapping[Any, Any], path: Path) -> Iterator[Leaf]:
-    counted = any("class_counts" in called(key) for key in at)
-    if counted and len(held) > 1 and all(type(value) is int for value in held.values()):
-        # Counts by the name of a class.
-        yield Leaf(at, np.array(list(held.values()), np.float64))
-        return
-    for key, value in held.items():
-        yield from _nested((*at, *cut(str(key), limits.NAME_LENGTH).split("/")), value, path)
 
 
 def _rectangular(held: list[Any] | tuple[Any, ...]) -> NDArray[Any] | None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.kinds import called
 from fedassay.recorders.files.formats import Leaf
 from fedassay.recorders.files.names import CLIENT_WORDS, ROUND_WORDS, Whose, of_server, whose
 from fedassay.support import limits
@@ -25,12 +26,14 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 SERVER, SUMMED = "server", "aggregate"
-_PARTS = re.compile(r"(?i)(layer|block|conv|fc|linear|encoder|decoder|module|stage|head|\d+$)")
+PARTS = re.compile(r"(?i)(layer|block|conv|fc|linear|encoder|decoder|module|stage|head|\d+$)")
 """Keys of a network's parts, which may well hold arrays of the same names."""
 _STATISTICS = re.compile(
     r"(?i)(?<![a-z])(n|num|count|counts|size|mean|means|avg|sum|sums|cov|var|std|gram|moment|second|xtx|sq|weight|"
     r"weights|bias|coef|intercept|labels?|y|x|features?)(?![a-z])"
 )
+BY_CLASS = frozenset(["class_counts", "class_sums", "class_means", "class_covariances", "variances", "deviations"])
+"""Kinds of arrays that may stand under keys of classes."""
 _META = "meta_props"
 """Key under which NVFlare stores metadata of a model."""
 _WRAPPERS = {"model", "state_dict", "model_state_dict", "weights", "parameters", "arrays", "params", "net"}
@@ -177,7 +180,7 @@ def _by_key(held: list[Held]) -> list[Held]:
         return held
     listed = all(key.startswith("#") for key in by_key)
     alike = len({frozenset(names) for names in by_key.values()}) == 1
-    if not listed and (len(by_key) < 2 or not alike or any(map(_PARTS.search, by_key))):
+    if not listed and (len(by_key) < 2 or not alike or any(map(PARTS.search, by_key))):
         return held
     chosen = {id(each) for each in open_}
     return [
@@ -217,7 +220,8 @@ def _collected(held: list[Held]) -> dict[tuple[int, str], Arrays]:
 def _unwrapped(message: Arrays) -> Arrays:
     """Arrays without the outer keys that all of them share, or that hold the model among other numbers."""
     while message and all("/" in name for name in message):
-        if len({name.partition("/")[0] for name in message}) > 1:
+        outer = {name.partition("/")[0] for name in message}
+        if len(outer) > 1 or BY_CLASS.intersection(called(*outer)):
             break
         message = {name.partition("/")[2]: values for name, values in message.items()}
     outer = {name.partition("/")[0] for name in message if "/" in name} & _WRAPPERS

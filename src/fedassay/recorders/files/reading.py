@@ -27,6 +27,7 @@ from fedassay.exchange.release import NoClaim
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import MANIFEST, Transcript
 from fedassay.recorders.files import models
+from fedassay.recorders.files.by_class import IDS, by_class, with_ids
 from fedassay.recorders.files.classes import classes_of, named, texts_of
 from fedassay.recorders.files.formats import ENDINGS, Leaf, read_file
 from fedassay.recorders.files.grouping import Arrays, messages_of
@@ -119,6 +120,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     files, left_out = _files(path)
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
     texts = texts_of(sent)
+    sent, keyed = by_class(sent)
     sent = _split(sent, path, said)
     sent, results = without_results(sent, said.clients)
     # Arrays with a kind of the user's keep their names.
@@ -127,6 +129,8 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     raw = None if said.kinds or said.aggregate or said.scale or said.modulus else records_of(sent)
     numbers = Scaled(*raw) if raw else scaled(sent, said.scale, said.modulus, said.kinds)
     sent = numbers.sent
+    if not names and not raw:
+        sent, names = with_ids(sent, {key: own.tolist() for key, own in texts.items()} | dict(keyed))
     if said.aggregate:
         sent = {
             (number, AGGREGATE if who != SERVER else who): arrays for (number, who), arrays in _one(sent, path)
@@ -138,7 +142,8 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     sent = {key: _of_one_class(arrays, said.kinds) for key, arrays in sent.items()}
     declared = KINDS if raw else said.kinds
     classes = said.classes or len(names) or classes_of(sent, declared)
-    kept = Kept(classes, {name: Declared(kind) for name, kind in declared.items()})
+    told = declared if not names else {IDS: IDS, **declared}
+    kept = Kept(classes, {name: Declared(kind) for name, kind in told.items()})
     for (number, who), arrays in {**down, **sent}.items():
         sender = who if who in {SERVER, AGGREGATE} else f"client/{who}"
         # If the server's model is there, attacks read the change since that model.
@@ -146,10 +151,12 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
         kinds = {name: "parameters" if down and kind == "gradient" else kind for name, kind in kinds.items()}
         values = [(name, array, kinds[name]) for name, array in arrays.items()]
         kept.keep(values, sender, SERVER if sender != SERVER else "client", number)
-    transcript = replace(kept.transcript(_METHOD, NoClaim()), class_names=names if len(names) == classes else ())
+    transcript = replace(kept.transcript(_METHOD, NoClaim()), class_names=names)
     untold = replace(transcript, messages=tuple(kept.messages))
     found = derived_from(untold, names=True) or (None if declared else populations_of(untold))
     transcript = _by_name(transcript) if found is None else found.transcript
+    if len(transcript.class_names) != transcript.classes:
+        transcript = replace(transcript, class_names=())
     text = _understood(transcript, len(files), left_out, "" if found is None else found.text)
     more = models.missing(transcript, said.downlink is not None, candidates)
     text = " ".join(part for part in (text, results, numbers.text, more) if part)
@@ -176,7 +183,9 @@ def _by_name(transcript: Transcript) -> Transcript:
         name: kind
         for name, each in told.items()
         for kind in called(name)[::-1]
-        if kind in each.reading.kinds or kind in others
+        if kind in each.reading.kinds
+        or kind in others
+        or (kind == "class_counts" and transcript.class_names and not each.reading.kinds)
     }
 
     def changed(message: Message) -> Message:

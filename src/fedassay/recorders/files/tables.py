@@ -25,6 +25,7 @@ from fedassay.support.text import shown
 _CLASSES = ("class", "label", "target", "classes", "class_id", "y")
 _FEATURES = ("feature", "features", "variable", "name", "column", "attribute", "")
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 _NUMBERED = re.compile(r"(.*?)[\[_. :(-]*(\d+)[\])]?$")
 
 Named = tuple[tuple[str, ...], NDArray[Any]]
@@ -39,9 +40,11 @@ def arrays_of_table(path: Path) -> Iterator[Named]:
     table = read_table(path)
     if all(_NUMBER.fullmatch(name) for name in table.first):
         table = table.headless()
+        _check_marks(table)
         yield (), _numbers(table.frame, table)
         return
     frame = table.frame
+    _check_marks(table)
     keys = {word: _called(frame, words) for word, words in (("client", CLIENT_WORDS), ("round", ROUND_WORDS))}
     held = [name for name in keys.values() if name is not None]
     plain = [word for word, name in keys.items() if name is not None]
@@ -65,21 +68,27 @@ def _arrays(where: tuple[str, ...], frame: pandas.DataFrame, table: Table) -> It
     """Yield the arrays of the rows of one client and round."""
     classes = next((str(name) for name in frame.columns if str(name).strip().casefold() in _CLASSES), None)
     if classes is not None:
+        whole = all(value.isdigit() for value in frame[classes])
+        once = frame[classes].nunique() == len(frame)
+        if once:
+            frame = frame.sort_values(classes, key=lambda column: column.map(int) if whole else column)
         values = frame[classes]
-        if all(value.isdigit() for value in values):
+        if whole:
             yield (*where, "class_ids"), np.array([int(value) for value in values])
-        elif values.nunique() < len(values):
-            # Each row is a record: only then do its classes count.
+        elif once:
+            yield (*where, "class_names"), values.to_numpy(str)
+        else:
+            # Each row is a record.
             yield (*where, "class_ids"), np.unique(values.to_numpy(str), return_inverse=True)[1]
         frame = frame.drop(columns=[classes])
     first = str(frame.columns[0])
     by_feature = first.strip().casefold() in _FEATURES and not any(map(_NUMBER.fullmatch, frame[first]))
     if by_feature or (first == "column 1" and not table.first[0]):
         frame = frame.drop(columns=[first])
-    whole = _numbers(frame, table)
+    numbers = _numbers(frame, table)
     one = len(frame) == 1 and classes is None
     for name, places in _joined([str(column) for column in frame.columns]).items():
-        values = whole[:, places] if len(places) > 1 else whole[:, places[0]]
+        values = numbers[:, places] if len(places) > 1 else numbers[:, places[0]]
         if np.array_equal(values, np.rint(values)) and np.abs(values).max(initial=0) < 2**53 and len(places) == 1:
             values = values.astype(np.int64)
         yield (*where, name), values[0] if one else values
@@ -95,6 +104,22 @@ def _joined(columns: list[str]) -> dict[str, list[int]]:
     several = {name: [place for _, place in sorted(rows)] for name, rows in numbered.items() if len(rows) > 1}
     used = {place for places in several.values() for place in places}
     return several | {name: [place] for place, name in enumerate(columns) if place not in used}
+
+
+def _check_marks(table: Table) -> None:
+    """Refuse commas that may part thousands: beside points, or where none of them shows a decimal.
+
+    Raises:
+        DataError: There are such.
+    """
+    cells = {str(value) for name in table.frame.columns for value in table.frame[name].unique()}
+    numbers = [value for value in cells if _NUMBER.fullmatch(value)]
+    commas = sorted(value for value in numbers if "," in value)
+    if commas and (any("." in value for value in numbers) or all(map(_THOUSANDS.fullmatch, commas))):
+        raise DataError(
+            f"{table.name}: {commas[0]} can be a decimal or thousands; allowed: numbers with one mark, "
+            "that of their decimals"
+        )
 
 
 def _numbers(frame: pandas.DataFrame, table: Table) -> NDArray[np.float64]:

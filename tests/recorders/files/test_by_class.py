@@ -1,0 +1,141 @@
+"""Statistics under keys of classes: one array in one order, whatever the order of keys and whoever lacks one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedassay.exchange.message import Message
+from fedassay.recorders.files.reading import Corrections, Read, read_files
+from fedassay.support.errors import DataError
+
+_MEANS = np.random.default_rng(0).normal(size=(3, 5)).round(3)
+_COUNTS = [4, 2, 7]
+_NAMES = ("cat", "cow", "dog")
+
+
+def _read(folder: Path, *clients: Any) -> Read:
+    for number, held in enumerate(clients):
+        (folder / f"client_{number}.json").write_text(json.dumps(held))
+    return read_files(folder, Corrections())
+
+
+def _kinds(message: Message) -> dict[str, str]:
+    return {name: item.kind for name, item in message.fields.items()}
+
+
+@pytest.mark.parametrize("form", ["outside", "inside"])
+def test_the_order_of_keys_does_not_count(form: str, tmp_path: Path) -> None:
+    def held(order: list[int]) -> Any:
+        if form == "inside":
+            return {_NAMES[c]: {"mean": _MEANS[c].tolist(), "n": _COUNTS[c]} for c in order}
+        return {
+            "label_counts": {_NAMES[c]: _COUNTS[c] for c in order},
+            "means": {_NAMES[c]: _MEANS[c].tolist() for c in order[::-1]},
+        }
+
+    read = _read(tmp_path, held([0, 1, 2]), held([2, 0, 1]))
+    assert read.transcript.class_names == _NAMES
+    for message in read.transcript.messages:
+        by_kind = {item.kind: item.values for item in message.fields.values()}
+        assert np.array_equal(by_kind["class_counts"], _COUNTS)
+        assert np.array_equal(by_kind["class_means"], _MEANS)
+
+
+def test_a_class_that_a_client_lacks_is_said_by_its_class_ids(tmp_path: Path) -> None:
+    for number, lacks in enumerate((1, 2)):
+        present = [c for c in range(3) if c != lacks]
+        vectors = {c: torch.tensor(_MEANS[c]) for c in present}
+        counts = {c: 0 if c == lacks else _COUNTS[c] for c in range(3)}
+        torch.save({"prototypes": vectors, "counts": counts}, tmp_path / f"client_{number}.pt")
+    transcript = read_files(tmp_path, Corrections()).transcript
+    assert transcript.classes == 3
+    for message, ids in zip(transcript.messages, ([0, 2], [0, 1]), strict=True):
+        assert _kinds(message) == {"prototypes": "class_means", "counts": "class_counts", "class_ids": "class_ids"}
+        assert message.fields["class_ids"].values.tolist() == ids
+        assert message.fields["counts"].values.tolist() == [_COUNTS[c] for c in ids]
+        assert np.array_equal(message.fields["prototypes"].values, _MEANS[ids])
+
+
+def test_vectors_under_nothing_but_numbers_are_prototypes(tmp_path: Path) -> None:
+    for number in range(2):
+        vectors = {c: torch.tensor(_MEANS[place] + number) for place, c in enumerate((0, 2, 10))}
+        torch.save(vectors, tmp_path / f"client_{number}.pt")
+    read = read_files(tmp_path, Corrections())
+    assert read.transcript.class_names == ("0", "2", "10")
+    assert np.array_equal(read.transcript.messages[1].fields["prototypes"].values, _MEANS + 1)
+
+
+def test_a_name_of_a_statistic_above_its_classes_is_kept(tmp_path: Path) -> None:
+    sums = {"sums": {name: row.tolist() for name, row in zip(_NAMES, _MEANS, strict=True)}}
+    assert _kinds(_read(tmp_path, sums, sums).transcript.messages[0]) == {"sums": "class_sums"}
+
+
+def test_counts_by_class_alone_are_counts(tmp_path: Path) -> None:
+    mean = _MEANS[0].tolist()
+    read = _read(
+        tmp_path,
+        {"label_counts": {"b": 3, "a": 2}, "mean": mean},
+        {"label_counts": {"b": 5}, "mean": mean},
+        {"label_counts": {"c": 1, "b": 5}, "mean": mean},
+    )
+    found = [
+        (m.fields["label_counts"].kind, m.fields["class_ids"].values.tolist()) for m in read.transcript.messages
+    ]
+    assert found == [("class_counts", [0, 1]), ("class_counts", [1]), ("class_counts", [1, 2])]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {
+            "1": {"running_mean": [1.0, 2.0], "bias": [1.0, 1.0]},
+            "4": {"running_mean": [1.0, 2.0], "bias": [2.0, 1.0]},
+        },
+        {"mean": {"age": 51.5, "bmi": 24.5}},
+        {"encoder": {"mean": [1.0, 2.0]}, "decoder": {"mean": [1.0, 3.0]}},
+    ],
+)
+def test_layers_and_features_are_no_classes(held: Any, tmp_path: Path) -> None:
+    transcript = _read(tmp_path, held, held).transcript
+    assert not transcript.class_names
+    assert len(transcript.messages[0].fields) > 1
+
+
+def test_rows_of_a_table_are_in_the_order_of_classes(tmp_path: Path) -> None:
+    rows = ["site,label,n,mean_0,mean_1"]
+    for site, order in (("A", [0, 1, 2]), ("B", [2, 0]), ("C", [2, 1, 0])):
+        rows += [f"{site},{_NAMES[c]},{_COUNTS[c]},{_MEANS[c][0]},{_MEANS[c][1]}" for c in order]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    transcript = read_files(tmp_path / "t.csv", Corrections()).transcript
+    assert transcript.class_names == _NAMES
+    for message, ids in zip(transcript.messages, ([0, 1, 2], [0, 2], [0, 1, 2]), strict=True):
+        assert message.fields["class_ids"].values.tolist() == ids
+        assert message.fields["n"].values.tolist() == [_COUNTS[c] for c in ids]
+        assert np.array_equal(message.fields["mean"].values, _MEANS[ids, :2])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("site;n;m\nA;1.234;0,5\nB;12;0,25\n", None),
+        ('site,n,m\nA,"1,234",0.5\nB,12,0.25\n', "1,234"),
+        ('site,n\nA,"1,234"\nB,12\n', "1,234"),
+        ("site;m\nA;1,234\nB;0,512\n", ""),
+    ],
+)
+def test_a_comma_that_may_part_thousands_is_refused(text: str, words: str | None, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    if words == "":
+        first = read_files(tmp_path / "t.csv", Corrections()).transcript.messages[0]
+        assert first.fields["m"].values.item() == 1.234
+        return
+    with pytest.raises(
+        DataError, match=f"{words or ''} can be a decimal or thousands; allowed: numbers with one mark"
+    ):
+        read_files(tmp_path / "t.csv", Corrections())
