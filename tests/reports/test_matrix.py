@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fedassay.records.record import Finding, Metric, RunRecord
-from fedassay.reports.document.content import matrix_table
+from fedassay.reports.document.coverage_tables import matrix_table
 from fedassay.reports.document.tables import Ruling, printed
 
 

@@ -11,7 +11,8 @@ import torch
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.transcript import SERVER
-from fedassay.methods.fedsgd.method import FedSGD, clipped_sum, summed_gradient
+from fedassay.methods.fedsgd.gradients import clipped_sum, summed_gradient
+from fedassay.methods.fedsgd.method import FedSGD
 from fedassay.methods.shared.local_networks import LocalNetwork
 
 MakeTask = Callable[..., MethodInput]
