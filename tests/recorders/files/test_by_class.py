@@ -139,3 +139,62 @@ def test_a_comma_that_may_part_thousands_is_refused(text: str, words: str | None
         DataError, match=f"{words or ''} can be a decimal or thousands; allowed: numbers with one mark"
     ):
         read_files(tmp_path / "t.csv", Corrections())
+
+
+_CLIENT = {"mean": _MEANS[0].tolist(), "n": 7}
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"clients": {name: _CLIENT for name in "ABX"}},
+        {"rounds": [{"clients": {name: _CLIENT for name in "ABX"}}]},
+        {"round": 0, "updates": {name: _CLIENT for name in "ABX"}},
+        {"config": {"lr": 0.1}, "sites": {name: _CLIENT for name in "ABX"}},
+        {"config": {"lr": 0.1}, "hospitals": [{"site": name, **_CLIENT} for name in "ABX"]},
+        {f"client{name}": _CLIENT for name in "ABX"},
+    ],
+)
+def test_clients_below_a_word_for_several_are_clients(held: Any, tmp_path: Path) -> None:
+    (tmp_path / "all.json").write_text(json.dumps(held))
+    read = read_files(tmp_path / "all.json", Corrections())
+    assert [message.sender for message in read.transcript.messages] == ["client/A", "client/B", "client/X"]
+    assert {*read.transcript.messages[0].fields} == {"mean", "n"}
+    assert ("Left out: lr." in read.text) == ("config" in held)
+
+
+def test_rounds_and_clients_in_lists_are_numbered(tmp_path: Path) -> None:
+    held = {"rounds": [{"clients": [_CLIENT, _CLIENT]}, {"clients": [_CLIENT, _CLIENT]}]}
+    (tmp_path / "all.json").write_text(json.dumps(held))
+    messages = read_files(tmp_path / "all.json", Corrections()).transcript.messages
+    expected = [(number, f"client/{client}") for number in (0, 1) for client in (0, 1)]
+    assert [(message.round, message.sender) for message in messages] == expected
+
+
+def test_numbers_as_texts_are_numbers(tmp_path: Path) -> None:
+    held = {"mean": [str(value) for value in _MEANS[0]], "n": "7", "note": "7"}
+    fields = _read(tmp_path, held).transcript.messages[0].fields
+    assert {*fields} == {"mean", "n"}
+    assert np.array_equal(fields["mean"].values, _MEANS[0])
+    assert fields["n"].values == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"means": [[1, 2], null, [3, 4]], "n": [3, 0, 4]}', "'means' holds null"),
+        ('{"mean": [1, 2], "mean": [3, 4]}', "the key 'mean' is given twice"),
+    ],
+)
+def test_what_would_be_lost_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "client_0.json").write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_files(tmp_path, Corrections())
+
+
+def test_columns_of_clients_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("feature,site1,site2\nage,50,60\nbmi,24,23\n")
+    with pytest.raises(
+        DataError, match="its columns site1, site2 are named like clients; allowed: a row for each"
+    ):
+        read_files(tmp_path / "t.csv", Corrections())

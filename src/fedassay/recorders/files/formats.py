@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.archive import open_archive, read_single
+from fedassay.exchange.kinds import called
 from fedassay.exchange.stored import UNREADABLE, arrays_in, declared_arrays
 from fedassay.recorders.files.nvflare import arrays_of_statistics, is_statistics
 from fedassay.recorders.files.openfl import arrays_of_model
@@ -187,7 +188,7 @@ def _of_json(path: Path) -> Iterator[Leaf]:
         raise ValueError(f"{constant} in place of a finite number")
 
     try:
-        held = json.loads(content, parse_constant=refused)
+        held = json.loads(content, parse_constant=refused, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is no JSON of finite numbers ({cut(str(error), limits.NAME_LENGTH)})") from None
     if is_statistics(held):
@@ -195,6 +196,19 @@ def _of_json(path: Path) -> Iterator[Leaf]:
             yield Leaf(keys, values)
         return
     yield from _nested((), held, path)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a mapping of JSON.
+
+    Raises:
+        ValueError: It holds a key twice.
+    """
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {shown(next(key for key in keys if keys.count(key) > 1))} is given twice")
+    return held
 
 
 def _of_model(path: Path) -> Iterator[Leaf]:
@@ -213,28 +227,37 @@ def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:
     elif hasattr(held, "detach"):
         yield Leaf(at, _of_tensor(held, f"{path}: {shown('/'.join(at) or path.stem)}"))
     elif isinstance(held, str):
-        yield Leaf(at, held)
+        array = _rectangular([held]) if at and called(at[-1]) else None
+        yield Leaf(at, held if array is None else array[0])
     elif isinstance(held, int | float) and abs(held) < limits.RECORDS**2:
         yield Leaf(at, np.asarray(held))
     elif isinstance(held, list | tuple):
-        named = _of_classes(at) and held and all(isinstance(each, str) for each in held)
-        values = np.array(held, np.str_) if named else _rectangular(held)
-        if values is not None:
-            yield Leaf(at, values)
-            return
-        for number, value in enumerate(held):
-            yield from _nested((*at, f"#{number}"), value, path)
+        yield from _of_list(at, held, path)
+
+
+def _of_list(at: tuple[str, ...], held: list[Any] | tuple[Any, ...], path: Path) -> Iterator[Leaf]:
+    named = _of_classes(at) and held and all(isinstance(each, str) for each in held)
+    values = np.array(held, np.str_) if named else _rectangular(held)
+    if values is not None:
+        yield Leaf(at, values)
+        return
+    if None in held and any(isinstance(value, int | float | list) for value in held):
+        where = shown("/".join(at) or path.stem)
+        raise DataError(f"{path}: {where} holds null in place of a number; every value must be finite")
+    for number, value in enumerate(held):
+        yield from _nested((*at, f"#{number}"), value, path)
 
 
 def _rectangular(held: list[Any] | tuple[Any, ...]) -> NDArray[Any] | None:
-    """Numbers in lists of equal lengths as an array; None for anything else."""
+    """Numbers, or texts of such, in lists of equal lengths as an array; None for anything else."""
     first: Any = held
     while isinstance(first, list | tuple) and len(first):
         first = first[0]
-    if not isinstance(first, int | float):
+    if not isinstance(first, int | float | str):
         return None
     try:
         values = np.array(held)
+        values = values.astype(np.float64) if values.dtype.kind == "U" and isinstance(first, str) else values
     except (ValueError, OverflowError):
         return None
     return values if values.dtype.kind in "biuf" else None

@@ -91,7 +91,7 @@ def _held(path: PurePath, leaves: list[Leaf]) -> Iterable[Held]:
     for leaf in arrays:
         about = whose((*outer, *leaf.path), last=True)
         named = next((said[leaf.path[:k]] for k in range(len(leaf.path), -1, -1) if leaf.path[:k] in said), {})
-        if "client" in named and about.client is None:
+        if "client" in named and (about.client is None or any(key.startswith("#") for key in leaf.path)):
             about = replace(about, client=named["client"], server=False, summed=False)
         if named.get("round", "").isdigit():
             about = replace(about, round=int(named["round"][:9]))
@@ -173,22 +173,35 @@ def _by_key(held: list[Held]) -> list[Held]:
     """Read the outermost keys of one file as clients where all of them hold arrays of the same names."""
     free = [each for each in held if not (each.about.client or each.about.server or each.about.summed)]
     open_ = [each for each in free if len(each.own) > 1]
+    if not open_ or len(open_) < len(free):
+        return held
+    deep = _shared(open_)
     by_key: dict[str, set[tuple[str, ...]]] = {}
     for each in open_:
-        by_key.setdefault(each.own[0], set()).add(each.own[1:])
-    if not by_key or len(open_) < len(free):
-        return held
+        by_key.setdefault(each.own[deep], set()).add(each.own[deep + 1 :])
     listed = all(key.startswith("#") for key in by_key)
     alike = len({frozenset(names) for names in by_key.values()}) == 1
     if not listed and (len(by_key) < 2 or not alike or any(map(PARTS.search, by_key))):
         return held
     chosen = {id(each) for each in open_}
     return [
-        replace(each, about=replace(each.about, client=each.own[0].removeprefix("#")), own=each.own[1:])
+        replace(
+            each,
+            about=replace(each.about, client=each.own[deep].removeprefix("#")),
+            own=(*each.own[:deep], *each.own[deep + 1 :]),
+        )
         if id(each) in chosen
         else each
         for each in held
     ]
+
+
+def _shared(held: list[Held]) -> int:
+    """Return the number of outermost keys that lead to all arrays, of statistics alone, two others left."""
+    if not all(called(each.own[-1]) for each in held):
+        return 0
+    fewest = min(len(each.own) for each in held) - 2
+    return next((deep for deep in range(fewest) if len({each.own[deep] for each in held}) > 1), max(0, fewest))
 
 
 def _collected(held: list[Held]) -> dict[tuple[int, str], Arrays]:
@@ -238,3 +251,17 @@ def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that places `client_10` after `client_2`."""
     parts = re.split(r"(\d+)", name)
     return tuple((0, int(part[:15]), "") if part.isdigit() else (1, 0, part) for part in parts)
+
+
+def without_settings(sent: dict[tuple[int, str], Arrays]) -> list[str]:
+    """Remove single numbers that belong to no client, beside messages of clients; return their names.
+
+    Args:
+        sent: The messages by round and sender, which are changed.
+    """
+    single = [
+        key for key, arrays in sent.items() if key[1] == "0" and all(each.size == 1 for each in arrays.values())
+    ]
+    others = {name for key, arrays in sent.items() if key not in single for name in arrays}
+    gone = [key for key in single if others and not others & sent[key].keys()]
+    return sorted({name for key in gone for name in sent.pop(key)})

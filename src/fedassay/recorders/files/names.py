@@ -6,6 +6,8 @@ import re
 from collections.abc import Container
 from dataclasses import dataclass, replace
 
+from fedassay.exchange.kinds import called
+
 CLIENT_WORDS = (
     *("client", "site", "hospital", "party", "node", "worker", "silo", "device", "org", "organisation"),
     *("organization", "institution", "participant", "collaborator", "centre", "center", "shard", "partition"),
@@ -27,9 +29,13 @@ _SUMMED = re.compile(
 )
 _WHO = "|".join(CLIENT_WORDS)
 _ENDS = r"(?![A-Za-z0-9])"
-_NUMBER = re.compile(rf"(?i)(?<![a-z])(?:{_WHO})s?(?:[-_ .#=]?(?:id[-_ .=]?)?(\d+)|[-_ .=]([a-z])){_ENDS}")
+_NUMBER = re.compile(
+    rf"(?i)(?<![a-z])(?:{_WHO})s?(?:[-_ .#=]?(?:id[-_ .=]?)?(\d+)|(?:[-_ .=]|(?-i:(?=[A-Z])))([a-z])){_ENDS}"
+)
 _NAMED = re.compile(rf"(?i)(?:{_WHO})[-_ .=](\w[\w .-]*)")
 _ROUND = re.compile(rf"(?i)(?<![a-z])(?:round|rnd|epoch|iteration|iter)s?[-_ .#=]?(\d+){_ENDS}")
+_SEVERAL = {f"{word}s": word for word in (*CLIENT_WORDS, *ROUND_WORDS)} | {"parties": "party"}
+"""Words for several clients or rounds, each with that for one: what stands below is one of them."""
 _EDGES = "-_ .:/"
 
 
@@ -62,6 +68,7 @@ def whose(names: tuple[str, ...], last: bool) -> Whose:
     client: str | None = None
     number: int | None = None
     server, summed, rest = False, False, []
+    names = _each(names, last)
     for place, given in enumerate(names):
         name = given
         own = last and place == len(names) - 1
@@ -80,6 +87,24 @@ def whose(names: tuple[str, ...], last: bool) -> Whose:
                 server, name = True, ""
         rest += [name] if name else []
     return Whose(client, number, server, summed, tuple(rest))
+
+
+def _each(names: tuple[str, ...], last: bool) -> tuple[str, ...]:
+    """Put what stands below a word for several clients or rounds together with that for one: `clients/A`."""
+    made: list[str] = []
+    several = ""
+    for place, name in enumerate(names):
+        own = last and place == len(names) - 1
+        statistic = called(name) and not (len(name) == 1 and name.isupper())
+        if several and not statistic and not _SERVER.search(name):
+            made += [f"{several}_{name.removeprefix('#')}", *([""] if own else [])]
+            several = ""
+        elif own or name.casefold() not in _SEVERAL:
+            made.append(name)
+            several = ""
+        else:
+            several = _SEVERAL[name.casefold()]
+    return tuple(made)
 
 
 def of_server(about: Whose, theirs: Container[tuple[str, ...]], alone: bool) -> Whose | None:

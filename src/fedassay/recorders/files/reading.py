@@ -30,7 +30,7 @@ from fedassay.recorders.files import models
 from fedassay.recorders.files.by_class import IDS, by_class, with_ids
 from fedassay.recorders.files.classes import classes_of, named, texts_of
 from fedassay.recorders.files.formats import ENDINGS, Leaf, read_file
-from fedassay.recorders.files.grouping import Arrays, messages_of
+from fedassay.recorders.files.grouping import Arrays, messages_of, without_settings
 from fedassay.recorders.files.quantised import Scaled, scaled
 from fedassay.recorders.files.records import KINDS, records_of
 from fedassay.recorders.files.results import published, without_results
@@ -119,6 +119,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     """
     files, left_out = _files(path)
     sent = messages_of(files, None if said.clients is None or _by_rows(files, said) else said.clients)
+    left_out += without_settings(sent)
     texts = texts_of(sent)
     sent, keyed = by_class(sent)
     sent = _split(sent, path, said)

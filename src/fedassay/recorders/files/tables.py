@@ -88,6 +88,12 @@ def _arrays(where: tuple[str, ...], frame: pandas.DataFrame, table: Table) -> It
     numbers = _numbers(frame, table)
     one = len(frame) == 1 and classes is None
     for name, places in _joined([str(column) for column in frame.columns]).items():
+        if len(places) > 1 and name.casefold() in CLIENT_WORDS:
+            two = ", ".join(frame.columns[place] for place in places[:2])
+            raise DataError(
+                f"{table.name}: its columns {two} are named like clients; allowed: a row for each client, or for "
+                "each of its classes"
+            )
         values = numbers[:, places] if len(places) > 1 else numbers[:, places[0]]
         if np.array_equal(values, np.rint(values)) and np.abs(values).max(initial=0) < 2**53 and len(places) == 1:
             values = values.astype(np.int64)
