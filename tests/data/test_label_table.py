@@ -113,6 +113,48 @@ def test_keys_of_a_table(folder: Path) -> None:
         load(DataRequest("digits", None, None, None, 0, folder, labels=Path("x.csv")))
 
 
+@pytest.mark.parametrize(
+    ("table", "expected", "given"),
+    [
+        ("image,cat,dog\nscan_1,True,False\nscan_2,False,True\nscan_3,TRUE,FALSE\nscan_4,0,1\n", "0101", {}),
+        (
+            "image,cat,dog\nscan_1,True,False\nscan_2,False,True\nscan_3,True,False\nscan_4,True,False\n",
+            "0100",
+            {"label_column": ("cat", "dog")},
+        ),
+        ("sep=;\nimage;label\nscan_1;a\nscan_2;b\nscan_3;a\nscan_4;a\n", "0100", {}),
+        ('"sep=,"\nimage,label\nscan_1,a\nscan_2,b\nscan_3,a\nscan_4,a\n', "0100", {}),
+        ('image,label\nscan_1,1\nscan_2,"1,000"\nscan_3,"2,000"\nscan_4,"1,0"\n', "0120", {}),
+        (
+            'image,label\nscan_1,"cat, dog"\nscan_2,cat\nscan_3,dog\nscan_4,"dog,cat"\n',
+            "0010",
+            {"label": "cat"},
+        ),
+        ('image,label\nscan_1,"tench, Tinca tinca"\nscan_2,cat\nscan_3,cat\nscan_4,cat\n', "1000", {}),
+    ],
+)
+def test_tables_as_programs_write_them(folder: Path, table: str, expected: str, given: dict[str, Any]) -> None:
+    # Images are in the order of their paths: scan_4, scan_3, scan_1, scan_2.
+    found = _load(folder, table, **given).labels[[2, 3, 1, 0]].tolist()
+    assert [found.index(label) for label in found] == [expected.index(each) for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("image,label\nscan_1,a\nscan_2,b\nscan_3,N.A.\nscan_4,a\n", "has no label in column label"),
+        ("image,label\nscan_1,a\nscan_2,b\nscan_3,.\nscan_4,#VALUE!\n", "in all: 2 images without a label"),
+        (
+            'image,label\nscan_1,"cat, dog"\nscan_2,cat\nscan_3,dog\nscan_4,cat\n',
+            r"joins several labels in one cell; allowed: data\.label, one of cat \(3\), dog \(2\)",
+        ),
+    ],
+)
+def test_cells_that_are_no_class_are_refused(folder: Path, table: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        _load(folder, table)
+
+
 _ROWS = "scan_1,ill\nscan_2,well\nscan_3,well\nscan_4,ill\n"
 
 

@@ -16,7 +16,7 @@ from fedassay.data.file_column import file_column
 from fedassay.data.layout import Place
 from fedassay.data.named_files import Matches, NamedFiles
 from fedassay.data.presence import Presence, joined_labels, of_one_column, of_several
-from fedassay.data.spellings import as_one, is_missing, listed, one_form
+from fedassay.data.spellings import as_mark, as_one, is_missing, listed
 from fedassay.data.table_columns import Column, OtherColumns
 from fedassay.data.table_file import Table
 from fedassay.data.table_words import WORDS, part_of, plain_name
@@ -240,7 +240,7 @@ class LabelTable:
             return (name,), of_several(self._column(name, "data.label_column"), columns.presence, self.where), []
         if isinstance(columns.label, tuple):
             cells = [self._column(name, "data.label_column") for name in columns.label]
-            marks = [[one_form(value) for value in row] for row in zip(*cells, strict=True)]
+            marks = [[as_mark(value) for value in row] for row in zip(*cells, strict=True)]
             labels = [
                 columns.label[row.index("1")] if row.count("1") == 1 and set(row) <= {"0", "1"} else ""
                 for row in marks

@@ -69,9 +69,10 @@ def of_several(values: Sequence[str], asked: Presence, where: str) -> list[str]:
     Raises:
         DataError: No row has the label.
     """
-    held = [frozenset(map(one_form, parts_of(value))) for value in values]
+    marks = _separators(values)
+    held = [frozenset(map(one_form, _parts_of(value, marks))) for value in values]
     if not any(one_form(asked.label) in parts for parts in held):
-        known = sorted({part.strip() for value in values for part in parts_of(value)})
+        known = sorted({part.strip() for value in values for part in _parts_of(value, marks)})
         raise DataError(f"data.label: {asked.label} given; {where} has {', '.join(known)}")
     return [
         "" if is_missing(value) else asked.named(one_form(asked.label) in parts)
@@ -81,17 +82,25 @@ def of_several(values: Sequence[str], asked: Presence, where: str) -> list[str]:
 
 def joined_labels(values: Sequence[str]) -> Counter[str]:
     """Count the labels in a column with joined cells; empty where no cells are joined."""
-    joined = {value for value in values if len(parts_of(value)) > 1}
-    counts = Counter(part.strip() for value in values for part in parts_of(value))
-    inside = Counter(part.strip() for value in joined for part in parts_of(value))
+    marks = _separators(values)
+    joined = {value for value in values if len(_parts_of(value, marks)) > 1}
+    counts = Counter(part.strip() for value in values for part in _parts_of(value, marks))
+    inside = Counter(part.strip() for value in joined for part in _parts_of(value, marks))
     # Labels that are joined come in several combinations, or by themselves as well.
     again = any(counts[part] > inside[part] for part in inside) or len(inside) < sum(
-        len(parts_of(value)) for value in joined
+        len(_parts_of(value, marks)) for value in joined
     )
     return counts if joined and again else Counter()
 
 
-def parts_of(value: str) -> list[str]:
+def _separators(values: Sequence[str]) -> str:
+    """The separators of a column; a comma is one where all that it parts are values by themselves as well."""
+    alone = {value.strip() for value in values}
+    parted = [value.split(",") for value in alone if "," in value]
+    return f"{_SEPARATORS}," if all(part.strip() in alone for parts in parted for part in parts) else _SEPARATORS
+
+
+def _parts_of(value: str, separators: str) -> list[str]:
     """The labels of a cell."""
-    separator = next((mark for mark in _SEPARATORS if mark in value), None)
+    separator = next((mark for mark in separators if mark in value), None)
     return [value] if separator is None else [part for part in value.split(separator) if part.strip()]

@@ -7,10 +7,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-_MISSING = frozenset({"", "nan", "<na>", "na", "n/a", "#n/a", "#na", "null", "none", "nat", "-", "--", "?"})
+_MISSING = frozenset(
+    {"", "nan", "<na>", "na", "n/a", "n.a.", "#n/a", "#na", "null", "none", "nat", "-", "--", "?", "."}
+    | {"#value!", "#ref!", "#div/0!", "#name?", "#num!", "#null!"}
+)
 """Entries of spreadsheets and programs for a missing value."""
 
-_WHOLE = re.compile(r"([+-]?)0*(\d+)(?:[.,]0*)?")
+# Three zeros behind a comma may be a thousand.
+_WHOLE = re.compile(r"([+-]?)0*(\d+)(?:\.0*|,(?!000$)0*)?")
+_MARKS = {"true": "1", "false": "0"}
 _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})|"
     r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01]))([ T].*)?"
@@ -33,6 +38,12 @@ def one_form(value: str) -> str:
     return f"{'-' if whole[1] == '-' else ''}{whole[2]}"
 
 
+def as_mark(value: str) -> str:
+    """As `one_form`, and 1 and 0 for true and false."""
+    form = one_form(value)
+    return _MARKS.get(form, form)
+
+
 def as_one(values: Sequence[str], what: str) -> tuple[list[str], list[str]]:
     """Values with one spelling each, and what is to be said of it.
 
@@ -51,7 +62,7 @@ def as_one(values: Sequence[str], what: str) -> tuple[list[str], list[str]]:
     if {"0", "1"} & set(forms.values()) and {"true", "false"} & set(forms.values()) <= set(forms.values()) <= {
         *("true", "false", "0", "1")
     }:
-        forms = {value: {"true": "1", "false": "0"}.get(form, form) for value, form in forms.items()}
+        forms = {value: as_mark(value) for value in forms}
     for value, count in Counter(values).items():
         spelled.setdefault(forms[value], Counter())[value.strip()] += count
     kept = {form: _kept(form, counts) for form, counts in spelled.items()}

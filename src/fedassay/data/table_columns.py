@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from fedassay.data.account import LeftOut
-from fedassay.data.spellings import are_dates, are_numbers, is_missing, listed, one_form, partition
+from fedassay.data.spellings import are_dates, are_numbers, as_mark, is_missing, listed, one_form, partition
 from fedassay.data.table_words import (
     PARTS_COLUMNS,
     PERSONS_ELSE,
@@ -59,7 +59,7 @@ class Column:
 
     def are_marks(self, *allowed: str) -> bool:
         """Whether it holds nothing but some values."""
-        return {one_form(value) for value in self.texts.unique()} <= set(allowed)
+        return {as_mark(value) for value in self.texts.unique()} <= set(allowed)
 
     def no_class(self) -> str | None:
         """Return the reason why its values are no classes, as a clause; None: they may be."""
@@ -119,7 +119,7 @@ class OtherColumns:
         """Columns of one label each, exactly one of them set in every row; empty where there are none such."""
         marks = [each for each in self.columns if each.are_marks("0", "1")]
         rows = zip(*(each.texts for each in marks), strict=True)
-        one = len(marks) > 1 and all(sum(one_form(value) == "1" for value in row) == 1 for row in rows)
+        one = len(marks) > 1 and all(sum(as_mark(value) == "1" for value in row) == 1 for row in rows)
         return tuple(each.name for each in marks) if one else ()
 
     @cached_property

@@ -116,6 +116,9 @@ def _separated(name: str, content: bytes) -> tuple[pandas.DataFrame, list[str]]:
     lines = [*io.StringIO(text.replace("\r\n", "\n").replace("\r", "\n"))]
     if any(len(line) > limits.TABLE_LINE for line in lines):
         raise DataError(f"{name}: is no CSV (a line of {limits.TABLE_LINE:,} characters or more)")
+    if lines and re.fullmatch(r'"?sep=.{1,2}', lines[0].strip()):
+        # Excel's own line for the separator says no more than the lines below.
+        lines[0] = "\n"
     best, width = _separator(lines)
     rows: dict[int, list[str]] = {}
     reader = csv.reader(lines, delimiter=best, skipinitialspace=True, strict=True)
