@@ -22,20 +22,17 @@ from pydantic import Field
 
 from fedassay.audits.detection_limit import limit_of
 from fedassay.audits.evidence import (
-    NEAR_COPY,
     NO_CLIENTS_RECORDS,
     OWN_RELEASE,
-    WORSE,
     Arms,
-    Confounder,
     ControlResult,
     Figures,
-    Result,
     Subject,
 )
 from fedassay.audits.features import encoder, nearest_feature
 from fedassay.audits.inversion.detection_limit import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.facts import CONTROLS, INVERSION
+from fedassay.audits.inversion.judging import assumptions, confounder_of, harm_of, metric_of, result_of, targets
 from fedassay.audits.inversion.pictures import figure
 from fedassay.audits.inversion.truth import (
     ImageMatch,
@@ -50,19 +47,15 @@ from fedassay.audits.inversion.truth import (
 from fedassay.audits.named_images import NamedImages, named_images
 from fedassay.audits.nonprivate_images import NonPrivateImages, nonprivate_images
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
-from fedassay.audits.stats.resampling import mean_of, resampled
-from fedassay.audits.stats.typed_intervals import mean_within
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import visible
-from fedassay.contracts.metrics import declared
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource, between
-from fedassay.records.facts import Harm
-from fedassay.records.record import Finding, Limit, Metric, Series, unmeasured
+from fedassay.records.record import Finding, Limit, Metric, unmeasured
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Ints, Matrix, Parameters
 
@@ -150,9 +143,9 @@ class InversionAudit(Parameters):
             negative = unknown.control("raw features of records that no client holds")
         own, limit = self._held_to_own_release(source, matched, unknown, named, setting)
         behind = records_behind([source.senders[i] for i in used], kept, context.view)
-        harm = _harm(shown, behind, source.name)
-        result = _result(shown, harm, limit, setting.result.limited or "", noised=noised(context))
-        confounder = _confounder(shown, others, context)
+        harm = harm_of(shown, behind, source.name)
+        result = result_of(shown, harm, limit, setting.result.limited or "", noised=noised(context))
+        confounder = confounder_of(shown, others, context)
         if named is not None:
             result, negative = named.result(result, shown.p), named.silent(negative)
             confounder = None if named.names_alone(result) else confounder
@@ -216,7 +209,7 @@ class InversionAudit(Parameters):
         metrics = self._metrics(values, shown)
         if others is not None:
             remark = f"images of the same clients' other records; permutation p = {others.p:.2g}"
-            metrics["psnr_gain_others"] = _metric(others.gain, "psnr", remark)
+            metrics["psnr_gain_others"] = metric_of(others.gain, "psnr", remark)
         metrics |= self._context_metrics(made, used, shown, setting)
         for key, remark in context.similarity.remarks.items():
             metrics[key] = (
@@ -225,10 +218,10 @@ class InversionAudit(Parameters):
         everything = setting.result.reconstructions
         return Figures(
             metrics=metrics,
-            baseline={key: _metric(part, key) for key, part in baseline.items()},
-            assumptions=_assumptions(source, others, context),
+            baseline={key: metric_of(part, key) for key, part in baseline.items()},
+            assumptions=assumptions(source, others, context),
             pictures=figure(made, shown, setting.raw, everything, setting.pool, context, self.pictures),
-            series={"targets": _targets(shown)},
+            series={"targets": targets(shown)},
         )
 
     def _others(self, source: VectorSource, pool: Pool, context: AuditContext) -> ImageMatch | None:
@@ -331,10 +324,10 @@ class InversionAudit(Parameters):
 
     def _metrics(self, values: _Values, shown: ImageMatch) -> dict[str, Metric]:
         """Of the images themselves, and against fresh records."""
-        metrics = {key: _metric(part, key) for key, part in values.items()}
-        metrics["psnr_each"] = _metric(shown.each, "psnr")
+        metrics = {key: metric_of(part, key) for key, part in values.items()}
+        metrics["psnr_each"] = metric_of(shown.each, "psnr")
         remark = f"over fresh records of the class; permutation p = {shown.p:.2g}"
-        metrics["psnr_gain"] = _metric(shown.psnr - shown.fresh_psnr, "psnr", remark)
+        metrics["psnr_gain"] = metric_of(shown.psnr - shown.fresh_psnr, "psnr", remark)
         return metrics
 
     def _context_metrics(
@@ -351,7 +344,7 @@ class InversionAudit(Parameters):
             )
             plain = context.similarity.measure(pool.images[shown.records], near)["psnr"]
             remark = "the attacker's own image with the nearest feature, without inversion"
-            metrics["psnr_nearest_own"] = _metric(plain, "psnr", remark)
+            metrics["psnr_nearest_own"] = metric_of(plain, "psnr", remark)
         return metrics
 
     def _values(self, shown: ImageMatch, pool: Pool, context: AuditContext) -> tuple[_Values, _Values]:
@@ -378,88 +371,3 @@ def _nonprivate(released: NonPrivateImages, setting: _Setting) -> RecordMatch:
 def _record_match(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) -> RecordMatch:
     vectors = made.source.vectors[used].astype(np.float64)
     return RecordMatch(made.images[used, 0], vectors, sets, pool, between(made.source.name))
-
-
-def _metric(values: Matrix, name: str, remark: str = "") -> Metric:
-    """The mean, with the interval of its range."""
-    facts = declared(name)
-    found = mean_within(values, facts.low, facts.high)
-    approximate = found.method if "approximate" in found.method else ""
-    return Metric(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        n=found.n,
-        unit=facts.unit,
-        reason="; ".join(part for part in (remark, found.reason or approximate) if part),
-    )
-
-
-def _confounder(shown: ImageMatch, others: ImageMatch | None, context: AuditContext) -> Confounder | None:
-    """Images of the same clients' other records, by the upper end of what they gain (bootstrap).
-
-    What is shown may be smoother than an image of one record, and so closer to all.
-    """
-    if others is None:
-        return None
-    return Confounder(
-        others.p,
-        float(shown.gain.mean()),
-        resampled(len(others.gain), mean_of(others.gain), context.seeds.numpy("inversion", "reach")).high,
-        "clients' records may differ from fresh ones without any release: images of their other records gain "
-        f"{others.gain.mean():.2f} dB over those of other classes or clients (p = {others.p:.2g}), and "
-        f"{shown.gain.mean():.2f} dB is no more than that explains",
-        others.control("images of other records of the same clients"),
-    )
-
-
-def _harm(shown: ImageMatch, among: int, source: str) -> Harm:
-    """Near copies by the number of records that they show, of all that they may; other images by their mean."""
-    near = shown.is_near_copy
-    if near.any():
-        # Two images may be copies of one record.
-        shows = len(np.unique(shown.records[near]))
-        return Harm(kind="pictures", of="record", count=shows, total=among, mechanism=source)
-    mean, many = float(np.mean(shown.psnr)), len(shown.psnr)
-    return Harm(kind="pictures", of="record", total=many, metric="psnr", value=mean, mechanism=source)
-
-
-def _result(
-    shown: ImageMatch, harm: Harm, limit: Callable[[], Limit | str] | None, untried: str, *, noised: bool
-) -> Result:
-    copies = shown.near_copies
-    return Result(
-        test=shown.test,
-        shown=shown.words,
-        leak="images are closer to the records behind them than to fresh ones",
-        harm=harm,
-        below_baseline="fresh records of the same classes" if shown.p_farther <= WORSE else "",
-        ruin_expected=noised,
-        near_copies=copies,
-        limit=limit,
-        undecided=f"{copies} images are near copies of records (above {NEAR_COPY:g} dB)" if copies else untried,
-        decided_by="more images (the attack's `max_vectors` or `max_images`), a larger preset or a run of this "
-        "cell alone may decide",
-    )
-
-
-def _assumptions(source: VectorSource, others: ImageMatch | None, context: AuditContext) -> tuple[str, ...]:
-    return (
-        "PSNR and SSIM on the data range 255",
-        "an image is held against the closest of the records behind it, in PSNR"
-        if between(source.name)
-        else "an image is held against the record of the closest feature among those behind it",
-        "baseline: fresh (test) records of the same classes, matched alike",
-        f"leak: closer in PSNR to the true records than to others of their classes, permutation test at "
-        f"5 %, corrected for {context.num_tests} tests",
-        "no client could be halved: its records are taken to be of the fresh ones' distribution"
-        if others is None
-        else "no leak: what images of other records of the same clients show as well",
-    )
-
-
-def _targets(shown: ImageMatch) -> Series:
-    return Series(
-        title="PSNR of each image (dB)",
-        columns={"psnr": tuple(shown.psnr.tolist()), "fresh": tuple(shown.fresh_psnr.tolist())},
-    )

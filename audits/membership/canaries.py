@@ -19,8 +19,8 @@ coins drawn anew after the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -28,6 +28,7 @@ import numpy as np
 from fedassay.audits.evidence import WORSE, ControlResult, Figures, LeakTest, Result
 from fedassay.audits.membership.controls import memorize
 from fedassay.audits.membership.judging import Positives, membership
+from fedassay.audits.membership.planted_canaries import LEAST, canary_network, make_canaries, mislabelled
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.below_baseline import auc_below_half
 from fedassay.audits.stats.detection import detection_limit
@@ -36,20 +37,15 @@ from fedassay.audits.stats.resampling import ALONE, level_of
 from fedassay.audits.stats.roc import auc
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.membership import visible
-from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records, joined
-from fedassay.exchange.models import ScoringModel, label_logits
+from fedassay.exchange.models import label_logits
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, epsilon_metric
-from fedassay.support.errors import DataError, NotRunError
-from fedassay.support.seeds import Seeds
+from fedassay.support.errors import NotRunError
 from fedassay.support.types import Bools, Ints, Matrix
 
 _REFERENCES = 3
-LEAST = 20
-"""Canaries that anything can be shown with, at least."""
 _OWN = 60
 """Canaries of the end-to-end control at most; half of them join, as many as a network can memorize."""
 
@@ -160,12 +156,14 @@ def _planted(context: AuditContext, count: int, rng: np.random.Generator) -> _Pl
         advance(0, 1 + _REFERENCES)
         planted = joined(owner.name, [owner, canaries.take(np.flatnonzero(included))])
         score = label_logits(
-            _network(context, context.method.run_on, owner, planted, seeds.child("run")), canaries
+            canary_network(context, context.method.run_on, owner, planted, seeds.child("run")), canaries
         )
         usual = []
         for number in range(_REFERENCES):
             advance(1 + number, 1 + _REFERENCES)
-            reference = _network(context, context.method.run_on, owner, owner, seeds.child("reference", number))
+            reference = canary_network(
+                context, context.method.run_on, owner, owner, seeds.child("reference", number)
+            )
             usual.append(label_logits(reference, canaries))
     return _Planted(canaries, included, score - np.mean(usual, axis=0), owner.name)
 
@@ -236,58 +234,6 @@ def _harm(shown: float, count: int) -> Harm:
     return Harm(kind="members", of="canary", total=count, metric="observed", value=shown, mechanism="canaries")
 
 
-def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -> Records:
-    """Test images, each at most once and none of a client's, under labels that are not theirs."""
-    free = context.data.test.without(*context.data.clients)
-    chosen = rng.permutation(len(free))[:count]
-    if len(chosen) < LEAST:
-        raise NotRunError(
-            f"{len(chosen)} canaries; at least {LEAST} are needed, from records of the test role",
-            role="test",
-            held=len(chosen),
-            needed=LEAST,
-        )
-    return _mislabelled(free.take(np.sort(chosen)), context.data.classes, rng)
-
-
-def _mislabelled(records: Records, classes: int, rng: np.random.Generator) -> Records:
-    """The records under labels that are not theirs."""
-    labels = (records.labels + rng.integers(1, classes, size=len(records))) % classes
-    return replace(records.relabelled(labels), name="canaries")
-
-
-def _network(
-    context: AuditContext,
-    run: Callable[[Sequence[Records], Seeds], Outcome],
-    owner: Records,
-    records: Records,
-    seeds: Seeds,
-    *,
-    alone: bool = False,
-) -> ScoringModel:
-    """The last classifier that the owner, or else the server, sends in a run on these records of its own.
-
-    Args:
-        context: The other clients, and the threat model.
-        run: The method.
-        owner: The client.
-        records: Its records.
-        seeds: Of the run.
-        alone: Whether the other clients hold nothing.
-    """
-    others = [client.take(np.zeros(0, np.int64)) if alone else client for client in context.data.clients]
-    clients = [records if client.name == owner.name else client for client in others]
-    try:
-        models = visible(run(clients, seeds), context.view.threat).models
-    except DataError as error:
-        raise NotRunError(f"the method cannot be run on records with canaries: {error}") from None
-    own = {number: model for (sender, number), model in models.items() if sender == owner.name}
-    seen = own or {number: model for (_, number), model in models.items()}
-    if not seen:
-        raise NotRunError("the threat model sees no classifier")
-    return seen[max(seen)]
-
-
 def _end_to_end(context: AuditContext, owner: Records) -> _Scored:
     """Scores of canaries of control records after the method's run without privacy on them alone.
 
@@ -304,11 +250,11 @@ def _end_to_end(context: AuditContext, owner: Records) -> _Scored:
             held=len(control),
             needed=LEAST,
         )
-    canaries = _mislabelled(control.take(rng.permutation(len(control))[:_OWN]), context.data.classes, rng)
+    canaries = mislabelled(control.take(rng.permutation(len(control))[:_OWN]), context.data.classes, rng)
     included = rng.permutation(len(canaries)) < len(canaries) // 2
     held = canaries.take(np.flatnonzero(included), owner.name)
     seeds = control_seeds(context, "membership", "canaries", "run")
-    network = _network(context, context.method.run_nonprivate, owner, held, seeds, alone=True)
+    network = canary_network(context, context.method.run_nonprivate, owner, held, seeds, alone=True)
     return _Scored(label_logits(network, canaries), included)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fedassay.records.record import Metric, RunRecord
 from fedassay.reports.answer.answer import Answer, answer
-from fedassay.reports.decision.checklist import MARKS, checklist
-from fedassay.reports.decision.decision import Decision
 from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.escaping import escaped, markdown_table
 from fedassay.reports.document.finding_tables import controls_sentence
@@ -14,8 +12,8 @@ from fedassay.reports.document.mission.shown import shown
 from fedassay.reports.document.mission.text import mission_markdown
 from fedassay.reports.document.plan_notes import facts, name_of, rerun
 from fedassay.reports.document.privacy_tables import utility_table
+from fedassay.reports.document.rule_table import rule_table
 from fedassay.reports.document.tables import Column, Value, as_metric
-from fedassay.reports.gate.judgement import Mark
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import asked_words, missing_name, several_deltas
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
@@ -24,10 +22,6 @@ from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.text import plain_lines
-
-_EXPLAINED: tuple[Mark, ...] = ("bounded by the claim", "not tested")
-"""Marks that a table of characters is followed by."""
-
 
 _ANSWER = (
     *("Answer", "Method", "ε", "of", "Worst finding"),
@@ -88,35 +82,6 @@ def _policy(found: Answer) -> str:
     rules = rule_table(found.decision, short=True)
     title = f"The policy {escaped(found.policy)}, rule by rule"
     return f"<details><summary>{title}</summary>\n\n{rules}\n\n</details>" if rules else ""
-
-
-def rule_table(decision: Decision, short: bool = False) -> str:
-    """Table of a policy's rules and their marks for each method; empty where it judges nothing of the run.
-
-    Args:
-        decision: The policy's decision on a run.
-        short: Labels and characters for words, and rules that every method keeps on one line.
-    """
-    listed = checklist(decision)
-    if not listed.lines:
-        return ""
-    open_ = [line for line in listed.lines if not short or set(line.found) != {"kept"}]
-    heads = ("Rule", *map(escaped, listed.labels if short else listed.names))
-    rows = (
-        (
-            escaped(sentence(f"{line.rule}: {line.why}" if line.why else line.rule)),
-            *(line.characters if short else line.marks),
-        )
-        for line in open_
-    )
-    lines = [markdown_table(heads, rows)]
-    if short and open_:
-        shown = {mark for line in open_ for mark in line.found}
-        key = [" ".join(MARKS[mark]) for mark in _EXPLAINED if mark in shown]
-        lines += [f"\n{', '.join(key)}"] if key else []
-    if kept := len(listed.lines) - len(open_):
-        lines.append(f"\n✔ kept by all: {kept} rule{'s' * (kept != 1)}.")
-    return "\n".join(lines)
 
 
 def _verdicts(record: RunRecord) -> str:

@@ -11,8 +11,8 @@ from fedassay.records.facts import HARMS, HarmKind
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.document.escaping import escaped, markdown_table
 from fedassay.reports.document.html import render
-from fedassay.reports.document.markdown import rule_table
 from fedassay.reports.document.plan_notes import name_of
+from fedassay.reports.document.rule_table import rule_table
 from fedassay.reports.evidence.form import Source, form, left_open, looked_for, of_persons, with_gallery
 from fedassay.reports.evidence.lines import GIVES, RUN, Line, Sought, Status, from_findings
 from fedassay.reports.evidence.release import Release

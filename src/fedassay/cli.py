@@ -770,10 +770,12 @@ def answer_(
 )
 def next_(run: Path, method: str | None, epsilon: str | None, policy: Path | None) -> int:
     """Print the plan of RUN with the change that decides most: `fedassay next RUN > next.yaml`."""
-    from fedassay.console import next_plan
+    from fedassay.console import load_named
+    from fedassay.reports.answer.next_plan import next_plan
 
+    held = None if policy is None else load_named(policy)
     asked = None if epsilon is None else _epsilon(epsilon)
-    say_lines(next_plan(run, policy, method, asked).removesuffix("\n"))
+    say_lines(next_plan(run, held, method, asked).removesuffix("\n"))
     return 0
 
 
@@ -853,7 +855,8 @@ def init(
     as_json: bool,
 ) -> int:
     """Write a commented plan to start from."""
-    from fedassay.console import time_of, write_starter
+    from fedassay.console import time_of
+    from fedassay.plan.starter import write_starter
 
     account = write_starter(file, data, label_column, assignments)
     if as_json:

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedassay.contracts.registry import component, problems, summary, usable
-from fedassay.data.account import SAID
 from fedassay.plan.keys import Key, entry_keys, every_key
-from fedassay.plan.schema import Scenario, override
-from fedassay.records.record import RunRecord, load_record
-from fedassay.support.atomic import chosen_by_user, write_text
+from fedassay.plan.schema import Scenario
+from fedassay.records.record import RunRecord
 from fedassay.support.errors import FedassayError, PlanError
 from fedassay.support.registry import Kind
 from fedassay.support.terminal import Styled, say, say_json, say_lines
@@ -250,32 +248,6 @@ def print_answer(found: Answer, folder: Path, policy: Path | None = None, err: b
         say(Styled(line, _COLOURS[found.answer], bold=True) if number == 0 else line, err=err)
 
 
-def next_plan(run: Path, policy: Path | None, method: str | None = None, epsilon: float | None = None) -> str:
-    """The plan of a run with the changes that the answer advises, or else with those that decide most, as YAML.
-
-    Raises:
-        PlanError: Nothing is known to change, there is no such release, or the run is of captured messages.
-    """
-    from fedassay.plan.changes import changed_plan
-    from fedassay.reports.answer.answer import answer
-    from fedassay.reports.document.plan_notes import plan_of, plan_yaml
-
-    record = load_record(run)
-    if "transcript" in plan_of(record):
-        raise PlanError(f"{run}: it audits captured messages, which have no plan; allowed: the run of a plan")
-    held = None if policy is None else load_named(policy)
-    found = answer(record, held, method, epsilon)
-    advised = [
-        (found.next.what, found.next.changes),
-        *((each.what, each.changes) for each in found.decision.steps),
-    ]
-    what, changes = next((each for each in advised if each[1]), ("", ()))
-    if not changes:
-        raise PlanError(f"{run}: no change of its plan is known to decide more under the policy {found.policy}")
-    changed = record.model_copy(update={"plan": changed_plan(record.plan, changes)})
-    return f"# {what[:1].upper()}{what[1:].rstrip('.')}.\n{plan_yaml(changed)}"
-
-
 def plan_file(path: Path) -> Path:
     """The plan at `path`, or the one of that name that ships with fedassay.
 
@@ -335,32 +307,3 @@ def problem_in(what: str, file: Path) -> str | None:
     except FedassayError as error:
         return str(error)
     return None
-
-
-def write_starter(
-    file: Path, data: Path | None, label_column: str | None = None, assignments: Sequence[str] = ()
-) -> list[str]:
-    """Write a commented plan; of the user's own images, one that fits them, and return their account in lines.
-
-    Raises:
-        PlanError: The file exists or cannot be written, or there is nothing at `data`.
-        DataError: `data` holds no data set.
-    """
-    if file.exists():
-        raise PlanError(f"{file}: it exists and is not overwritten; allowed: another name")
-    plan = (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8")
-    if data is not None:
-        from fedassay.plan.fitted import fitted_plan
-
-        keys = override({"data": {}}, assignments)
-        if set(keys) - {"data"}:
-            raise PlanError(
-                f"--set: {', '.join(assignments)} given; allowed: keys of data, as data.layout=class/image"
-            )
-        plan = fitted_plan(data, file, plan, label_column, keys["data"])
-    elif label_column is not None or assignments:
-        raise PlanError("--label-column, --set: say how your own data is read; allowed beside --data only")
-    with chosen_by_user(file, "name another"):
-        write_text(file, plan, private=False)
-    words = [line[2:].rstrip(".") for line in plan.partition("\n\n")[0].splitlines() if line.startswith("# ")]
-    return [line for line in words if line.startswith(SAID)]

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import yaml
 
-from fedassay.console import print_cells, write_starter
+from fedassay.console import print_cells
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.plan.own_images import outline_of
 from fedassay.plan.record_claims import most_of_a_person, record_claims
 from fedassay.plan.resolve import load_scenario
 from fedassay.plan.schema import parse_plan
+from fedassay.plan.starter import write_starter
 from fedassay.privacy.conversions import group_pair
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 

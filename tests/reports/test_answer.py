@@ -15,7 +15,7 @@ from planted import HARMFUL
 
 import fedassay
 from fedassay.api.run import Run
-from fedassay.console import next_plan, policy_file
+from fedassay.console import policy_file
 from fedassay.plan.changes import changed_plan
 from fedassay.records.facts import HARMS, Change, HarmKind
 from fedassay.records.record import (
@@ -30,6 +30,7 @@ from fedassay.records.record import (
 from fedassay.records.unfinished import MissingCell, Unfinished
 from fedassay.reports import render, write_report
 from fedassay.reports.answer.answer import answer
+from fedassay.reports.answer.next_plan import next_plan
 from fedassay.reports.answer.text import WIDTH, lines
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.judging import judged
@@ -293,7 +294,7 @@ def test_the_command_that_comes_next_does_what_the_answer_says(name: str) -> Non
         held = None if policy is None else load_policy(policy)
         found = answer(record, held, method, epsilon)
         if found.next.changes:
-            made = next_plan(run, policy, method, epsilon)
+            made = next_plan(run, held, method, epsilon)
             assert made.startswith(f"# {found.next.what}\n"), (method, epsilon)
             typed = shlex.split(found.next.command.partition(" >")[0])[3:]
             options = dict(zip(typed[::2], typed[1::2], strict=True))

@@ -29,7 +29,8 @@ from fedassay.reports.answer.text import lines
 from fedassay.reports.decision.checklist import checklist
 from fedassay.reports.decision.decision import Decision, decide
 from fedassay.reports.decision.words import ALWAYS, grounds, in_words
-from fedassay.reports.document.markdown import markdown, rule_table
+from fedassay.reports.document.markdown import markdown
+from fedassay.reports.document.rule_table import rule_table
 from fedassay.reports.gate.judgement import Judgement, Mark, worst_mark
 from fedassay.reports.gate.policy import Policy, load_policy
 from fedassay.reports.words.claims import claim_clause
