@@ -258,9 +258,8 @@ def experiments(protected: Protection | None, name: str) -> dict[str, Experiment
                 2,
                 clip=statistic.clip,
                 sigma=sigma,
-                noise=FreeNoise(rng),
+                noise=FreeNoise(rng, (reruns,)),
                 weights=weights_alike(len(y), protected.target.unit),
-                size=(reruns,),
             )
             for sigma in sigmas[:rounds]
         ]

@@ -63,7 +63,7 @@ def retraining(features: Features, protected: Protection, batch: int) -> Retrain
         ) -> tuple[NDArray[np.float64], ...]:
             fitted = trained(x.shape, x.astype(np.uint8).tobytes(), held[y].tobytes())
             statistic = release_fedlog_sums(
-                fitted, y, len(held), clip=clip, sigma=sigmas[0], noise=FreeNoise(rng), size=(reruns,)
+                fitted, y, len(held), clip=clip, sigma=sigmas[0], noise=FreeNoise(rng, (reruns,))
             )
             number = np.full((reruns, 1), float(len(y)))
             return (statistic, number) if counts else (statistic,)

@@ -15,8 +15,8 @@ RNG = np.random.default_rng(0)
 FREE = FreeNoise(RNG)
 
 
-def free(seed):
-    return FreeNoise(np.random.default_rng(seed))
+def free(seed, size=()):
+    return FreeNoise(np.random.default_rng(seed), size)
 
 
 FEATURES = RNG.standard_normal((40, 5))
@@ -82,7 +82,7 @@ def test_noise_has_the_scale_asked_for(family):
     reruns = 20_000
     sigmas = (0.3, 0.7)
     exact = m.release_mean_second_moment(FEATURES, sigmas=(0.0, 0.0), noise=FREE, family=family)
-    noised = m.release_mean_second_moment(FEATURES, sigmas=sigmas, noise=free(1), family=family, size=(reruns,))
+    noised = m.release_mean_second_moment(FEATURES, sigmas=sigmas, noise=free(1, (reruns,)), family=family)
     embed = vech if family == "full" else lambda value: np.reshape(value, (*np.shape(value)[:1], -1))
     white = np.concatenate(
         [
@@ -102,7 +102,7 @@ def test_sums_noise_has_the_scale_asked_for():
     sigmas = (0.2, 0.5, 1.5)
     for release in (m.release_class_sums, m.release_shared_sums):
         exact = release(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), noise=FREE)
-        noised = release(FEATURES, LABELS, 3, sigmas=sigmas, noise=free(1), size=(reruns,))
+        noised = release(FEATURES, LABELS, 3, sigmas=sigmas, noise=free(1, (reruns,)))
         for value, centre, sigma in zip(noised[:2], exact[:2], sigmas[:2], strict=True):
             np.testing.assert_allclose((value - centre).std(axis=0), sigma, rtol=6 / math.sqrt(2 * reruns))
         white = vech(noised.second - exact.second) / sigmas[2]
@@ -110,7 +110,7 @@ def test_sums_noise_has_the_scale_asked_for():
 
 
 def test_paper_mechanism_puts_the_same_scale_on_every_entry():
-    noised = m.release_mean_covariance(FEATURES, sigma=0.4, noise=free(2), size=(20_000,))
+    noised = m.release_mean_covariance(FEATURES, sigma=0.4, noise=free(2, (20_000,)))
     np.testing.assert_allclose(noised.second.std(axis=0), 0.4, rtol=0.04)
     np.testing.assert_allclose(noised.mean.std(axis=0), 0.4, rtol=0.04)
     assert np.array_equal(noised.second, np.swapaxes(noised.second, -1, -2))
@@ -170,7 +170,7 @@ def test_reconstruction_without_noise_returns_the_covariance(family):
 
 def test_reruns_of_fedlogs_sums_are_independent():
     features, labels = np.random.default_rng(4).uniform(-1, 1, (6, 3)), np.array([0, 1, 1, 0, 2, 2])
-    found = m.release_fedlog_sums(features, labels, 3, clip=1.0, sigma=0.5, noise=free(3), size=(4000,))
+    found = m.release_fedlog_sums(features, labels, 3, clip=1.0, sigma=0.5, noise=free(3, (4000,)))
     assert found.shape == (4000, 3, 4)
     exact = m.fedlog_sums(features, labels, 3)
     np.testing.assert_allclose(found.mean(axis=0), exact, atol=5 * 0.5 / np.sqrt(4000))
@@ -179,11 +179,11 @@ def test_reruns_of_fedlogs_sums_are_independent():
 
 def test_repairs_are_psd_and_counts_are_raised():
     rng = np.random.default_rng(6)
-    noised = m.release_mean_second_moment(FEATURES, sigmas=(1.0, 1.0), noise=FreeNoise(rng), size=(60,))
+    noised = m.release_mean_second_moment(FEATURES, sigmas=(1.0, 1.0), noise=FreeNoise(rng, (60,)))
     covariance = post.covariance_from_moments(noised, floor=1e-3)
     assert np.linalg.eigvalsh(covariance).min() == pytest.approx(1e-3)
     for family in ("diag", "spherical"):
-        noised = m.release_mean_covariance(FEATURES, sigma=1.0, noise=FreeNoise(rng), family=family, size=(60,))
+        noised = m.release_mean_covariance(FEATURES, sigma=1.0, noise=FreeNoise(rng, (60,)), family=family)
         assert post.covariance_from_release(noised, family, floor=1e-3).min() == 1e-3
     counts = np.array([-2.0, 0.3, 5.0])
     repaired = post.moments_from_sums(counts, np.ones((3, 2)), np.ones((3, 2, 2)))

@@ -63,8 +63,8 @@ def test_shares_lie_on_one_grid_and_their_sum_is_exact(clients: int) -> None:
 @pytest.mark.parametrize("clients", [1, 4, 64])
 def test_the_sum_carries_the_whole_noise(clients: int) -> None:
     divided = _divided(clients)
-    noise = divided.shares(FreeNoise(np.random.default_rng(1)))
-    totals = sum(noise.add("T", np.float64(3.3), divided.scale, size=(4000,)) for _ in range(clients))
+    noise = divided.shares(FreeNoise(np.random.default_rng(1), (4000,)))
+    totals = sum(noise.add("T", np.float64(3.3), divided.scale) for _ in range(clients))
     exact = clients * np.rint(3.3 / divided.grid) * divided.grid
     assert np.shape(totals) == (4000,)
     assert kstest((totals - exact) / divided.scale, "norm").pvalue > 1e-3

@@ -96,8 +96,6 @@ def test_both_sources_of_noise_draw_alike() -> None:
     for layout in ("entries", "symmetric", "mirrored"):
         free = FreeNoise(Seeds(0).numpy(*key.path)).add("second", SYMMETRIC, 3.0, layout=layout, grid=2.0**-8)
         np.testing.assert_array_equal(MECHANISM.add("second", SYMMETRIC, 3.0, layout=layout, grid=2.0**-8), free)
-    with pytest.raises(ValueError, match="releases once"):
-        MECHANISM.add("second", SYMMETRIC, 3.0, size=(2,))
     for scale in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="noise scale must be finite"):
             MECHANISM.add("second", SYMMETRIC, scale)

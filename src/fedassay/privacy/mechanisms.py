@@ -1,11 +1,11 @@
 """The Gaussian mechanisms that methods release statistics through, and that audits rerun.
 
 Each mechanism clips, computes the exact statistic, and adds noise; nothing else. Clipping is inside, never
-assumed. `size` asks for that many independent releases of the same data set in one call (leading axes of every
-array returned). Methods leave it out, the observed bound asks for 10^5, and both use the very same code. They
-differ in the `NoiseSource`: methods pass the noise mechanism of their release (`MethodInput.mechanism`),
-experiments pass `FreeNoise`. The result is the unprocessed release, which the noise scales and the accounting
-describe; post-processing is in `fedassay.privacy.postprocess`.
+assumed. Methods and experiments use the very same code and differ in the `NoiseSource`: methods pass the noise
+mechanism of their release (`MethodInput.mechanism`), experiments pass `FreeNoise`, which makes as many independent
+releases of the same data set in one call as they ask for (leading axes of every array returned). The result is
+the unprocessed release, which the noise scales and the accounting describe; post-processing is in
+`fedassay.privacy.postprocess`.
 
 A noise scale of 0 switches that field's noise off (a control, or a field that leaves exactly).
 
@@ -25,8 +25,6 @@ from fedassay.privacy.symmetric import Family
 from fedassay.privacy.tape import Layout, NoiseSource
 from fedassay.support.errors import DataError
 from fedassay.support.types import Ints, Matrix
-
-Size = tuple[int, ...]
 
 
 class Moments(NamedTuple):
@@ -125,7 +123,6 @@ def release_mean_second_moment(
     family: Family = "full",
     nonnegative: bool = False,
     isometric: bool = True,
-    size: Size = (),
 ) -> Moments:
     """Noised mean and raw second moment of one class: FedPFT `tight`, and `second_moment` (Remark B.3).
 
@@ -136,13 +133,12 @@ def release_mean_second_moment(
         family: the part of the second moment that is kept.
         nonnegative: clip to the non-negative orthant first.
         isometric: False puts the same noise on every entry of a full matrix, as Remark B.3 does.
-        size: leading axes of independent reruns.
 
     Raises:
         DataError: if features are not finite, or empty.
     """
     exact = moments(clip_features(features, nonnegative=nonnegative), family)
-    return _noised_moments(exact, sigmas, noise, family, "symmetric" if isometric else "mirrored", size)
+    return _noised_moments(exact, sigmas, noise, family, "symmetric" if isometric else "mirrored")
 
 
 def release_mean_covariance(
@@ -151,7 +147,6 @@ def release_mean_covariance(
     sigma: float,
     noise: NoiseSource,
     family: Family = "full",
-    size: Size = (),
 ) -> Moments:
     """FedPFT's `paper` mechanism, Theorem 4.1: mean and covariance, the same noise on every entry.
 
@@ -162,7 +157,7 @@ def release_mean_covariance(
         DataError: if features are not finite, or empty.
     """
     exact = centred_moments(clip_features(features), family)
-    return _noised_moments(exact, (sigma, sigma), noise, family, "mirrored", size)
+    return _noised_moments(exact, (sigma, sigma), noise, family, "mirrored")
 
 
 def release_class_sums(
@@ -175,7 +170,6 @@ def release_class_sums(
     family: Family = "full",
     nonnegative: bool = False,
     weights: Matrix | None = None,
-    size: Size = (),
 ) -> Sums:
     """Noised (count, sum x, sum x x^T) of every class: FedPFT where counts are private.
 
@@ -188,10 +182,9 @@ def release_class_sums(
         family: the part of the second moments that is kept.
         nonnegative: clip to the non-negative orthant first.
         weights: of the records, (n,).
-        size: leading axes of independent reruns.
     """
     exact = class_sums(clip_features(features, nonnegative=nonnegative), labels, classes, family, weights)
-    return noised_sums(exact, sigmas, noise, full=family == "full", size=size)
+    return noised_sums(exact, sigmas, noise, full=family == "full")
 
 
 def release_shared_sums(
@@ -203,7 +196,6 @@ def release_shared_sums(
     noise: NoiseSource,
     nonnegative: bool = False,
     weights: Matrix | None = None,
-    size: Size = (),
 ) -> Sums:
     """Noised FedCGS statistics (N, A, B) of one client, jointly; arguments as `release_class_sums`.
 
@@ -211,7 +203,7 @@ def release_shared_sums(
     securely aggregated sum of all clients, add their `shared_sums` and call `noised_sums` once.
     """
     exact = shared_sums(clip_features(features, nonnegative=nonnegative), labels, classes, weights)
-    return noised_sums(exact, sigmas, noise, full=True, size=size)
+    return noised_sums(exact, sigmas, noise, full=True)
 
 
 def noised_sums(
@@ -220,7 +212,6 @@ def noised_sums(
     noise: NoiseSource,
     *,
     full: bool,
-    size: Size = (),
 ) -> Sums:
     """The noise of `release_class_sums` and `release_shared_sums` alone.
 
@@ -229,14 +220,13 @@ def noised_sums(
         sigmas: noise on counts, sums and second-moment sums.
         noise: where the noise comes from.
         full: whether the second moments are symmetric matrices.
-        size: leading axes of independent reruns.
     """
     counts, sums, second = (sigma for sigma in sigmas)
     layout: Layout = "symmetric" if full else "entries"
     return Sums(
-        noise.add("counts", exact.counts, counts, size=size),
-        noise.add("sums", exact.sums, sums, size=size),
-        noise.add("second", exact.second, second, layout=layout, size=size),
+        noise.add("counts", exact.counts, counts),
+        noise.add("sums", exact.sums, sums),
+        noise.add("second", exact.second, second, layout=layout),
     )
 
 
@@ -250,7 +240,6 @@ def release_ridge_sums(
     constant: bool = False,
     nonnegative: bool = False,
     weights: Matrix | None = None,
-    size: Size = (),
 ) -> RidgeSums:
     """Noised (class sums, Gram matrix) of one client, jointly: ridge regression without class counts.
 
@@ -263,13 +252,12 @@ def release_ridge_sums(
         constant: the last feature is 1 for every record, as in Fed3R, and not clipped.
         nonnegative: clip to the non-negative orthant first.
         weights: of the records, (n,).
-        size: leading axes of independent reruns.
     """
     clip = clip_beside_constant if constant else clip_features
     exact = ridge_sums(clip(features, nonnegative=nonnegative), labels, classes, weights)
     return RidgeSums(
-        noise.add("sums", exact.sums, sigmas[0], size=size),
-        noise.add("second", exact.second, sigmas[1], layout="symmetric", size=size),
+        noise.add("sums", exact.sums, sigmas[0]),
+        noise.add("second", exact.second, sigmas[1], layout="symmetric"),
     )
 
 
@@ -282,7 +270,6 @@ def release_count_sums(
     noise: NoiseSource,
     nonnegative: bool = False,
     weights: Matrix | None = None,
-    size: Size = (),
 ) -> tuple[Matrix, Matrix]:
     """Noised (class counts (..., C), class sums (..., C, d)) of one client, jointly: FedNCM and FedCOF.
 
@@ -290,8 +277,8 @@ def release_count_sums(
     """
     clipped = clip_features(features, nonnegative=nonnegative)
     one_hot = _one_hot(labels, classes, len(clipped), weights)
-    counts = noise.add("counts", one_hot.sum(axis=0), sigmas[0], size=size)
-    return counts, noise.add("sums", one_hot.T @ clipped, sigmas[1], size=size)
+    counts = noise.add("counts", one_hot.sum(axis=0), sigmas[0])
+    return counts, noise.add("sums", one_hot.T @ clipped, sigmas[1])
 
 
 def release_fedlog_sums(
@@ -303,11 +290,10 @@ def release_fedlog_sums(
     sigma: float,
     noise: NoiseSource,
     weights: Matrix | None = None,
-    size: Size = (),
 ) -> Matrix:
     """FedLog's noised T (..., C, m) of one round; features (n, m - 1) are clipped to [-clip, clip]."""
     clipped = np.clip(_finite(features), -clip, clip)
-    return noise.add("T", fedlog_sums(clipped, labels, classes, weights), sigma, size=size)
+    return noise.add("T", fedlog_sums(clipped, labels, classes, weights), sigma)
 
 
 def release_magnitude_sum(
@@ -317,7 +303,6 @@ def release_magnitude_sum(
     sigma: float,
     noise: NoiseSource,
     weights: Matrix | None = None,
-    size: Size = (),
 ) -> Matrix:
     """Noised sum (..., D) of non-negative vectors, each clipped to L2 norm `clip`: FedDiff's FMF.
 
@@ -327,22 +312,19 @@ def release_magnitude_sum(
         sigma: noise on every coordinate.
         noise: where the noise comes from.
         weights: of the records of all blocks, in their order, (n,).
-        size: leading axes of independent reruns.
     """
     total, start = np.zeros(()), 0
     for block in blocks:
         clipped = clip * clip_features(np.asarray(block, dtype=np.float64) / clip, nonnegative=True)
         own = slice(start, start := start + len(clipped))
         total = total + (clipped.sum(axis=0) if weights is None else weights[own] @ clipped)
-    return noise.add("sum", np.asarray(total, dtype=np.float64), sigma, size=size)
+    return noise.add("sum", np.asarray(total, dtype=np.float64), sigma)
 
 
-def release_vector_sum(
-    vectors: NDArray[np.floating], *, clip: float, sigma: float, noise: NoiseSource, size: Size = ()
-) -> Matrix:
+def release_vector_sum(vectors: NDArray[np.floating], *, clip: float, sigma: float, noise: NoiseSource) -> Matrix:
     """Noised sum (..., D) of vectors (n, D) of any sign, each clipped to L2 norm `clip`: gradients."""
     clipped = clip * clip_features(np.asarray(vectors, dtype=np.float64) / clip)
-    return noise.add("sum", clipped.sum(axis=0), sigma, size=size)
+    return noise.add("sum", clipped.sum(axis=0), sigma)
 
 
 def release_class_counts(
@@ -352,11 +334,10 @@ def release_class_counts(
     sigma: float,
     noise: NoiseSource,
     weights: Matrix | None = None,
-    size: Size = (),
 ) -> Matrix:
     """Noised label histogram (..., C)."""
     counts = _one_hot(labels, classes, len(labels), weights).sum(axis=0)
-    return noise.add("counts", counts, sigma, size=size)
+    return noise.add("counts", counts, sigma)
 
 
 def _noised_moments(
@@ -365,11 +346,10 @@ def _noised_moments(
     noise: NoiseSource,
     family: Family,
     layout: Layout,
-    size: Size,
 ) -> Moments:
-    mean = noise.add("mean", exact.mean, sigmas[0], size=size)
+    mean = noise.add("mean", exact.mean, sigmas[0])
     layout = layout if family == "full" else "entries"
-    return Moments(mean, noise.add("second", exact.second, sigmas[1], layout=layout, size=size))
+    return Moments(mean, noise.add("second", exact.second, sigmas[1], layout=layout))
 
 
 def _second_sum(features: Matrix, family: Family) -> Matrix:

@@ -161,11 +161,10 @@ def mean_second_moment(
         return m.release_mean_second_moment(
             x,
             sigmas=(scales[0], scales[1]),
-            noise=FreeNoise(rng),
+            noise=FreeNoise(rng, (r,)),
             family=family,
             nonnegative=nonnegative,
             isometric=isometric,
-            size=(r,),
         )
 
     return _experiment(sensitivity, n, sigmas, release, (flat_rows, _second(family, isometric)))
@@ -178,7 +177,7 @@ def mean_covariance(n: int, *, sigma: float, dim: int = 2, family: Family = "ful
         return s.mean_covariance(n, dim, adjacency=_SAME, weights=(weights[0], weights[1]))
 
     def release(x: Matrix, _: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
-        return m.release_mean_covariance(x, sigma=scales[0], noise=FreeNoise(rng), family=family, size=(r,))
+        return m.release_mean_covariance(x, sigma=scales[0], noise=FreeNoise(rng, (r,)), family=family)
 
     return _experiment(sensitivity, n, (sigma, sigma), release, (flat_rows, _second(family, False)))
 
@@ -302,10 +301,8 @@ def magnitude_sum(
     worst = s.magnitude_sum(dim, clip, adjacency=adjacency)
 
     def release(x: Matrix, y: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> tuple[Matrix]:
-        noise, weights = FreeNoise(rng), weights_alike(len(y), unit)
-        return (
-            m.release_magnitude_sum((x,), clip=clip, sigma=scales[0], noise=noise, weights=weights, size=(r,)),
-        )
+        noise, weights = FreeNoise(rng, (r,)), weights_alike(len(y), unit)
+        return (m.release_magnitude_sum((x,), clip=clip, sigma=scales[0], noise=noise, weights=weights),)
 
     return of_unit(_experiment(_scaled(worst), records, (sigma,), release, (flat_rows,)), unit)
 
@@ -315,7 +312,7 @@ def vector_sum(clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2,
     worst = s.vector_sum(dim, clip, adjacency=adjacency)
 
     def release(x: Matrix, _: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> tuple[Matrix]:
-        return (m.release_vector_sum(x, clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
+        return (m.release_vector_sum(x, clip=clip, sigma=scales[0], noise=FreeNoise(rng, (r,))),)
 
     found = _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
     return replace(found, of_records=False)
@@ -328,8 +325,8 @@ def class_counts(
     worst = s.class_counts(adjacency=adjacency, classes=classes)
 
     def release(_: Matrix, y: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> tuple[Matrix]:
-        noise, weights = FreeNoise(rng), weights_alike(len(y), unit)
-        return (m.release_class_counts(y, classes, sigma=scales[0], noise=noise, weights=weights, size=(r,)),)
+        noise, weights = FreeNoise(rng, (r,)), weights_alike(len(y), unit)
+        return (m.release_class_counts(y, classes, sigma=scales[0], noise=noise, weights=weights),)
 
     return of_unit(_experiment(_scaled(worst), records, (sigma,), release, (flat_rows,)), unit)
 
@@ -362,7 +359,7 @@ def _joint(
     def release(
         x: Matrix, y: Ints, scales: tuple[float, ...], rng: np.random.Generator, r: int
     ) -> tuple[Matrix, ...]:
-        return mechanism(x, y, sigmas=scales, noise=FreeNoise(rng), weights=weights_alike(len(y), unit), size=(r,))
+        return mechanism(x, y, sigmas=scales, noise=FreeNoise(rng, (r,)), weights=weights_alike(len(y), unit))
 
     found = _experiment(lambda weights: worst(weights=weights), n, sigmas, release, flatten)
     return of_unit(found, unit)

@@ -80,16 +80,13 @@ class _Shares:
         *,
         layout: Layout = "entries",
         grid: float = 0.0,
-        size: tuple[int, ...] = (),
     ) -> Matrix:
         """See `NoiseSource`; a statistic without noise (scale 0) is returned as it is."""
         if not scale:
-            return self.mechanism.add(part, exact, scale, layout=layout, grid=grid, size=size)
+            return self.mechanism.add(part, exact, scale, layout=layout, grid=grid)
         limit = 2.0**52 * self.of.grid / self.of.clients
         share = scale / math.sqrt(self.of.clients)
-        return self.mechanism.add(
-            part, np.clip(exact, -limit, limit), share, layout=layout, grid=self.of.grid, size=size
-        )
+        return self.mechanism.add(part, np.clip(exact, -limit, limit), share, layout=layout, grid=self.of.grid)
 
 
 def secure_sum(

@@ -312,9 +312,8 @@ class NoiseSource(Protocol):
         *,
         layout: Layout = "entries",
         grid: float = 0.0,
-        size: tuple[int, ...] = (),
     ) -> Matrix:
-        """`exact` plus noise, as (*size, *exact.shape); arguments as the attributes of `Draw`."""
+        """`exact` plus noise, arguments as the attributes of `Draw`; `FreeNoise` may add axes in front."""
         ...
 
 
@@ -340,9 +339,15 @@ def on_grid(values: Matrix, grid: float) -> Matrix:
 
 @dataclass(frozen=True)
 class FreeNoise:
-    """Noise from one generator, on no tape: for experiments that release again and again."""
+    """Noise from one generator, on no tape: for experiments that release again and again.
+
+    Attributes:
+        rng: The generator.
+        size: Leading axes of every output, one place for each independent release.
+    """
 
     rng: np.random.Generator
+    size: tuple[int, ...] = ()
 
     def add(
         self,
@@ -352,10 +357,9 @@ class FreeNoise:
         *,
         layout: Layout = "entries",
         grid: float = 0.0,
-        size: tuple[int, ...] = (),
     ) -> Matrix:
         """See `NoiseSource`."""
-        noise = on_grid(scaled_noise((*size, *np.shape(exact)), layout, scale, self.rng), grid)
+        noise = on_grid(scaled_noise((*self.size, *np.shape(exact)), layout, scale, self.rng), grid)
         noise += on_grid(exact, grid)
         return noise
 
@@ -387,11 +391,8 @@ class NoiseMechanism:
         *,
         layout: Layout = "entries",
         grid: float = 0.0,
-        size: tuple[int, ...] = (),
     ) -> Matrix:
-        """See `NoiseSource`; the output is read-only. `size` must be empty: a method releases once."""
-        if size:
-            raise ValueError("a mechanism releases once; experiments that release again take FreeNoise")
+        """See `NoiseSource`; the output is read-only."""
         own = self.key
         key = Key(own.sender, own.round, own.field, own.cell, part, own.step)
         value = on_grid(np.array(exact, dtype=np.float64), grid)

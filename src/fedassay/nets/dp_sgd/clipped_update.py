@@ -77,8 +77,8 @@ def clipped_updates(private: ClippedUpdate, rounds: int) -> Experiment:
     def release(
         x: Matrix, _: Ints, scales: tuple[float, ...], rng: np.random.Generator, reruns: int
     ) -> tuple[Matrix, ...]:
-        noise = FreeNoise(rng)
-        return tuple(_noised(x[0], replace(private, scale=scale), noise, (reruns,)) for scale in scales)
+        noise = FreeNoise(rng, (reruns,))
+        return tuple(_noised(x[0], replace(private, scale=scale), noise) for scale in scales)
 
     return Experiment(
         Neighbours(-far if replaced else 0 * far, label, far, label),
@@ -90,7 +90,7 @@ def clipped_updates(private: ClippedUpdate, rounds: int) -> Experiment:
     )
 
 
-def _noised(update: Matrix, private: ClippedUpdate, noise: NoiseSource, size: tuple[int, ...] = ()) -> Matrix:
+def _noised(update: Matrix, private: ClippedUpdate, noise: NoiseSource) -> Matrix:
     length = float(np.linalg.norm(update))
     clipped = update * min(1.0, private.norm / length if length else 1.0)
-    return noise.add("update", clipped, private.scale, size=size)
+    return noise.add("update", clipped, private.scale)
