@@ -51,14 +51,12 @@ class PairedRuns:
         negative: Pairs of the negative control.
         positive: Pairs of the end-to-end positive control.
         tests: Tests in the run.
-        seed: Names the exchanges of the test.
     """
 
     result: Pairs
     negative: Pairs
     positive: Pairs
     tests: int
-    seed: int
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -69,7 +67,7 @@ class PairedRuns:
     def _decision(self) -> PairedDecision:
         places = len(self.result.ours)
         top = places if self.result.top is None else self.result.top
-        return PairedDecision(top if self.result.alike else places, top, self.tests, self.seed)
+        return PairedDecision(top if self.result.alike else places, top, self.tests)
 
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` targets leak."""
@@ -161,8 +159,7 @@ class Paired:
         """
         limit = None
         if isinstance(own, Paired) and min(map(len, (self.pairs.ours, negative.pairs.ours, own.pairs.ours))):
-            seed = self.seeds.integer("limit", "exchanges")
-            runs = PairedRuns(self.pairs, negative.pairs, own.pairs, self.tests, seed)
+            runs = PairedRuns(self.pairs, negative.pairs, own.pairs, self.tests)
             shifts = np.geomspace(0.01, 1.0, 12) * max(own.gain, 1e-9)
             limit = limit_of(
                 runs,

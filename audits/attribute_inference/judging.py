@@ -177,8 +177,8 @@ class Runs:
 
     @cached_property
     def _decision(self) -> PairedDecision:
-        places, seed = len(self.audited), self.audited.seeds.integer("limit", "flips")
-        return PairedDecision(places, places, self.audited.tests, seed)
+        places = len(self.audited)
+        return PairedDecision(places, places, self.audited.tests)
 
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` records leak."""

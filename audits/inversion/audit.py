@@ -175,7 +175,7 @@ class InversionAudit(Parameters):
         silent = silent_trials(unknown, matched.sets, setting.pool, seeds.numpy("silent"), between=matched.between)
         asked = context.num_tests * (2 if named is not None and named.counts is not None else 1)
         count = len(matched.sets)
-        runs = InvertedRuns(count, silent, nonprivate, asked, self.permutations, seeds)
+        runs = InvertedRuns(count, silent, nonprivate, asked, self.permutations)
         limit = limit_of(runs, seeds, shifts=SHIFTS, unit="dB PSNR", of="record", planted="inversion", reach=count)
         return (caught if named is None else named.caught(caught, released, context),), limit
 
@@ -253,7 +253,13 @@ class InversionAudit(Parameters):
                 needed=needed,
             )
         fresh = context.data.test.take(rest, "fresh")
-        return make_pool(private, fresh, encoder(context)), fresh, context.data.test.take(control, _FRESH)
+        return (
+            make_pool(
+                private, fresh, encoder(context), control_seeds(context, "inversion", "exchanges").integer()
+            ),
+            fresh,
+            context.data.test.take(control, _FRESH),
+        )
 
     def _nobodys(self, source: VectorSource, setting: _Setting) -> ImageMatch:
         """Images of the same source from the same method on records that no client holds.
@@ -364,7 +370,11 @@ def _nonprivate(released: NonPrivateImages, setting: _Setting) -> RecordMatch:
     used = np.flatnonzero([len(part) > 0 for part in sets])
     if len(used) < 2:
         raise NotRunError(f"{len(used)} images of control records can be held against these")
-    pool = make_pool(joined("control", released.clients), setting.fresh, encoder(setting.context))
+    context = setting.context
+    private = joined("control", released.clients)
+    pool = make_pool(
+        private, setting.fresh, encoder(context), control_seeds(context, "inversion", "exchanges").integer()
+    )
     return _record_match(released.made, used, [sets[i] for i in used], pool)
 
 

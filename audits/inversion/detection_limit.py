@@ -17,7 +17,6 @@ from fedassay.audits.inversion.truth import ImageMatch, Pool, RecordMatch
 from fedassay.audits.stats.detection import ControlTrials, drawn_trials
 from fedassay.audits.stats.permutation import enough
 from fedassay.audits.stats.resampling import level_of
-from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints, Matrix
 
 SHIFTS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0])
@@ -37,7 +36,6 @@ class InvertedRuns:
         leaking: Images of the end-to-end positive control.
         tests: Tests in the run.
         draws: Exchanges at least.
-        seeds: Name the exchanges.
     """
 
     places: int
@@ -45,7 +43,6 @@ class InvertedRuns:
     leaking: RecordMatch
     tests: int
     draws: int
-    seeds: Seeds
 
     @cached_property
     def sizes(self) -> tuple[int, ControlTrials, ControlTrials]:
@@ -55,16 +52,15 @@ class InvertedRuns:
 
     @cached_property
     def _silent(self) -> tuple[Matrix, Matrix]:
-        return self._trials(self.silent, "silent")
+        return self._trials(self.silent)
 
     @cached_property
     def _leaking(self) -> tuple[Matrix, Matrix]:
-        return self._trials(self.leaking, "leaking")
+        return self._trials(self.leaking)
 
-    def _trials(self, matched: RecordMatch, name: str) -> tuple[Matrix, Matrix]:
+    def _trials(self, matched: RecordMatch) -> tuple[Matrix, Matrix]:
         """Contribution of each image to the mean, shape (k,), and in every exchange, shape (k, exchanges)."""
-        count = enough(self.tests, self.draws)
-        exchanged = matched.exchanged(self.seeds.numpy(name), count)
+        exchanged = matched.exchanged(0, enough(self.tests, self.draws))
         return matched.observed(), np.ascontiguousarray(exchanged.T)
 
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:

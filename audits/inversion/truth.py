@@ -13,9 +13,9 @@ image of the client's domain is closer to them. `alike` makes such images: of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -28,10 +28,13 @@ from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import View
 from fedassay.similarity.metrics import PSNR_CAP
+from fedassay.support.seeds import Seeds
 from fedassay.support.types import Bools, Images, Ints, Matrix
 
 _TOGETHER = 2_000_000
 """Places of records in exchanges that are made at once."""
+_KEPT = 16
+"""Blocks of exchanges that are kept for the next tests of the same records: at most 8 MB each."""
 _PARTS = 5
 """Sets of fresh records that the baseline is the mean of."""
 
@@ -45,12 +48,32 @@ class Pool:
         labels: Shape (N,).
         features: Features that the method computes of them, shape (N, d).
         private: Number of private ones.
+        seed: Names the exchanges of private records for others, which are the same in every test of equal pools.
     """
 
     images: Images
     labels: Ints
     features: Matrix
     private: int
+    seed: int
+
+    @cached_property
+    def _labels(self) -> bytes:
+        return self.labels.astype(np.int64).tobytes()
+
+    def exchanges(self, slots: Ints, start: int, stop: int) -> Iterator[Ints]:
+        """Exchanges number `start` to `stop` of the records at `slots` for random ones of their classes.
+
+        No two go to the same record. What an exchange is depends on its number alone.
+
+        Returns:
+            Blocks of shape (slots, exchanges).
+        """
+        size = max(1, _TOGETHER // self.private)
+        for number in range(start // size, -(-stop // size)):
+            first = number * size
+            block = _block(self.seed, self._labels, self.private, slots.tobytes(), number, size)
+            yield block[:, max(start - first, 0) : stop - first]
 
 
 @dataclass(frozen=True)
@@ -123,7 +146,7 @@ class ImageMatch:
         )
 
 
-def make_pool(private: Records, fresh: Records, encode: Callable[[Records], Matrix] | None) -> Pool:
+def make_pool(private: Records, fresh: Records, encode: Callable[[Records], Matrix] | None, seed: int) -> Pool:
     """Private and fresh records in one pool; fresh ones of classes that no client holds are left out."""
     kept = fresh.take(np.flatnonzero(np.isin(fresh.labels, private.labels)))
     parts = (private, kept)
@@ -133,6 +156,7 @@ def make_pool(private: Records, fresh: Records, encode: Callable[[Records], Matr
         np.concatenate([part.labels for part in parts]),
         np.concatenate(features),
         len(private),
+        seed,
     )
 
 
@@ -260,21 +284,22 @@ class RecordMatch:
         """Return the values that the test averages, shape (k,)."""
         return np.asarray(self.above[np.arange(len(self.sets)), self.chosen()[0]])
 
-    def exchanged(self, rng: np.random.Generator, count: int) -> Matrix:
-        """Return the values that the test averages under so many exchanges of the records, shape (count, k)."""
-        step = max(1, _TOGETHER // max(self.padded.size, self.pool.private))
+    def exchanged(self, start: int, stop: int) -> Matrix:
+        """Return the values that the test averages under exchanges of these numbers, shape (stop - start, k)."""
         order = np.argsort(self._distance, axis=1, kind="stable")
         ranks = np.empty(order.shape, np.min_scalar_type(order.shape[1]))
         np.put_along_axis(ranks, order, np.arange(order.shape[1], dtype=ranks.dtype)[None], axis=1)
         by_rank = np.take_along_axis(self.above, order, axis=1)
-        exchanged = np.empty((count, len(self.sets)))
-        for start in range(0, count, step):
-            places = _exchanged(self.padded, self.pool, rng, min(step, count - start)).T.copy()
-            for image, part in enumerate(self.sets):
+        slots = _slots(self.padded)
+        own = [np.searchsorted(slots, part) for part in self.sets]
+        blocks = []
+        for places in self.pool.exchanges(slots, start, stop):
+            blocks.append(np.empty((places.shape[1], len(own))))
+            for image, part in enumerate(own):
                 # The closest of the records that stand for the image's own is the record of the lowest rank.
                 closest = ranks[image][places[part]].min(axis=0)
-                exchanged[start : start + step, image] = by_rank[image, closest]
-        return exchanged
+                blocks[-1][:, image] = by_rank[image, closest]
+        return np.concatenate(blocks)
 
 
 def image_match(matched: RecordMatch, rng: np.random.Generator, *, tests: int, draws: int) -> ImageMatch:
@@ -282,7 +307,7 @@ def image_match(matched: RecordMatch, rng: np.random.Generator, *, tests: int, d
 
     Args:
         matched: The images and their records.
-        rng: Source of permutations.
+        rng: Draws fresh records in the place of the true ones.
         tests: Tests in the run.
         draws: Permutations at least.
     """
@@ -290,12 +315,12 @@ def image_match(matched: RecordMatch, rng: np.random.Generator, *, tests: int, d
     table, above = matched.table, matched.above
     value = float(above[rows, own].mean())
     # As in a `PermutationTest`, more are drawn where the first ones settle neither side.
-    exchanged = matched.exchanged(rng, draws).mean(axis=1)
+    exchanged = matched.exchanged(0, draws).mean(axis=1)
     if min((exchanged >= value - 1e-9).sum(), (exchanged <= value + 1e-9).sum()) < HIGHER:
-        rest = matched.exchanged(rng, enough(tests, draws) - draws).mean(axis=1)
+        rest = matched.exchanged(draws, enough(tests, draws)).mean(axis=1)
         exchanged = np.concatenate([exchanged, rest])
     count = len(exchanged)
-    fresh = matched.chosen(_exchanged(matched.padded, matched.pool, rng, _PARTS, only_fresh=True))
+    fresh = matched.chosen(_fresh_places(matched.padded, matched.pool, rng))
     return ImageMatch(
         images=matched.images,
         vectors=matched.vectors,
@@ -331,25 +356,45 @@ def psnr_table(first: Images, second: Images) -> Matrix:
     return np.asarray(np.minimum(values, PSNR_CAP))
 
 
-def _exchanged(
-    padded: Ints, pool: Pool, rng: np.random.Generator, count: int, *, only_fresh: bool = False
-) -> Ints:
-    """Draw replacements for every private record, `count` times: a random record of its class, no two the same.
+def _slots(padded: Ints) -> Ints:
+    """The private records that any image may show, rising."""
+    return np.unique(padded[padded >= 0])
 
-    With `only_fresh`, to fresh ones, and only then may two go to the same (there may be too few).
+
+@lru_cache(maxsize=_KEPT)
+def _block(seed: int, labels: bytes, private: int, slots: bytes, number: int, size: int) -> Ints:
+    """Block `number` of exchanges: for every slot a random record of its class, no two the same.
 
     Returns:
-        Shape (count, private).
+        Shape (slots, size).
     """
-    places = np.tile(np.arange(pool.private), (count, 1))
-    involved = np.unique(padded[padded >= 0])
+    classes, involved = np.frombuffer(labels, np.int64), np.frombuffer(slots, np.int64)
+    rng = Seeds(seed).numpy("exchanges", number)
+    places = np.empty((len(involved), size), np.int32)
+    for label in np.unique(classes[involved]):
+        own = classes[involved] == label
+        others = np.flatnonzero(classes == label)
+        usable = np.concatenate([involved[own], others[others >= private]])
+        places[own] = rng.permuted(np.tile(usable, (size, 1)), axis=1)[:, : own.sum()].T
+    return places
+
+
+def _fresh_places(padded: Ints, pool: Pool, rng: np.random.Generator) -> Ints:
+    """Draw a random fresh record of its class for every private one, `_PARTS` times; itself where there is none.
+
+    No two go to the same, unless there are too few.
+
+    Returns:
+        Shape (_PARTS, private).
+    """
+    places = np.tile(np.arange(pool.private), (_PARTS, 1))
+    involved = _slots(padded)
     for label in np.unique(pool.labels[involved]):
         slots = involved[pool.labels[involved] == label]
         others = np.flatnonzero(pool.labels == label)
         others = others[others >= pool.private]
-        if only_fresh and 0 < len(others) < len(slots):
-            places[:, slots] = rng.choice(others, (count, len(slots)))
-        elif not only_fresh or len(others):
-            usable = others if only_fresh else np.concatenate([slots, others])
-            places[:, slots] = rng.permuted(np.tile(usable, (count, 1)), axis=1)[:, : len(slots)]
+        if 0 < len(others) < len(slots):
+            places[:, slots] = rng.choice(others, (_PARTS, len(slots)))
+        elif len(others):
+            places[:, slots] = rng.permuted(np.tile(others, (_PARTS, 1)), axis=1)[:, : len(slots)]
     return places

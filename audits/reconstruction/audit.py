@@ -141,9 +141,8 @@ class ReconstructionAudit(Parameters):
             if isinstance(nonprivate, str):
                 yield _Compared(selection, judged, nonprivate, raw, negative)
                 continue
-            seed = context.seeds.integer("reconstruction", "limit", name, selection)
             ours, silent, known = (pairs(each.trials) for each in (judged, negative, nonprivate))
-            runs = PairedRuns(ours, silent, known, context.num_tests, seed)
+            runs = PairedRuns(ours, silent, known, context.num_tests)
             yield _Compared(selection, judged, nonprivate, raw, negative, runs=runs)
 
     def _own_pairs(

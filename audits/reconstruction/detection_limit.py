@@ -106,8 +106,8 @@ class PooledRuns:
     @cached_property
     def _decisions(self) -> tuple[PairedDecision, GapDecision]:
         n, m = (len(self._by_person(np.zeros(len(each)), whose)) for each, whose in self._whose)
-        seed, top = self.seeds.integer("test"), n if self.top == len(self.truth) else min(n, self.top)
-        return PairedDecision(n, top, self.tests, seed), GapDecision(n, m, top / n, self.tests, seed)
+        top = n if self.top == len(self.truth) else min(n, self.top)
+        return PairedDecision(n, top, self.tests), GapDecision(n, m, top / n, self.tests)
 
     @property
     def _whose(self) -> tuple[tuple[Images, Ints | None], tuple[Images, Ints | None]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +35,11 @@ Chosen = Bools | NDArray[np.float32]
 _LARGEST = 64 << 20
 """Bytes of the arrangements of a decision that are kept in float32 as well."""
 
+_SEEDS = Seeds(0)
+"""Arrangements are the same in every run; the runs that are decided on are drawn by its seeds."""
+_KEPT = 2
+"""Sets of arrangements that are kept, since the limits of a run ask of few sizes."""
+
 _TIE = 1e-12
 _CELLS = 6
 """Into how many the scores are divided among which a bound looks for the last of the best of a side."""
@@ -52,27 +57,21 @@ class PairedDecision:
         n: Pairs; where both sides choose by one rank, those that are chosen.
         top: Number of each side that count.
         tests: Tests in the run; the level is 0.05 / tests.
-        seed: Names the exchanges.
         draws: Least number of exchanges.
     """
 
     n: int
     top: int
     tests: int
-    seed: int
     draws: int = 2000
 
-    @cached_property
+    @property
     def _flips(self) -> Bools:
-        """Whether each pair is exchanged, shape (n, draws)."""
-        if self.n <= _ENUMERATED:
-            return np.asarray((np.arange(2**self.n) >> np.arange(self.n)[:, None]) & 1, np.bool_)
-        rng = Seeds(self.seed).numpy("arrangements")
-        return np.ascontiguousarray((rng.random((enough(self.tests, self.draws), self.n)) < 0.5).T)
+        return _exchanges(self.n, enough(self.tests, self.draws))[0]
 
-    @cached_property
+    @property
     def _numbers(self) -> Chosen:
-        return _as_numbers(self._flips)
+        return _exchanges(self.n, enough(self.tests, self.draws))[1]
 
     def rejects(self, first: Matrix, second: Matrix) -> bool:
         """Whether the best of the first side score higher than those of the second, each chosen by its own scores.
@@ -140,7 +139,6 @@ class GapDecision:
         m: Size of the second.
         share: Share of each group that counts, its best ones.
         tests: Tests in the run.
-        seed: Names the permutations.
         draws: Least number of permutations.
     """
 
@@ -148,7 +146,6 @@ class GapDecision:
     m: int
     share: float
     tests: int
-    seed: int
     draws: int = 2000
     _counts: tuple[int, int] = field(init=False)
 
@@ -156,21 +153,13 @@ class GapDecision:
         counts = (max(1, round(self.share * self.n)), max(1, round(self.share * self.m)))
         object.__setattr__(self, "_counts", counts)
 
-    @cached_property
+    @property
     def _members(self) -> Bools:
-        """Whether each entry is in the first group, shape (n + m, draws)."""
-        rng, both = Seeds(self.seed).numpy("arrangements"), np.arange(self.n + self.m, dtype=np.int64)
-        size = enough(self.tests, self.draws)
-        members = np.zeros((size, len(both)), np.bool_)
-        for start in range(0, size, 256):
-            rows = members[start : start + 256]
-            order = rng.permuted(np.broadcast_to(both, (len(rows), len(both))), axis=1)
-            np.put_along_axis(rows, order[:, : self.n], values=True, axis=1)
-        return np.ascontiguousarray(members.T)
+        return _groups(self.n, self.m, enough(self.tests, self.draws))[0]
 
-    @cached_property
+    @property
     def _numbers(self) -> Chosen:
-        return _as_numbers(self._members)
+        return _groups(self.n, self.m, enough(self.tests, self.draws))[1]
 
     def rejects(self, first: Matrix, second: Matrix) -> bool:
         """Whether the best share of the first group (n,) scores higher than that of the second (m,)."""
@@ -214,6 +203,29 @@ class GapDecision:
             return _weighted(weights, self._numbers[:, block])
 
         return _gaps_reach(both, inside, summed, self._counts, share=self._part, bar=bar)
+
+
+@lru_cache(maxsize=_KEPT)
+def _exchanges(n: int, draws: int) -> tuple[Bools, Chosen]:
+    """Whether each of n pairs is exchanged, shape (n, draws), and the same as `_as_numbers`."""
+    if n <= _ENUMERATED:
+        flips = np.asarray((np.arange(2**n) >> np.arange(n)[:, None]) & 1, np.bool_)
+    else:
+        flips = np.ascontiguousarray((_SEEDS.numpy("arrangements").random((draws, n)) < 0.5).T)
+    return flips, _as_numbers(flips)
+
+
+@lru_cache(maxsize=_KEPT)
+def _groups(n: int, m: int, draws: int) -> tuple[Bools, Chosen]:
+    """Whether each of n + m entries is in the first group, shape (n + m, draws), and the same as `_as_numbers`."""
+    rng, both = _SEEDS.numpy("arrangements"), np.arange(n + m, dtype=np.int64)
+    members = np.zeros((draws, len(both)), np.bool_)
+    for start in range(0, draws, 256):
+        rows = members[start : start + 256]
+        order = rng.permuted(np.broadcast_to(both, (len(rows), len(both))), axis=1)
+        np.put_along_axis(rows, order[:, :n], values=True, axis=1)
+    turned = np.ascontiguousarray(members.T)
+    return turned, _as_numbers(turned)
 
 
 def _best(scores: Matrix, count: int) -> float:

@@ -292,10 +292,10 @@ def test_p_values_of_images_that_know_nothing_are_uniform() -> None:
     """Also where images are matched with the closest of several records, and some fit everything better."""
     rng = np.random.default_rng(0)
     small = []
-    for _ in range(150):
+    for seed in range(150):
         brightness = rng.integers(60, 200, (40, 1, 1, 1))
         pictures = (brightness + rng.integers(-50, 50, (40, 4, 4, 1))).astype(np.uint8)
-        pool = Pool(pictures, np.arange(40) % 2, rng.random((40, 6)), 12)
+        pool = Pool(pictures, np.arange(40) % 2, rng.random((40, 6)), 12, seed)
         images = rng.integers(100, 156, (6, 4, 4, 1)).astype(np.uint8)
         sets = [np.array([0, 2, 4]), np.array([1, 3]), np.array([6]), np.array([6]), np.arange(12), np.array([5])]
         for between in (True, False):
