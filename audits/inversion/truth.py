@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedassay.audits.evidence import NEAR_COPY, ControlResult, LeakTest, by_p_value
 from fedassay.audits.stats.permutation import HIGHER, enough
@@ -61,7 +62,7 @@ class Pool:
     def _labels(self) -> bytes:
         return self.labels.astype(np.int64).tobytes()
 
-    def exchanges(self, slots: Ints, start: int, stop: int) -> Iterator[Ints]:
+    def exchanges(self, slots: Ints, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
         """Exchanges number `start` to `stop` of the records at `slots` for random ones of their classes.
 
         No two go to the same record. What an exchange is depends on its number alone.
@@ -362,7 +363,7 @@ def _slots(padded: Ints) -> Ints:
 
 
 @lru_cache(maxsize=_KEPT)
-def _block(seed: int, labels: bytes, private: int, slots: bytes, number: int, size: int) -> Ints:
+def _block(seed: int, labels: bytes, private: int, slots: bytes, number: int, size: int) -> NDArray[np.int32]:
     """Block `number` of exchanges: for every slot a random record of its class, no two the same.
 
     Returns:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.chernoff import log_chance, log_chances
+from fedassay.audits.stats.best_bound import depth_of_best, log_chance_of_groups, log_chance_of_pairs
 from fedassay.audits.stats.permutation import OTHERWISE, enough
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
@@ -41,10 +41,6 @@ _KEPT = 2
 """Sets of arrangements that are kept, since the limits of a run ask of few sizes."""
 
 _TIE = 1e-12
-_CELLS = 6
-"""Into how many the scores are divided among which a bound looks for the last of the best of a side."""
-_THRESHOLDS = (1.0, 2.0)
-"""Down to how many times as many as count on a side a bound sums up the scores of both."""
 _BLOCKS = (512, 8192)
 """Arrangements looked at before each look whether to stop; the last size goes on."""
 
@@ -86,31 +82,11 @@ class PairedDecision:
         most = int(np.floor(level_of(self.tests) * (size + (not everything)) + 1e-9)) - (not everything)
         bar = _best(first, self.top) - _best(second, self.top)
         bar -= _TIE * float(max(np.abs(first).max(), np.abs(second).max()))
+        of_one = partial(log_chance_of_pairs, first, second, self.top, bar)
         if self.top == self.n:
-            # The sum less twice what is exchanged.
             weights, least = (second - first) * (2 / self.n), bar - float((first - second).mean())
-            return _at_most(
-                most,
-                size,
-                lambda block: _sums_reach(weights, self._numbers[:, block], least),
-                lambda: log_chance(weights, least, 0.5),
-            )
-        return _at_most(
-            most,
-            size,
-            lambda block: self._reached(first, second, block, bar),
-            lambda: self._log_chance(first, second, bar),
-        )
-
-    def _log_chance(self, first: Matrix, second: Matrix, bar: float) -> float:
-        """Upper bound of the log of the chance that an exchange of random pairs reaches the bar."""
-        events = _events(np.concatenate([first, second]), (self.top, self.top), 0.5, bar)
-        # Of each pair one is on the first side: the first one of it, and the second one where it is exchanged.
-        weights = np.zeros((len(events.bars), 2 * self.n))
-        weights[:, events.entries] = events.weights
-        ours, theirs = weights[:, : self.n], weights[:, self.n :]
-        moved = (theirs - ours)[:, (theirs != ours).any(axis=0)]
-        return events.any_of(log_chances(moved, events.bars - ours.sum(axis=1), 0.5))
+            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least), of_one)
+        return _at_most(most, size, lambda block: self._reached(first, second, block, bar), of_one)
 
     def _reached(self, first: Matrix, second: Matrix, block: slice, bar: float) -> int:
         flips, is_second = self._flips[:, block], np.repeat([False, True], self.n)
@@ -167,31 +143,11 @@ class GapDecision:
         size = self._members.shape[1]
         most = int(np.floor(level_of(self.tests) * (1 + size) + 1e-9)) - 1
         bar = _best(first, self._counts[0]) - _best(second, self._counts[1]) - _TIE * float(np.abs(both).max())
+        of_one = partial(log_chance_of_groups, both, self._counts, self.n, bar)
         if self._counts == (self.n, self.m):
-            # With T the sum of the first group and S that of both, T / n - (S - T) / m.
             weights, least = both * (1 / self.n + 1 / self.m), bar + float(both.sum()) / self.m
-            return _at_most(
-                most,
-                size,
-                lambda block: _sums_reach(weights, self._numbers[:, block], least),
-                lambda: log_chance(weights, least, self._part, chosen=self.n),
-            )
-        return _at_most(
-            most,
-            size,
-            lambda block: self._reached(both, block, bar),
-            lambda: self._log_chance(both, bar),
-        )
-
-    @property
-    def _part(self) -> float:
-        return self.n / (self.n + self.m)
-
-    def _log_chance(self, both: Matrix, bar: float) -> float:
-        """Upper bound of the log of the chance that random groups of these sizes reach the bar."""
-        events = _events(both, self._counts, self._part, bar)
-        others = len(both) - len(events.entries)
-        return events.any_of(log_chances(events.weights, events.bars, self._part, chosen=self.n, others=others))
+            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least), of_one)
+        return _at_most(most, size, lambda block: self._reached(both, block, bar), of_one)
 
     def _reached(self, both: Matrix, block: slice, bar: float) -> int:
         def inside(entries: Ints, draws: Ints) -> Bools:
@@ -202,7 +158,7 @@ class GapDecision:
             weights[:, entries] = rows
             return _weighted(weights, self._numbers[:, block])
 
-        return _gaps_reach(both, inside, summed, self._counts, share=self._part, bar=bar)
+        return _gaps_reach(both, inside, summed, self._counts, share=self.n / (self.n + self.m), bar=bar)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -255,51 +211,6 @@ def _at_most(
     return True
 
 
-@dataclass(frozen=True, eq=False)
-class _Events:
-    """Sums of weights of the entries on the first side; a gap always implies that some of them reach their bars.
-
-    Attributes:
-        entries: Indices of the entries with weights, shape (n,).
-        weights: Shape (events, n).
-        bars: Shape (events,).
-        ways: The event that each row bounds, shape (events,): the least chance of an event's rows counts.
-    """
-
-    entries: Ints
-    weights: Matrix
-    bars: Matrix
-    ways: Ints
-
-    def any_of(self, logs: Matrix) -> float:
-        """Log of the sum of the chances of all events, which bounds that of any of them."""
-        return float(np.logaddexp.reduce([logs[self.ways == way].min() for way in np.unique(self.ways)]))
-
-
-def _events(scores: Matrix, counts: tuple[int, int], share: float, bar: float) -> _Events:
-    """Events that cover every arrangement with a gap of at least `bar` between the best of both sides.
-
-    The mean of the best k of a set is the minimum over t of t + (sum of the entries' excesses over t) / k,
-    attained at the k-th best (Rockafellar and Uryasev 2000, theorem 1). So every t bounds the first side's mean
-    from above. On the second side the k-th best lies between two scores of a grid: the mean is at least the lower
-    one plus the excesses over the upper one. Or fewer than k entries are as high up as the grid reaches.
-    """
-    order = np.argsort(-scores, kind="stable")
-    depth = _depth(len(scores), counts, share, spreads=8)
-    best = scores[order[:depth]]
-    ours, theirs = counts
-    weights, bars, ways = [np.ones(depth)], [depth - theirs + 1.0], [0]
-    grid = np.unique(np.linspace(theirs - 1, depth - 1, _CELLS + 1).astype(np.int64))
-    for way, (above, below) in enumerate(pairwise([0, *grid.tolist()]), 1):
-        second = np.maximum(best - best[above], 0) / theirs
-        for factor in _THRESHOLDS:
-            t = best[min(depth - 1, int(factor * ours))]
-            weights.append(np.maximum(best - t, 0) / ours + second)
-            bars.append(bar - t + best[below] + float(second.sum()))
-            ways.append(way)
-    return _Events(order[:depth], np.array(weights), np.array(bars), np.array(ways))
-
-
 def _as_numbers(chosen: Bools) -> Chosen:
     """In float32, which products take as it is, where that is small; else a product converts block by block."""
     return chosen.astype(np.float32) if 4 * chosen.size <= _LARGEST else chosen
@@ -340,7 +251,7 @@ def _gaps_reach(
     """
     order = np.argsort(-scores, kind="stable")
     best = scores[order]
-    depth = _depth(len(order), counts, share, spreads=4)
+    depth = depth_of_best(len(order), counts, share, spreads=4)
     left = np.flatnonzero(_may_reach(best[:depth], lambda rows: summed(rows, order[:depth]), counts, bar))
     reached = 0
     while len(left):
@@ -355,12 +266,6 @@ def _weighted(rows: Floats, chosen: Chosen) -> Floats:
     """Sums of the weights of what is chosen, shape (rows, draws); `chosen` has shape (n, draws)."""
     used = np.flatnonzero(rows.any(axis=0))
     return np.asarray(rows[:, used] @ chosen[used].astype(np.float32, copy=False))
-
-
-def _depth(total: int, counts: tuple[int, int], share: float, *, spreads: int) -> int:
-    """Depth that contains the best of both sides in all but few arrangements; those take twice the depth."""
-    spread = max(np.sqrt(counts[0] * (1 - share)) / share, np.sqrt(counts[1] * share) / (1 - share))
-    return min(total, int(sum(counts) + spreads * spread) + 1)
 
 
 def _may_reach(best: Matrix, summed: Callable[[Floats], Floats], counts: tuple[int, int], bar: float) -> Bools:

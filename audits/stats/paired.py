@@ -23,7 +23,7 @@ from functools import partial
 
 import numpy as np
 
-from fedassay.audits.stats.chernoff import log_chance
+from fedassay.audits.stats.best_bound import CERTAIN, log_chance_of_pairs
 from fedassay.audits.stats.permutation import Draws, PermutationTest, best_mean, largest_mean
 from fedassay.support.types import Bools, Matrix
 
@@ -94,18 +94,16 @@ def paired_test(
     def drawn(size: int) -> Matrix:
         return gains(rng.random((size, n)) < 0.5)
 
-    size, bound = Draws.of_run(tests, draws), partial(_log_chance, scores[1] - scores[0], value)
-    of_one = bound if count == n else None
+    size, bound = (
+        Draws.of_run(tests, draws),
+        partial(log_chance_of_pairs, scores[0], scores[1], count, spreads=CERTAIN),
+    )
+    of_one = bound if own or count == n else None
     return PermutationTest.of_some(value, drawn, size, 2.0**-n, (n, n), scale, log_chance_of_one=of_one)
 
 
 def _every_exchange(n: int) -> Bools:
     return np.asarray((np.arange(2**n)[:, None] >> np.arange(n)) & 1, np.bool_)
-
-
-def _log_chance(losses: Matrix, mean: float, bar: float) -> float:
-    """Upper bound of the log of the chance that exchanges bring a mean gain to a bar, by twice what each loses."""
-    return log_chance(losses * (2 / len(losses)), bar - mean, 0.5)
 
 
 def _sides(first: Matrix, second: Matrix, ranks: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:

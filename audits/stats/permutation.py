@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from fedassay.audits.stats.chernoff import log_chance
+from fedassay.audits.stats.best_bound import CERTAIN, log_chance_of_groups
 from fedassay.support.types import Matrix
 
 _BLOCK = 4_000_000
@@ -176,13 +177,11 @@ def gap(
     def shuffled(count: int) -> Matrix:
         return differences(rng.permuted(np.broadcast_to(both, (count, n + m)), axis=1))
 
-    def of_one(bar: float) -> float:
-        # With T the sum of the first group and S that of both, the gap is T / n - (S - T) / m.
-        return log_chance(both * (1 / n + 1 / m), bar + float(both.sum()) / m, n / (n + m), chosen=n)
-
-    size, bound = Draws.of_run(tests, draws), of_one if share == 1 else None
+    counts = _counted(share, n), _counted(share, m)
+    of_one = partial(log_chance_of_groups, both, counts, n, spreads=CERTAIN)
+    size = Draws.of_run(tests, draws)
     smallest, scale = 1 / math.comb(n + m, n), float(np.abs(both).max())
-    test = PermutationTest.of_some(value, shuffled, size, smallest, (n, m), scale, log_chance_of_one=bound)
+    test = PermutationTest.of_some(value, shuffled, size, smallest, (n, m), scale, log_chance_of_one=of_one)
     resampled = np.concatenate(
         [
             _best_share(first[rng.integers(0, n, (size, n))], share)
@@ -213,7 +212,11 @@ def best_mean(scores: Matrix, ranks: Matrix, count: int) -> Matrix:
 
 def _best_share(scores: Matrix, share: float) -> Matrix:
     """Mean of each row's best `share`, shape (draws,)."""
-    return largest_mean(scores, max(1, round(share * scores.shape[1])))
+    return largest_mean(scores, _counted(share, scores.shape[1]))
+
+
+def _counted(share: float, size: int) -> int:
+    return max(1, round(share * size))
 
 
 def largest_mean(scores: Matrix, count: int) -> Matrix:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedassay.audits.stats.best_bound import log_chance_of_groups, log_chance_of_pairs
 from fedassay.audits.stats.chernoff import log_chance
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
 from fedassay.audits.stats.paired import paired_test
@@ -100,7 +101,7 @@ def test_no_sum_reaches_a_bar_more_often_than_is_said(n: int, chosen: int | None
 def test_no_gap_of_the_best_reaches_a_bar_more_often_than_is_said(top: int, shift: float) -> None:
     """Against 40,000 arrangements, at bars that one in two to one in a thousand of them reaches."""
     rng = np.random.default_rng(top)
-    pair, two = PairedDecision(60, top, 6), GapDecision(60, 80, top / 60, 6)
+    two = GapDecision(60, 80, top / 60, 6)
     first, second, third = rng.normal(size=60) + shift, rng.normal(size=60), rng.normal(size=80)
     exchanged = rng.random((40_000, 60)) < 0.5
     both = np.concatenate([first, third])
@@ -114,12 +115,13 @@ def test_no_gap_of_the_best_reaches_a_bar_more_often_than_is_said(top: int, shif
     gaps = best(dealt[:, :60], two._counts[0]) - best(dealt[:, 60:], two._counts[1])
     for level in (0.5, 0.1, 0.01, 0.001):
         bar, other = float(np.quantile(pairs, 1 - level)), float(np.quantile(gaps, 1 - level))
-        of_pairs, of_gaps = pair._log_chance(first, second, bar), two._log_chance(both, other)
+        of_pairs = log_chance_of_pairs(first, second, top, bar)
+        of_gaps = log_chance_of_groups(both, two._counts, 60, other)
         for seen, log in ((float((pairs >= bar).mean()), of_pairs), (float((gaps >= other).mean()), of_gaps)):
             said = min(1.0, float(np.exp(log)))
             assert seen <= said + 4 * np.sqrt(said / 40_000)
     # Of a bar far above all of these it says that hardly any reaches it.
-    assert pair._log_chance(first, second, 3 * float(pairs.max())) < -10
+    assert log_chance_of_pairs(first, second, top, 3 * float(pairs.max())) < -10
 
 
 @pytest.mark.parametrize("top", [300, 20])
@@ -130,10 +132,8 @@ def test_what_rejects_for_certain_draws_no_more(top: int, monkeypatch: pytest.Mo
         first, second = rng.normal(size=300) + 6, rng.normal(size=300)
         quick = decide.rejects(first, second)
         with monkeypatch.context() as patched:
-            patched.setattr("fedassay.audits.stats.decisions.log_chance", lambda *_, **__: 0.0)
-            patched.setattr(
-                "fedassay.audits.stats.decisions.log_chances", lambda _, bars, *__, **___: np.zeros(len(bars))
-            )
+            for name in ("log_chance_of_pairs", "log_chance_of_groups"):
+                patched.setattr(f"fedassay.audits.stats.decisions.{name}", lambda *_, **__: 0.0)
             assert decide.rejects(first, second) == quick
         assert quick
         looks = 0

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedassay.audits.stats.chernoff import log_chance
-from fedassay.audits.stats.permutation import Draws, PermutationTest
+from fedassay.audits.stats.paired import paired_test
+from fedassay.audits.stats.permutation import Draws, PermutationTest, gap
 from fedassay.audits.stats.stratified import stratified_gap
 from fedassay.support.types import Matrix
 
@@ -43,3 +44,23 @@ def test_within_strata() -> None:
     found = stratified_gap(first, second, (strata, strata), rng, tests=400, draws=2000)
     assert 1 / found.p < 2001
     assert (found.p * 2001) == pytest.approx(round(found.p * 2001))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_of_the_best_of_a_side(share: float) -> None:
+    """A gap of the best that no arrangement comes near draws the first ones alone; p is that of all draws."""
+    rng, drawn = np.random.default_rng(4), []
+    permuted = np.random.Generator.permuted
+
+    class Counting(np.random.Generator):
+        def permuted(self, x: Matrix, **given: int) -> Matrix:  # type: ignore[override]
+            drawn.append(len(x))
+            return np.asarray(permuted(self, x, **given))
+
+    first, second = rng.normal(size=100) + 5, rng.normal(size=100)
+    found = gap(first, second, Counting(np.random.PCG64(1)), share=share, tests=400)
+    assert sum(drawn) == _SIZE.first
+    assert found.p == 1 / (1 + _SIZE.all)
+    top = round(share * 100)
+    pairs = paired_test(first, second, rng, top=top, tests=400)
+    assert pairs.p == 1 / (1 + _SIZE.all)
