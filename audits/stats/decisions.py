@@ -12,11 +12,11 @@ where the bound decides); tests hold them against each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,6 @@ from fedassay.support.types import Bools, Floats, Ints, Matrix
 _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through, as in `paired`."""
 
-Chosen = Bools | NDArray[np.float32]
-
 _LARGEST = 64 << 20
 """Bytes of the arrangements of a decision that are kept in float32 as well."""
 
@@ -41,8 +39,20 @@ _KEPT = 2
 """Sets of arrangements that are kept, since the limits of a run ask of few sizes."""
 
 _TIE = 1e-12
-_BLOCKS = (512, 8192)
-"""Arrangements looked at before each look whether to stop; the last size goes on."""
+_FIRST, _SIZE = 512, 8192
+"""Arrangements of the first block, and of all others: after each comes a look whether to stop."""
+
+
+class _Block(NamedTuple):
+    """Some arrangements.
+
+    Attributes:
+        chosen: Whether an entry is in the first group, or a pair is exchanged, shape (n, draws).
+        numbers: The same in float32, which products take as it is, where all of them are small; else the same.
+    """
+
+    chosen: Bools
+    numbers: Bools | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -62,12 +72,8 @@ class PairedDecision:
     draws: int = 2000
 
     @property
-    def _flips(self) -> Bools:
-        return _exchanges(self.n, enough(self.tests, self.draws))[0]
-
-    @property
-    def _numbers(self) -> Chosen:
-        return _exchanges(self.n, enough(self.tests, self.draws))[1]
+    def _blocks(self) -> tuple[_Block, ...]:
+        return _exchanges(self.n, enough(self.tests, self.draws))
 
     def rejects(self, first: Matrix, second: Matrix) -> bool:
         """Whether the best of the first side score higher than those of the second, each chosen by its own scores.
@@ -76,7 +82,7 @@ class PairedDecision:
             first: Scores, shape (n,).
             second: Scores of the partners, shape (n,).
         """
-        size = self._flips.shape[1]
+        size = 2**self.n if self.n <= _ENUMERATED else enough(self.tests, self.draws)
         everything = self.n <= _ENUMERATED
         # The observed arrangement is among all of them, and is one more where some are drawn.
         most = int(np.floor(level_of(self.tests) * (size + (not everything)) + 1e-9)) - (not everything)
@@ -85,21 +91,21 @@ class PairedDecision:
         of_one = partial(log_chance_of_pairs, first, second, self.top, bar)
         if self.top == self.n:
             weights, least = (second - first) * (2 / self.n), bar - float((first - second).mean())
-            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least), of_one)
-        return _at_most(most, size, lambda block: self._reached(first, second, block, bar), of_one)
+            return _at_most(most, self._blocks, lambda block: _sums_reach(weights, block.numbers, least), of_one)
+        return _at_most(most, self._blocks, lambda block: self._reached(first, second, block, bar), of_one)
 
-    def _reached(self, first: Matrix, second: Matrix, block: slice, bar: float) -> int:
-        flips, is_second = self._flips[:, block], np.repeat([False, True], self.n)
+    def _reached(self, first: Matrix, second: Matrix, block: _Block, bar: float) -> int:
+        is_second = np.repeat([False, True], self.n)
 
         def inside(entries: Ints, draws: Ints) -> Bools:
-            return np.asarray(flips[:, draws][entries % self.n] == is_second[entries, None])
+            return np.asarray(block.chosen[:, draws][entries % self.n] == is_second[entries, None])
 
         def summed(rows: Floats, entries: Ints) -> Floats:
             # Of a pair the second one is on the first side where it is exchanged, and the first one where not.
             weights = np.zeros((len(rows), 2 * self.n), np.float32)
             weights[:, entries] = rows
             kept, exchanged = weights[:, : self.n], weights[:, self.n :]
-            sums = _weighted(exchanged - kept, self._numbers[:, block])
+            sums = _weighted(exchanged - kept, block.numbers)
             return np.asarray(sums + kept.sum(axis=1)[:, None])
 
         both = np.concatenate([first, second])
@@ -130,58 +136,58 @@ class GapDecision:
         object.__setattr__(self, "_counts", counts)
 
     @property
-    def _members(self) -> Bools:
-        return _groups(self.n, self.m, enough(self.tests, self.draws))[0]
-
-    @property
-    def _numbers(self) -> Chosen:
-        return _groups(self.n, self.m, enough(self.tests, self.draws))[1]
+    def _blocks(self) -> tuple[_Block, ...]:
+        return _groups(self.n, self.m, enough(self.tests, self.draws))
 
     def rejects(self, first: Matrix, second: Matrix) -> bool:
         """Whether the best share of the first group (n,) scores higher than that of the second (m,)."""
         both = np.concatenate([first, second])
-        size = self._members.shape[1]
-        most = int(np.floor(level_of(self.tests) * (1 + size) + 1e-9)) - 1
+        most = int(np.floor(level_of(self.tests) * (1 + enough(self.tests, self.draws)) + 1e-9)) - 1
         bar = _best(first, self._counts[0]) - _best(second, self._counts[1]) - _TIE * float(np.abs(both).max())
         of_one = partial(log_chance_of_groups, both, self._counts, self.n, bar)
         if self._counts == (self.n, self.m):
             weights, least = both * (1 / self.n + 1 / self.m), bar + float(both.sum()) / self.m
-            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least), of_one)
-        return _at_most(most, size, lambda block: self._reached(both, block, bar), of_one)
+            return _at_most(most, self._blocks, lambda block: _sums_reach(weights, block.numbers, least), of_one)
+        return _at_most(most, self._blocks, lambda block: self._reached(both, block, bar), of_one)
 
-    def _reached(self, both: Matrix, block: slice, bar: float) -> int:
+    def _reached(self, both: Matrix, block: _Block, bar: float) -> int:
         def inside(entries: Ints, draws: Ints) -> Bools:
-            return np.asarray(self._members[:, block][:, draws][entries])
+            return np.asarray(block.chosen[:, draws][entries])
 
         def summed(rows: Floats, entries: Ints) -> Floats:
             weights = np.zeros((len(rows), len(both)), np.float32)
             weights[:, entries] = rows
-            return _weighted(weights, self._numbers[:, block])
+            return _weighted(weights, block.numbers)
 
         return _gaps_reach(both, inside, summed, self._counts, share=self.n / (self.n + self.m), bar=bar)
 
 
 @lru_cache(maxsize=_KEPT)
-def _exchanges(n: int, draws: int) -> tuple[Bools, Chosen]:
-    """Whether each of n pairs is exchanged, shape (n, draws), and the same as `_as_numbers`."""
+def _exchanges(n: int, draws: int) -> tuple[_Block, ...]:
+    """Whether each of n pairs is exchanged, in so many exchanges, or in all."""
     if n <= _ENUMERATED:
-        flips = np.asarray((np.arange(2**n) >> np.arange(n)[:, None]) & 1, np.bool_)
-    else:
-        flips = np.ascontiguousarray((_SEEDS.numpy("arrangements").random((draws, n)) < 0.5).T)
-    return flips, _as_numbers(flips)
+        return _cut(np.asarray((np.arange(2**n)[:, None] >> np.arange(n)) & 1, np.bool_))
+    return _cut(_SEEDS.numpy("arrangements").random((draws, n)) < 0.5)
 
 
 @lru_cache(maxsize=_KEPT)
-def _groups(n: int, m: int, draws: int) -> tuple[Bools, Chosen]:
-    """Whether each of n + m entries is in the first group, shape (n + m, draws), and the same as `_as_numbers`."""
+def _groups(n: int, m: int, draws: int) -> tuple[_Block, ...]:
+    """Whether each of n + m entries is in the first group, in so many permutations."""
     rng, both = _SEEDS.numpy("arrangements"), np.arange(n + m, dtype=np.int64)
     members = np.zeros((draws, len(both)), np.bool_)
     for start in range(0, draws, 256):
         rows = members[start : start + 256]
         order = rng.permuted(np.broadcast_to(both, (len(rows), len(both))), axis=1)
         np.put_along_axis(rows, order[:, :n], values=True, axis=1)
-    turned = np.ascontiguousarray(members.T)
-    return turned, _as_numbers(turned)
+    return _cut(members)
+
+
+def _cut(chosen: Bools) -> tuple[_Block, ...]:
+    """Blocks of arrangements, shape (draws, n), each turned round and by itself in memory."""
+    starts = [0, *range(_FIRST, len(chosen), _SIZE)]
+    parts = [np.ascontiguousarray(chosen[a:b].T) for a, b in pairwise([*starts, len(chosen)])]
+    small = 4 * chosen.size <= _LARGEST
+    return tuple(_Block(part, part.astype(np.float32) if small else part) for part in parts)
 
 
 def _best(scores: Matrix, count: int) -> float:
@@ -190,33 +196,30 @@ def _best(scores: Matrix, count: int) -> float:
 
 
 def _at_most(
-    most: int, total: int, reached: Callable[[slice], int], log_chance_of_one: Callable[[], float]
+    most: int,
+    blocks: Sequence[_Block],
+    reached: Callable[[_Block], int],
+    log_chance_of_one: Callable[[], float],
 ) -> bool:
     """Whether at most so many of all statistics reach the bar.
 
-    The first ones may tell that more do; where none of these does, the chance of one may tell that no more will.
+    The chance of one may tell that no more will, and the first ones that more do.
     """
-    higher, start, steps = 0, 0, iter(_BLOCKS)
-    while start < total:
-        stop = min(total, start + next(steps, _BLOCKS[-1]))
-        higher += reached(slice(start, stop))
+    total = sum(block.chosen.shape[1] for block in blocks)
+    if len(blocks) > 1:
+        # Of N draws, more than k reach it with a chance of at most (N p)^(k + 1) / (k + 1)!.
+        more = (most + 1) * (math.log(total) + log_chance_of_one()) - math.lgamma(most + 2)
+        if more <= math.log(OTHERWISE):
+            return True
+    higher = 0
+    for block in blocks:
+        higher += reached(block)
         if higher > most:
             return False
-        if start == 0 < total - stop and not higher:
-            # Of N draws, more than k reach it with a chance of at most (N p)^(k + 1) / (k + 1)!.
-            more = (most + 1) * (math.log(total) + log_chance_of_one()) - math.lgamma(most + 2)
-            if more <= math.log(OTHERWISE):
-                return True
-        start = stop
     return True
 
 
-def _as_numbers(chosen: Bools) -> Chosen:
-    """In float32, which products take as it is, where that is small; else a product converts block by block."""
-    return chosen.astype(np.float32) if 4 * chosen.size <= _LARGEST else chosen
-
-
-def _sums_reach(weights: Matrix, chosen: Chosen, bar: float) -> int:
+def _sums_reach(weights: Matrix, chosen: Bools | NDArray[np.float32], bar: float) -> int:
     """Count sums of chosen weights that reach the bar, over arrangements in the columns of `chosen` (n, draws)."""
     sums = (weights.astype(np.float32) @ chosen.astype(np.float32, copy=False)).astype(np.float64)
     near = np.flatnonzero(np.abs(sums - bar) <= _rounding(weights, float(np.abs(weights).sum())))
@@ -262,7 +265,7 @@ def _gaps_reach(
     return reached
 
 
-def _weighted(rows: Floats, chosen: Chosen) -> Floats:
+def _weighted(rows: Floats, chosen: Bools | NDArray[np.float32]) -> Floats:
     """Sums of the weights of what is chosen, shape (rows, draws); `chosen` has shape (n, draws)."""
     used = np.flatnonzero(rows.any(axis=0))
     return np.asarray(rows[:, used] @ chosen[used].astype(np.float32, copy=False))

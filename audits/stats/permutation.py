@@ -194,8 +194,8 @@ def gap(
 
 
 def enough(tests: int, draws: int) -> int:
-    """Arrangements to draw: at least `draws`, and so many that 5 of them lie beyond a level of 0.05 / tests."""
-    return max(draws, 100 * tests)
+    """Arrangements to draw: at least `draws`, and so many that 3 of them lie beyond a level of 0.05 / tests."""
+    return max(draws, 60 * tests)
 
 
 def blocks(total: int, width: int) -> list[int]:
