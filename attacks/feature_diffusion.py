@@ -48,7 +48,7 @@ from fedassay.exchange.feature_sources import (
 from fedassay.exchange.view import View
 from fedassay.nets.blends import MOST, blends
 from fedassay.nets.presets import PRESETS, Preset, preset_named
-from fedassay.nets.sampling import default_steps, sample
+from fedassay.nets.sampling import Sampling, default_steps, sample
 from fedassay.nets.trained import TrainedDenoiser, from_arrays
 from fedassay.nets.training import train
 from fedassay.plan import rates as rate
@@ -165,10 +165,8 @@ class FeatureDiffusion(Parameters):
             images = sample(
                 model,
                 np.repeat(source.vectors, count, axis=0),
+                Sampling(self.sampler, self.steps, self.guidance),
                 seed=knowledge.seeds.integer("sampling", source.name),
-                steps=self.steps,
-                guidance=self.guidance,
-                sampler=self.sampler,
                 device=knowledge.device,
                 progress=advance,
             )

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.denoising import Drawn, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
@@ -71,7 +71,7 @@ class Batch:
         """Of the records in `rows`, shape (n,)."""
         return denoising_loss(
             network, self.scheduler, self.images[rows], self.conditions[rows],
-            keep=self.keep[rows], timesteps=self.timesteps[rows], noise=self.noise[rows],
+            Drawn(self.keep[rows], self.timesteps[rows], self.noise[rows]),
         )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ from fedassay.methods.rivals.fedcvae import FedCVAE
 from fedassay.methods.shared.decoders import DecoderGenerator
 from fedassay.nets import generators
 from fedassay.nets.cvae import build_cvae, one_hot, pixel_rows
-from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.denoising import Drawn, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 from fedassay.nets.latent_search import best_latents, latent_losses
 from fedassay.nets.trained import build_network, load_network
@@ -75,9 +75,7 @@ def diffusion_signals(model: DiffusionGenerator, records: Records, started: nn.M
         def loss(of: Any, step: int = step, noise: Tensor = noise) -> Tensor:
             return denoising_loss(
                 *(of, scheduler, images, given),
-                keep=torch.ones(len(images), dtype=torch.bool),
-                timesteps=torch.full((len(images),), step),
-                noise=noise,
+                Drawn(torch.ones(len(images), dtype=torch.bool), torch.full((len(images),), step), noise),
             )
 
         gradients.append(_gradients(network, started, loss, len(records), 8))

@@ -47,7 +47,7 @@ from fedassay.methods.feddiff.server import DiffusionGenerator
 from fedassay.methods.shared.decoders import TRUNCATION, DecoderGenerator
 from fedassay.nets import generators
 from fedassay.nets.cvae import one_hot, pixel_rows, truncated_normal
-from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range, to_uint8
+from fedassay.nets.denoising import Drawn, build_scheduler, denoising_loss, to_model_range, to_uint8
 from fedassay.nets.latent_search import best_latents
 from fedassay.nets.trained import load_network
 from fedassay.similarity.memorization import memorization_scores
@@ -112,10 +112,8 @@ class Denoisers:
             for _ in range(draws):
                 noise = torch.randn(images.shape, generator=source)
                 keep = torch.ones(len(images), dtype=torch.bool)
-                scheme = {"keep": keep, "timesteps": step, "noise": noise}
-                found.append(
-                    denoising_loss(network, self.scheduler, images, given, **scheme).clamp(min=1e-12).log()
-                )
+                scheme = Drawn(keep, step, noise)
+                found.append(denoising_loss(network, self.scheduler, images, given, scheme).clamp(min=1e-12).log())
         return torch.stack(found).mean(dim=0)
 
     def rows(self, labels: Ints, samples: Images) -> dict[str, Images]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from fedassay.backbones import build
 from fedassay.backbones.base import BackboneRequest
 from fedassay.execution.runner import RunOptions, run_scenario
-from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.denoising import Drawn, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
 from fedassay.nets.dp_sgd.generators import PrivateTraining, denoising_objective, train_generator_privately
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
@@ -30,7 +30,7 @@ from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import Computation, one_hot, unchanged
 from fedassay.nets.philox import normals
 from fedassay.nets.presets import Preset
-from fedassay.nets.sampling import sample
+from fedassay.nets.sampling import Sampling, sample
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.training import train
 from fedassay.plan.resolve import load_scenario
@@ -64,8 +64,8 @@ def gradient(preset: Preset, place: Place, device: str, *, bf16: bool = False) -
         torch.from_numpy(one_hot(labels, CLASSES)).to(device),
     )
     losses = denoising_loss(
-        forward, build_scheduler(preset), *given, keep=torch.ones(len(images), dtype=torch.bool, device=device),
-        timesteps=timesteps.to(device), noise=noise.to(device),
+        forward, build_scheduler(preset), *given,
+        Drawn(torch.ones(len(images), dtype=torch.bool, device=device), timesteps.to(device), noise.to(device)),
     )  # fmt: skip
     losses.mean().backward()  # type: ignore[no-untyped-call]
     kept = [torch.zeros_like(w) if w.grad is None else w.grad for w in network.parameters()]
@@ -192,18 +192,18 @@ def sampling(place: Place) -> measure.Row:
     model = TrainedDenoiser(preset, (side, side, 3), unchanged(CLASSES), weights, None)
     few = one_hot(np.arange(8) % CLASSES, CLASSES)
 
-    def images(where: str, count: int = 8, **more: Any) -> Any:
+    def images(where: str, steps: int, count: int = 8) -> Any:
         rows = few if count == 8 else one_hot(np.arange(count) % CLASSES, CLASSES)
-        return sample(model, rows, seed=1, counted=True, device=where, **more).astype(np.float64)
+        return sample(model, rows, Sampling(steps=steps), seed=1, counted=True, device=where).astype(np.float64)
 
     count, steps = place.pick(8192, 16), place.pick(20, 2)
     row: measure.Row = {"noise_difference": noise, "tolerance": [PIXELS, PIXELS_BF16]}
     for way, allowed in ((), PIXELS), (("bf16",), PIXELS_BF16):
         with options(*way):
-            away = float(np.abs(images(device, steps=4) - images("cpu", steps=4)).mean())
+            away = float(np.abs(images(device, 4) - images("cpu", 4)).mean())
             name = "+".join(way) or "float32"
             assert away <= allowed, f"{name}: sampled pixels differ by {away:.2g} of 255; allowed: {allowed:g}"
-            spent = timed(lambda: images(device, count, steps=steps), device, place.repeats)
+            spent = timed(lambda: images(device, steps, count), device, place.repeats)
         work = gpu_work.sampling_step(preset, (side, side, 3), CLASSES, count, guided=True)
         row[name] = {"seconds_per_image_and_step": spent / count / steps, "pixels": away}
         row[name]["share"] = share(work, spent / steps, place)

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from fedassay.nets.denoising import build_scheduler, denoising_loss
+from fedassay.nets.denoising import Drawn, build_scheduler, denoising_loss
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import build_network
 
@@ -131,8 +131,8 @@ def training_step(preset: Preset, image: tuple[int, int, int], width: int, batch
 
     def step() -> None:
         timesteps = torch.zeros(batch, dtype=torch.long, device="meta")
-        given = {"keep": keep, "timesteps": timesteps, "noise": noisy}
-        denoising_loss(network, _OnMeta(scheduler), noisy, condition, **given).mean().backward()  # type: ignore[arg-type]
+        given = Drawn(keep, timesteps, noisy)
+        denoising_loss(network, _OnMeta(scheduler), noisy, condition, given).mean().backward()  # type: ignore[arg-type]
         optimizer.step()
         with torch.no_grad():
             torch._foreach_lerp_(average, list(network.parameters()), 0.1)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fedassay.data.records import Records
 from fedassay.execution.prepare import prepare
 from fedassay.nets.presets import Sampler, preset_named
-from fedassay.nets.sampling import sample
+from fedassay.nets.sampling import Sampling, sample
 from fedassay.nets.trained import TrainedDenoiser
 from fedassay.nets.training import train
 from fedassay.plan.resolve import load_scenario
@@ -70,7 +70,7 @@ def trained(
     rows = []
     for sampler in SAMPLERS:
         start = time.process_time()
-        shown = sample(made[0], private[1], seed=1, sampler=sampler)
+        shown = sample(made[0], private[1], Sampling(sampler=sampler), seed=1)
         seconds = spent + time.process_time() - start
         ssim = round(quality(private[0], shown), 4)
         rows.append({"steps": steps, "sampler": sampler, "ssim": ssim, "cpu": round(seconds, 1)})

@@ -38,11 +38,11 @@ from fedassay.methods.feddiff.pydp_law import can_be_observed, pydp_experiment
 from fedassay.methods.feddiff.server import (
     DiffusionGenerator,
     GlobalClassifier,
-    Sampling,
     correct,
     drawn,
     joined,
     kept,
+    steps_of,
 )
 from fedassay.methods.shared.classifiers import MadeWhenAsked, of_network
 from fedassay.methods.shared.dp_sgd import training_mechanism, training_release
@@ -62,6 +62,7 @@ from fedassay.nets.generators import (
     train_generator,
 )
 from fedassay.nets.presets import Preset, Sampler
+from fedassay.nets.sampling import Sampling
 from fedassay.plan import rates as rate
 from fedassay.plan.work import film
 from fedassay.privacy import reruns
@@ -110,7 +111,7 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
         # A record's further draws cost as much as a plain step: its gradients are clipped once, as one.
         repeats = rate.PRIVATE_RECORD + given["dp_sgd"]["draws"] - 1 if private else 1
         trained = 3 * operations * sizes.private * epochs * repeats
-        steps = Sampling(sampler=given["sampler"], steps=given["steps"]).count()
+        steps = steps_of(given["sampler"], given["steps"])
         sampled = 2 * operations * sizes.private * steps
         batches = epochs * sizes.private / (given["batch"] or preset.batch)
         total += (trained + sampled) / speed + batches * 3 * rate.STEP
@@ -359,7 +360,7 @@ class FedDiff(Parameters):
         """A client's generator as received."""
         values, shape = message.fields["weights"].values, task.clients[index].image_shape
         model = received_generator(values, self._preset(index), shape, task.classes)
-        sampling = Sampling(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
+        sampling = Sampling(self.sampler, steps_of(self.sampler, self.steps), self.guidance)
         return DiffusionGenerator(model, counts, sampling, task.device)
 
     def _sampled(

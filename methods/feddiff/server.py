@@ -27,12 +27,12 @@ from fedassay.data.records import Records
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.denoising import Drawn, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.generators import one_hot
 from fedassay.nets.local_training import train
 from fedassay.nets.presets import Sampler
 from fedassay.nets.resnet import build_resnet16
-from fedassay.nets.sampling import SOLVER_STEPS, sample
+from fedassay.nets.sampling import SOLVER_STEPS, Sampling, sample
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.atomic import write_bytes
 from fedassay.support.optimisation import Minibatches, OptimizerKey
@@ -44,22 +44,9 @@ _FEATURES = 64
 _log = logging.getLogger(__name__)
 
 
-class Sampling(Frozen):
-    """Settings of a generator's sampling.
-
-    Attributes:
-        sampler: See `fedassay.nets.presets.Sampler`.
-        steps: None: 40 for `ddim`, 1000 for `ddpm`, 10 for `dpm`.
-        guidance: Weight of classifier-free guidance; 1 is the conditional model alone.
-    """
-
-    sampler: Sampler = "ddim"
-    steps: int | None = Field(default=None, ge=1, le=1000)
-    guidance: float = Field(default=1.5, ge=0, allow_inf_nan=False)
-
-    def count(self) -> int:
-        """Return the number of steps."""
-        return self.steps or {"ddim": 40, "ddpm": 1000, "dpm": SOLVER_STEPS}[self.sampler]
+def steps_of(sampler: Sampler, steps: int | None) -> int:
+    """Steps of a sampler, those given or its own: 40 for `ddim`, 1000 for `ddpm`, 10 for `dpm`."""
+    return steps or {"ddim": 40, "ddpm": 1000, "dpm": SOLVER_STEPS}[sampler]
 
 
 class GlobalClassifier(Frozen):
@@ -128,10 +115,8 @@ class DiffusionGenerator:
             return sample(
                 self.model,
                 one_hot(labels, len(self.counts)),
+                self.sampling,
                 seed=seeds.integer("noise"),
-                steps=self.sampling.count(),
-                guidance=self.sampling.guidance,
-                sampler=self.sampling.sampler,
                 device=self.device,
                 progress=advance,
             )
@@ -242,9 +227,11 @@ def record_losses(
                 scheduler,
                 inputs[part].to(device),
                 given[part].to(device),
-                keep=torch.ones(size, dtype=torch.bool, device=device),
-                timesteps=torch.full((size,), step, device=device),
-                noise=noise[part].to(device),
+                Drawn(
+                    torch.ones(size, dtype=torch.bool, device=device),
+                    torch.full((size,), step, device=device),
+                    noise[part].to(device),
+                ),
             )
             found[part, column] = unit * losses.double().cpu().numpy()
     return found

@@ -46,7 +46,7 @@ from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import GENERATORS, Computation, one_hot, train_generator
 from fedassay.nets.presets import TINY, Preset
-from fedassay.nets.sampling import sample
+from fedassay.nets.sampling import Sampling, sample
 from fedassay.nets.training import train
 from fedassay.plan.resolve import load_scenario
 from fedassay.plan.wiring import message_attacks
@@ -263,8 +263,8 @@ def test_the_denoiser(preset: Preset, make_task: MakeTask, on_both: OnBoth, tmp_
             device=device,
             checkpoint=tmp_path / f"{device}.safetensors",
         )
-        asked = {"seed": 1, "steps": 2, "device": device}
-        images = [sample(model, conditions[:3], sampler=kind, **asked) for kind in ("ddim", "ddpm")]
+        asked = (Sampling("ddim", 2), Sampling("ddpm", 2))
+        images = [sample(model, conditions[:3], each, seed=1, device=device) for each in asked]
         if not preset.centres:
             images.append(record_losses(model, records.images, conditions, (0.2, 0.6), Seeds(3), device=device))
         return images, dict(model.weights)

@@ -10,7 +10,7 @@ import pytest
 from fedassay.nets import training
 from fedassay.nets.denoising import guided_prediction, ssim
 from fedassay.nets.presets import TINY, Preset
-from fedassay.nets.sampling import sample
+from fedassay.nets.sampling import Sampling, sample
 from fedassay.nets.trained import build_network, from_arrays, load_network
 from fedassay.nets.training import train
 from fedassay.support.optimisation import Optimizer
@@ -42,10 +42,10 @@ def test_reconstructs_fresh_records_far_better_than_the_mean_image(centres: int)
     private, features = pairs(100, seed=1)
     preset = replace(TINY, width=64, blocks=2, embedding=32, steps=150, batch=64, centres=centres, spread=1.0)
     model = train(images, conditions, preset, seed=0)
-    found = sample(model, features, seed=0, steps=10)
+    found = sample(model, features, Sampling(steps=10), seed=0)
     mean = np.broadcast_to(images.mean(axis=0), private.shape)
     assert error(found, private) < 0.25 * error(mean, private)
-    shuffled = sample(model, features[::-1], seed=0, steps=10)
+    shuffled = sample(model, features[::-1], Sampling(steps=10), seed=0)
     assert error(shuffled, private) > error(mean, private)
 
 
@@ -151,8 +151,9 @@ def test_guidance_of_one_is_the_conditional_model_and_zero_the_unconditional() -
 def test_spread_of_zero_is_the_first_prediction_and_one_the_sample() -> None:
     images, conditions = pairs()
     model = train(images, conditions, FAST, seed=0)
-    mean, half, full = (sample(model, conditions, seed=0, spread=spread).astype(int) for spread in (0.0, 0.5, 1.0))
-    assert np.array_equal(mean, sample(model, conditions, seed=0, steps=1, spread=1.0))
+    kept = (Sampling(spread=spread) for spread in (0.0, 0.5, 1.0))
+    mean, half, full = (sample(model, conditions, each, seed=0).astype(int) for each in kept)
+    assert np.array_equal(mean, sample(model, conditions, Sampling(steps=1, spread=1.0), seed=0))
     assert np.abs(mean - full).max() > 2
     assert np.abs(2 * half - mean - full).max() <= 2
 
@@ -235,7 +236,7 @@ def test_training_leaves_the_global_generator_alone() -> None:
 def test_any_image_shape(preset: Preset, shape: tuple[int, int, int]) -> None:
     images, conditions = pairs(20, shape=shape)
     model = train(images, conditions, replace(preset, steps=2), seed=0)
-    found = sample(model, conditions[:3], seed=0, steps=2)
+    found = sample(model, conditions[:3], Sampling(steps=2), seed=0)
     assert found.shape == (3, *shape)
     assert found.dtype == np.uint8
 
@@ -254,4 +255,4 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(ValueError, match="NaN"):
         sample(model, conditions * np.nan, seed=0)
     with pytest.raises(ValueError, match="steps=0"):
-        sample(model, conditions, seed=0, steps=0)
+        sample(model, conditions, Sampling(steps=0), seed=0)

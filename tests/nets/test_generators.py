@@ -11,7 +11,7 @@ import torch
 from fedassay.nets.denoising import to_model_range, to_uint8
 from fedassay.nets.generators import GENERATORS, Computation, one_hot, train_generator
 from fedassay.nets.presets import BetaSchedule
-from fedassay.nets.sampling import sample
+from fedassay.nets.sampling import Sampling, sample
 from fedassay.nets.trained import load_network
 
 PRESET = replace(GENERATORS["tiny"], width=24, blocks=1, embedding=8, timesteps=60)
@@ -30,7 +30,7 @@ def test_ddpm_is_ancestral_sampling(prediction: str) -> None:
     images, labels = _records()
     model = train_generator(images, labels, 3, preset, 30, Computation(0))
     conditions = one_hot(np.array([0, 1, 2, 0]), 3)
-    found = sample(model, conditions, seed=5, steps=60, guidance=1.0, sampler="ddpm")
+    found = sample(model, conditions, Sampling(steps=60, guidance=1.0, sampler="ddpm"), seed=5)
     betas = torch.linspace(1e-4, 0.02, 60)
     alphas = torch.cumprod(1 - betas, dim=0)
     network, source = load_network(model), torch.Generator().manual_seed(5)
@@ -48,8 +48,10 @@ def test_ddpm_is_ancestral_sampling(prediction: str) -> None:
             variance = (1 - before) / (1 - alphas[t]) * betas[t]
             x = mean + (variance.sqrt() * torch.randn(x.shape, generator=source) if t else 0)
     assert np.abs(found.astype(int) - to_uint8(x).astype(int)).max() <= 1
-    assert np.array_equal(found, sample(model, conditions, seed=5, steps=60, guidance=1.0, sampler="ddpm"))
-    assert not np.array_equal(found, sample(model, conditions, seed=5, steps=60, guidance=1.0))
+    assert np.array_equal(
+        found, sample(model, conditions, Sampling(steps=60, guidance=1.0, sampler="ddpm"), seed=5)
+    )
+    assert not np.array_equal(found, sample(model, conditions, Sampling(steps=60, guidance=1.0), seed=5))
 
 
 @pytest.mark.long
@@ -58,7 +60,7 @@ def test_the_class_decides_what_is_drawn() -> None:
     images = np.repeat(np.array([0, 255], np.uint8), 8)[:, None, None, None] * np.ones((1, 8, 8, 1), np.uint8)
     labels = np.repeat([0, 1], 8)
     model = train_generator(images, labels, 2, PRESET, 600, Computation(0))
-    drawn = sample(model, one_hot(np.array([0, 1, 0, 1]), 2), seed=1, steps=10, guidance=1.5)
+    drawn = sample(model, one_hot(np.array([0, 1, 0, 1]), 2), Sampling(steps=10, guidance=1.5), seed=1)
     means = drawn.mean(axis=(1, 2, 3))
     assert means[[0, 2]].max() < 64
     assert means[[1, 3]].min() > 192
@@ -83,6 +85,6 @@ def test_no_records_give_the_network_as_it_starts() -> None:
 def test_one_image_is_enough() -> None:
     images, labels = _records(1)
     model = train_generator(images, labels, 3, PRESET, 200, Computation(0))
-    drawn = sample(model, one_hot(labels, 3), seed=0, steps=10, guidance=1.0)
+    drawn = sample(model, one_hot(labels, 3), Sampling(steps=10, guidance=1.0), seed=0)
     error = to_model_range(torch.tensor(drawn)) - to_model_range(torch.tensor(images))
     assert error.square().mean() < 0.1

@@ -10,9 +10,10 @@ import torch
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.models import ScoringGenerator
-from fedassay.methods.feddiff.server import DiffusionGenerator, Sampling, record_losses
+from fedassay.methods.feddiff.server import DiffusionGenerator, record_losses
 from fedassay.nets.denoising import build_scheduler
 from fedassay.nets.generators import GENERATORS, Computation, one_hot, train_generator
+from fedassay.nets.sampling import Sampling
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.seeds import Seeds
 

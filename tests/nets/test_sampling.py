@@ -14,7 +14,7 @@ import torch
 from fedassay.nets.denoising import ancestral_step, build_scheduler, solver_step
 from fedassay.nets.generators import GENERATORS, one_hot
 from fedassay.nets.presets import TINY, Prediction, Preset, Sampler
-from fedassay.nets.sampling import sample
+from fedassay.nets.sampling import Sampling, sample
 from fedassay.nets.trained import TrainedDenoiser
 from fedassay.nets.training import train
 
@@ -38,14 +38,16 @@ def test_counted_noise_is_the_same_in_any_batch(preset: Preset, sampler: Sampler
     model = trained(preset)
 
     def drawn(seed: int, batch: int) -> Any:
-        given = {"seed": seed, "batch": batch, "sampler": sampler, "steps": 3, "spread": 1.0, "counted": True}
-        return sample(model, CONDITIONS, **given)
+        sampling = Sampling(sampler, steps=3, spread=1.0)
+        return sample(model, CONDITIONS, sampling, seed=seed, batch=batch, counted=True)
 
     whole = drawn(7, 11)
     # Rounding may move a pixel over the border of two values.
     assert np.count_nonzero(drawn(7, 4) != whole) <= whole.size // 100
     assert np.mean(drawn(8, 11) != whole) > 0.5
-    assert np.mean(sample(model, CONDITIONS, seed=7, steps=3, spread=1.0, sampler=sampler) != whole) > 0.5
+    assert (
+        np.mean(sample(model, CONDITIONS, Sampling(steps=3, spread=1.0, sampler=sampler), seed=7) != whole) > 0.5
+    )
 
 
 @pytest.mark.parametrize("sampler", ["ddim", "ddpm", "dpm"])
@@ -53,7 +55,7 @@ def test_a_cpu_draws_from_one_stream_and_a_gpu_counts(sampler: Sampler, pretende
     model = trained(FILM)
 
     def drawn(**given: Any) -> Any:
-        return sample(model, CONDITIONS, seed=7, steps=3, sampler=sampler, **given)
+        return sample(model, CONDITIONS, Sampling(sampler, steps=3), seed=7, **given)
 
     np.testing.assert_array_equal(drawn(), drawn(counted=False))
     counted, streamed = drawn(counted=True), drawn()
@@ -111,8 +113,8 @@ def test_the_solver_converges_faster_than_ddim(prediction: Prediction) -> None:
 
 def test_the_solver_takes_ten_steps_where_none_are_given() -> None:
     model = trained(FILM)
-    ten = sample(model, CONDITIONS, seed=7, steps=10, spread=1.0, sampler="dpm")
-    np.testing.assert_array_equal(sample(model, CONDITIONS, seed=7, spread=1.0, sampler="dpm"), ten)
+    ten = sample(model, CONDITIONS, Sampling(steps=10, spread=1.0, sampler="dpm"), seed=7)
+    np.testing.assert_array_equal(sample(model, CONDITIONS, Sampling(spread=1.0, sampler="dpm"), seed=7), ten)
 
 
 def test_a_batch_out_of_range_is_refused() -> None:

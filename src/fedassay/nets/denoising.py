@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -148,15 +148,27 @@ def guided_prediction(
     return unconditional + weight * (conditional - unconditional)
 
 
+class Drawn(NamedTuple):
+    """The random part of a batch's loss.
+
+    Attributes:
+        keep: Booleans, shape (n,); False trains that row without its condition.
+        timesteps: Integers, shape (n,).
+        noise: Standard normals, shape of the images.
+    """
+
+    keep: Tensor
+    timesteps: Tensor
+    noise: Tensor
+
+
 def denoising_loss(
     network: Network,
     scheduler: Any,
     images: Tensor,
     conditions: Tensor,
+    drawn: Drawn,
     *,
-    keep: Tensor,
-    timesteps: Tensor,
-    noise: Tensor,
     guesses: Tensor | None = None,
     ssim_weight: float = 0.0,
 ) -> Tensor:
@@ -167,15 +179,14 @@ def denoising_loss(
         scheduler: See `build_scheduler`.
         images: Shape (n, channels, height, width), in [-1, 1].
         conditions: Shape (n, d), whitened.
-        keep: Booleans, shape (n,); False trains that row without its condition.
-        timesteps: Integers, shape (n,).
-        noise: Standard normal, shape of `images`.
+        drawn: The random part of the loss.
         guesses: First guesses, shape of `images`, where the preset has a warm start.
         ssim_weight: Weight of the structural term; only for a network that predicts the image.
 
     Returns:
         Shape (n,): the mean over an image's pixels, not yet over the batch.
     """
+    keep, timesteps, noise = drawn
     noisy = scheduler.add_noise(images, noise, timesteps)
     predicted = predict(network, noisy, timesteps, conditions, keep, guesses)
     match scheduler.config.prediction_type:

@@ -34,16 +34,31 @@ _MAPS = 24
 """Maps of full size and first width that a U-Net holds for an image when it is sampled, rounded up."""
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """A sampler with its settings.
+
+    Attributes:
+        sampler: See `fedassay.nets.presets.Sampler`.
+        steps: Steps; None: the preset's, of `dpm` 10.
+        guidance: Weight of classifier-free guidance; the preset's if None. 1 computes the conditional model alone.
+        spread: Share of a sample's deviation from the conditional mean that is kept; the preset's if None. 1 gives
+            the samples themselves.
+    """
+
+    sampler: Sampler = "ddim"
+    steps: int | None = None
+    guidance: float | None = None
+    spread: float | None = None
+
+
 @torch.no_grad()
 def sample(
     model: TrainedDenoiser,
     conditions: Floats,
+    sampling: Sampling | None = None,
     *,
     seed: int,
-    steps: int | None = None,
-    guidance: float | None = None,
-    spread: float | None = None,
-    sampler: Sampler = "ddim",
     batch: int | None = None,
     counted: bool | None = None,
     device: str = "cpu",
@@ -54,13 +69,8 @@ def sample(
     Args:
         model: A trained denoiser.
         conditions: Shape (n, d), in the units of the training conditions.
+        sampling: The sampler and its settings; None: the preset's, by `ddim`.
         seed: Seed of the starting noise, and of the noise of each `ddpm` step.
-        steps: Steps; None: the preset's, of `dpm` 10.
-        guidance: Weight of classifier-free guidance; the preset's if None. 1 computes the
-            conditional model alone.
-        spread: Share of a sample's deviation from the conditional mean that is kept; the preset's if
-            None. 1 gives the samples themselves.
-        sampler: See `fedassay.nets.presets.Sampler`.
         batch: Images computed at a time; None: 512, on a GPU what fits. On a CPU other sizes draw other noise.
         counted: Draw every image's noise on the device by its number (`fedassay.nets.philox`), so that neither
             batch nor device changes it, instead of one image after the other from one stream of the host;
@@ -75,10 +85,10 @@ def sample(
         ValueError: The conditions have the wrong shape or are not finite, or steps or batch are out
             of range.
     """
-    preset = model.preset
-    count = default_steps(preset, sampler) if steps is None else steps
-    weight = preset.guidance if guidance is None else guidance
-    kept = preset.spread if spread is None else spread
+    preset, asked = model.preset, sampling or Sampling()
+    count = default_steps(preset, asked.sampler) if asked.steps is None else asked.steps
+    weight = preset.guidance if asked.guidance is None else asked.guidance
+    kept = preset.spread if asked.spread is None else asked.spread
     together = batch_for(_BATCH, _bytes_each(model), device) if batch is None else batch
     if not 1 <= count <= preset.timesteps or together < 1:
         raise ValueError(
@@ -89,7 +99,7 @@ def sample(
     network: Network = placed(load_network(model), device)
     if preset.architecture == "unet":
         network = quickened(network, device)
-    scheduler = build_scheduler(preset, sampler)
+    scheduler = build_scheduler(preset, asked.sampler)
     source = None if (is_gpu(device) if counted is None else counted) else torch.Generator().manual_seed(seed)
     height, width, channels = model.image_shape
     drawn = np.empty((len(whitened), height, width, channels), np.uint8)

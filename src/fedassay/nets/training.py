@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fedassay.nets.checkpoint import KEPT_EVERY, TrainingState, read_checkpoint, write_checkpoint
-from fedassay.nets.denoising import Network, build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.denoising import Drawn, Network, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.warm_start import fit_warm_start
@@ -193,9 +193,7 @@ def _step(
         scheduler,
         images,
         conditions,
-        keep=keep.to(device),
-        timesteps=timesteps.to(device),
-        noise=noise.to(device),
+        Drawn(keep.to(device), timesteps.to(device), noise.to(device)),
         guesses=guesses,
         ssim_weight=preset.ssim_weight,
     )
@@ -252,9 +250,11 @@ def _held_out_loss(
                 scheduler,
                 images,
                 conditions,
-                keep=torch.ones(len(images), dtype=torch.bool, device=device),
-                timesteps=timesteps[part].to(device),
-                noise=torch.randn(images.shape, generator=generator).to(device),
+                Drawn(
+                    torch.ones(len(images), dtype=torch.bool, device=device),
+                    timesteps[part].to(device),
+                    torch.randn(images.shape, generator=generator).to(device),
+                ),
                 guesses=guesses,
                 ssim_weight=preset.ssim_weight,
             )

@@ -14,7 +14,7 @@ import torch
 from opacus.accountants import PRVAccountant
 from torch import Tensor, nn
 
-from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.denoising import Drawn, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd import loop as private_training
 from fedassay.nets.dp_sgd import record_factors
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, RecordStreams, trained
@@ -48,15 +48,16 @@ def _records(n: int, seed: int = 0, side: int = 8) -> tuple[np.ndarray, np.ndarr
     return rng.integers(0, 256, (n, side, side, 1), dtype=np.uint8), rng.integers(0, 3, n)
 
 
-def _inputs(n: int, side: int = 8) -> dict[str, Tensor]:
+def _inputs(n: int, side: int = 8) -> tuple[Tensor, ...]:
+    """Images, conditions, and the parts of `Drawn`."""
     source = torch.Generator().manual_seed(1)
-    return {
-        "images": torch.rand(n, 1, side, side, generator=source) * 2 - 1,
-        "conditions": torch.tensor(one_hot(np.arange(n) % 3, 3)),
-        "keep": torch.arange(n) % 3 != 0,
-        "timesteps": torch.randint(1000, (n,), generator=source),
-        "noise": torch.randn(n, 1, side, side, generator=source),
-    }
+    return (
+        torch.rand(n, 1, side, side, generator=source) * 2 - 1,
+        torch.tensor(one_hot(np.arange(n) % 3, 3)),
+        torch.arange(n) % 3 != 0,
+        torch.randint(1000, (n,), generator=source),
+        torch.randn(n, 1, side, side, generator=source),
+    )
 
 
 def _fresh(preset: Preset, side: int = 8) -> nn.Module:
@@ -72,14 +73,14 @@ def _assert_gradients_are_those_of_autograd(network: nn.Module, side: int = 8) -
     inputs, scheduler = _inputs(5, side), build_scheduler(UNET)
     gradients = RecordGradients(network)
     with gradients.recording(5):
-        denoising_loss(network, scheduler, **inputs).sum().backward()
+        denoising_loss(network, scheduler, *inputs[:2], Drawn(*inputs[2:])).sum().backward()
     weights = torch.linspace(0.2, 1, 5)
     norms, sums = gradients.norms(), gradients.weighted_sums(weights)
     wanted = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
     for index in range(5):
         network.zero_grad()
-        one = {name: value[index : index + 1] for name, value in inputs.items()}
-        denoising_loss(network, scheduler, **one).sum().backward()
+        one = [value[index : index + 1] for value in inputs]
+        denoising_loss(network, scheduler, *one[:2], Drawn(*one[2:])).sum().backward()
         square = 0.0
         for name, parameter in network.named_parameters():
             alone = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.denoising import Drawn, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
 from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.mechanism import TrainingMechanism
@@ -129,7 +129,6 @@ def denoising_objective(preset: Preset, classes: int, training: PrivateTraining,
         return (*own, *drawn)
 
     def losses(network: Any, images: Tensor, conditions: Tensor, *drawn: Tensor) -> Tensor:
-        keep, timesteps, noise = drawn
-        return denoising_loss(network, scheduler, images, conditions, keep=keep, timesteps=timesteps, noise=noise)
+        return denoising_loss(network, scheduler, images, conditions, Drawn(*drawn))
 
     return Objective(rows, losses, draws, training.together * times_the_cpu(device, 8))
