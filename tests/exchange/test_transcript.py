@@ -86,6 +86,7 @@ def _edit(folder: Path, change: object) -> None:
         (lambda c: c["messages"][0].update(weight=1), "weight"),
         (lambda c: c.update(messages=[]), "messages"),
         (lambda c: c.update(classes=2), "class_ids"),
+        (lambda c: c["claim"].update(epsilon="2,0"), r": claim\.epsilon: given '2,0'; allowed: a number"),
     ],
 )
 def test_a_manifest_that_lies_is_refused(tmp_path: Path, change: object, says: str) -> None:
@@ -94,6 +95,21 @@ def test_a_manifest_that_lies_is_refused(tmp_path: Path, change: object, says: s
     _edit(tmp_path / "in", change)
     with pytest.raises(DataError, match=says):
         load_transcript(tmp_path / "in")
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    _transcript().save(tmp_path)
+    content = (tmp_path / MANIFEST).read_text()
+    twice = re.sub(r'("epsilon": ?1\.0)', r'\1, "epsilon": 50', content)
+    (tmp_path / MANIFEST).write_text(twice)
+    with pytest.raises(DataError, match="the key 'epsilon' is given twice"):
+        load_transcript(tmp_path)
+
+
+def test_a_mark_of_the_byte_order_is_no_matter(tmp_path: Path) -> None:
+    _transcript().save(tmp_path)
+    (tmp_path / MANIFEST).write_bytes(b"\xef\xbb\xbf" + (tmp_path / MANIFEST).read_bytes())
+    assert load_transcript(tmp_path).classes == 3
 
 
 def test_a_pickle_is_not_opened(tmp_path: Path) -> None:

@@ -330,6 +330,20 @@ def test_persons_are_proposed_where_a_name_says_so(
     assert facts["persons"]["private"] == sum(facts["client_persons"]) == sum(map(len, held))
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"label_colum": 1}, r"^data\.label_colum: unknown key; allowed: name, root"),
+        ({"size": 32.5}, r"^data\.size: given 32\.5; allowed: a whole number"),
+        ({"split": 0.5}, r"^data\.split: given 0\.5; allowed: a section"),
+    ],
+)
+def test_a_wrong_key_of_data_is_one_sentence(given: dict[str, Any], words: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=_pixels(60, 8, 8), y=np.arange(60) % 3)
+    with pytest.raises(PlanError, match=words):
+        fitted_plan(tmp_path / "own.npz", tmp_path / "plan.yaml", _STARTER, None, given)
+
+
 def test_persons_that_cannot_be_used_are_not_dropped_in_silence(tmp_path: Path) -> None:
     patients = np.where(np.arange(60) < 4, np.nan, np.arange(60) // 3)
     np.savez(tmp_path / "own.npz", x=_pixels(60, 8, 8), y=np.arange(60) % 3, patient=patients)

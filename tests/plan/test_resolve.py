@@ -169,7 +169,13 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ("methods.0.fedpft.delta", "per_client", r"methods\.fedpft\.delta: given 'per_client'"),
         ("methods", [], r"methods"),
         ("attacks", [], r"audits: reconstruction judges reconstructions, .* add feature_diffusion"),
-        ("audits.0", {"reconstruction": {}, "dp_claim": {}}, r"audits\.0: an entry is one name"),
+        (
+            "audits.0",
+            {"reconstruction": {}, "dp_claim": {}},
+            r"audits\.0: given the keys reconstruction, dp_claim; allowed: one name, its parameters indented",
+        ),
+        ("seeds", ["yes"], r"seeds\.0: given 'yes'; allowed: a whole number"),
+        ("privacy.epsilon", [math.nan], r"privacy\.epsilon\.0: given nan; allowed: a number"),
         ("threat.attacker_share", 0, r"threat\.attacker_share: given 0"),
         ("threat.colluding", -1, r"threat\.colluding: given -1"),
         ("threat.colluding", 3, r"threat\.colluding: 3 given with clients\.count 3; allowed: 0 to 2"),
@@ -232,6 +238,13 @@ def test_files_that_are_no_plan(tmp_path: Path, text: str, says: str) -> None:
     file.write_text(text)
     with pytest.raises(PlanError, match=says):
         read_yaml(file)
+
+
+def test_words_and_numbers_are_those_of_yaml_1_2(tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text("a: [no, on, true, 1:30, 010, 10, -1, 1e-5, 1.5, .inf, ~, 2024-01-01]\n")
+    expected = ["no", "on", True, "1:30", "010", 10, -1, 1e-5, 1.5, math.inf, None, "2024-01-01"]
+    assert read_yaml(file) == {"a": expected}
 
 
 def test_a_missing_file() -> None:

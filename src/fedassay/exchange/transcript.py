@@ -28,7 +28,7 @@ from fedassay.exchange.stored import UNREADABLE, Stored, arrays_in, declared_arr
 from fedassay.support import limits
 from fedassay.support.atomic import make_folder, open_atomic, write_part
 from fedassay.support.errors import DataError
-from fedassay.support.reading import read_json, read_regular
+from fedassay.support.reading import each_once, read_json, read_regular
 from fedassay.support.text import cut, shown
 from fedassay.support.validation import explain
 
@@ -153,11 +153,17 @@ def load_transcript(folder: Path) -> Transcript:
     if not os.path.lexists(path):
         raise DataError(f"{folder}: no {MANIFEST} there; a transcript is a folder that holds one")
     try:
-        manifest = Manifest.model_validate_json(read_json(path, follow=False))
+        content = read_json(path, follow=False)
+        manifest = Manifest.model_validate_json(content)
+        if len(content) < limits.MIB:
+            # What a person edits is small, and the library takes the last of two values in silence.
+            json.loads(content, object_pairs_hook=each_once)
     except ValidationError as error:
         count = error.error_count()
         more = f" ({count} problems in all)" if count > 1 else ""
         raise DataError(f"{explain(error, Manifest, str(path))}{more}") from None
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
     said = _said(path, manifest)
     files = _files(folder, manifest, said)
     messages, held = [], 0

@@ -22,7 +22,7 @@ from fedassay.execution.deal import Dealt, deal
 from fedassay.plan.fitted import likeliest
 from fedassay.plan.own_images import data_seeds, request_of
 from fedassay.plan.resolve import load_plan
-from fedassay.plan.schema import DataSpec, override
+from fedassay.plan.schema import override, parse_data
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.types import Images, Ints
 
@@ -50,7 +50,7 @@ def listed_at(path: Path, assignments: Sequence[str] = ()) -> Listed:
     if set(keys) - {"data"}:
         raise PlanError(f"--set: {', '.join(assignments)} given; allowed: keys of data, as data.frames=first")
     section, _ = likeliest(path, base, keys["data"])
-    request = request_of(DataSpec.model_validate(section), base, data_seeds(0))
+    request = request_of(parse_data(section), base, data_seeds(0))
     return _of_folder(request) if request.name == "image_folder" else _of_sets(load(request))
 
 

@@ -16,7 +16,7 @@ from fedassay.data.npz import names_of_npz
 from fedassay.data.outline import Outline
 from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
 from fedassay.plan.record_claims import most_of_a_person
-from fedassay.plan.schema import DataSpec, Plan, parse_plan
+from fedassay.plan.schema import Plan, parse_data, parse_plan
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.text import plain
 
@@ -99,7 +99,7 @@ def _plan(sections: dict[str, Any]) -> Plan:
 
 
 def _outline(section: dict[str, Any], base: Path) -> Outline:
-    spec = DataSpec.model_validate(section)
+    spec = parse_data(section)
     found = outline(request_of(spec, base, data_seeds(0)))
     assert found is not None
     return found
@@ -126,7 +126,7 @@ def _with_persons(
     source: dict[str, Any], whole: Outline, data: Path, base: Path
 ) -> tuple[dict[str, Any], Outline]:
     """The same with `groups` and `sites`, where names in the data identify persons and sites."""
-    request = request_of(DataSpec.model_validate(source), base, data_seeds(0))
+    request = request_of(parse_data(source), base, data_seeds(0))
     named = {key: value for key, value in whole.proposals.items() if key not in source}
     proposed = named.pop("groups", None)
     groups = [] if proposed is None else [proposed]
@@ -201,7 +201,7 @@ def _data(source: dict[str, Any], whole: Outline) -> dict[str, Any]:
 
 def _clients_and_backbone(section: dict[str, Any], found: Outline) -> dict[str, Any]:
     """As many clients as the private records serve, and a backbone that the public ones can train."""
-    sizes = role_sizes(DataSpec.model_validate(section), found)
+    sizes = role_sizes(parse_data(section), found)
     domains = len(found.data.train.domain_names)
     count = max(1, min(_CLIENTS, sizes.private // _RECORDS_A_CLIENT))
     persons: float = sizes.private
@@ -268,7 +268,7 @@ _COMMENTS = {
 
 
 def _sections(sections: dict[str, Any], found: Outline) -> Iterator[str]:
-    sizes = role_sizes(DataSpec.model_validate(sections["data"]), found)
+    sizes = role_sizes(parse_data(sections["data"]), found)
     for name, value in sections.items():
         if name == "methods":
             continue

@@ -21,7 +21,7 @@ from fedassay.similarity.spec import LpipsSpec
 from fedassay.support import limits, yaml_text
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
-from fedassay.support.text import shown
+from fedassay.support.text import cut, shown
 from fedassay.support.types import Extended, Parameters
 from fedassay.support.validation import explain
 
@@ -348,7 +348,8 @@ def _entry(item: Any, where: str) -> Any:
     if isinstance(item, Mapping) and len(item) == 1:
         name, params = next(iter(item.items()))
         return {name: {} if params is None else params}
-    raise ValueError(f"{where}: an entry is one name with its parameters, given {shown(item)}")
+    given = f"the keys {', '.join(map(str, item))}" if isinstance(item, Mapping) and item else shown(item)
+    raise ValueError(f"{where}: given {cut(given, 200)}; allowed: one name, its parameters indented below it")
 
 
 _B_co = TypeVar("_B_co", bound="Configured", covariant=True)
@@ -483,6 +484,18 @@ def _step(place: Any, part: str, assignment: str) -> Any:
             raise PlanError(f"--set {assignment}: {part!r} is no position; allowed: 0 to {len(place) - 1}")
         return place[int(part)]
     raise PlanError(f"--set {assignment}: nothing can be set inside {shown(place)}")
+
+
+def parse_data(section: Mapping[str, Any]) -> DataSpec:
+    """Validate a section `data`.
+
+    Raises:
+        PlanError: As `parse_plan`.
+    """
+    try:
+        return DataSpec.model_validate(section)
+    except ValidationError as error:
+        raise PlanError(explain(error, DataSpec, "data").replace(": ", ".", 1)) from None
 
 
 def parse_plan(content: Mapping[str, Any], where: str) -> Plan:

@@ -6,11 +6,12 @@ folder that came from elsewhere may lead anywhere.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fedassay.support import limits
 from fedassay.support.atomic import KINDS
@@ -87,7 +88,7 @@ def read_json(path: Path, *, follow: bool = True) -> bytes:
     Raises:
         DataError: As `read_regular` and `check_json`.
     """
-    content = read_regular(path, limits.JSON_BYTES, follow=follow)
+    content = read_regular(path, limits.JSON_BYTES, follow=follow).removeprefix(codecs.BOM_UTF8)
     check_json(content, path)
     return content
 
@@ -120,6 +121,19 @@ def check_json(content: bytes, path: Path, *, texts: bool = True) -> None:
                     f"{shown_path(path)}: holds a number of {len(found[1]):,} digits; allowed: "
                     f"{limits.NUMBER_LENGTH}"
                 )
+
+
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a mapping of JSON.
+
+    Raises:
+        ValueError: It holds a key twice.
+    """
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {shown(next(key for key in keys if keys.count(key) > 1))} is given twice")
+    return held
 
 
 def shown_path(path: Path) -> str:

@@ -36,7 +36,7 @@ def _read_infinite(given: object) -> object:
 
 def _refuse_nan(value: float) -> float:
     if math.isnan(value):
-        raise ValueError("NaN is not a number that was measured: give None and a reason")
+        raise ValueError("allowed: a number")
     return value
 
 

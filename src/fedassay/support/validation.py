@@ -88,6 +88,10 @@ def explain(error: ValidationError, model: type[BaseModel] | None, where: str, w
     )
     problem = problems[0]
     location = [part for part in problem["loc"] if not (isinstance(part, str) and _BRANCH.match(part))]
+    # A union's branch may be called like its key.
+    location = [
+        part for place, part in enumerate(location) if isinstance(part, int) or [part] != location[:place][-1:]
+    ]
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         location.append(str(problem["ctx"]["discriminator"]).strip("'"))
     key = cut(".".join(str(part) for part in location), _LONGEST_KEY) or whole

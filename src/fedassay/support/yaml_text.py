@@ -6,9 +6,10 @@ that a name may look like one; sets, ordered maps, binary data and Python object
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from yaml.constructor import ConstructorError
@@ -20,7 +21,17 @@ from fedassay.support.text import shown
 
 _TAG = "tag:yaml.org,2002:"
 _UNDERSTOOD = {f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
-_RESOLVED = _UNDERSTOOD | {f"{_TAG}merge"}
+_PLAIN = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    "null": ("~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "merge": ("<<", "<"),
+}
+"""Texts of each type in YAML 1.2, and their first letters. In 1.1 `no` is false, `010` 8 and `1:30` 90."""
 
 # The parser in C takes a tenth of the time, where PyYAML was built with it.
 _Base: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
@@ -29,10 +40,7 @@ _Base: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 class _Loader(_Base):  # type: ignore[misc]
     """SafeLoader of plain values, which refuses a key given twice."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML has it
-        first: [(tag, pattern) for tag, pattern in resolvers if tag in _RESOLVED]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
     yaml_constructors = {  # noqa: RUF012
         tag: constructor
         for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
@@ -67,6 +75,8 @@ class _Loader(_Base):  # type: ignore[misc]
             raise ConstructorError(None, None, f"{shown(text)} is no {kind}", node.start_mark) from None
 
 
+for _name, (_text, _first) in _PLAIN.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"(?:{_text})$"), _first)
 for _name in ("bool", "int", "float"):
     _Loader.add_constructor(f"{_TAG}{_name}", _Loader.construct_scalar_value)
 

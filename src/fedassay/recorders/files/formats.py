@@ -32,7 +32,7 @@ from fedassay.recorders.files.openfl import arrays_of_model
 from fedassay.recorders.files.tables import arrays_of_table
 from fedassay.support import limits
 from fedassay.support.errors import DataError
-from fedassay.support.reading import check_json, read_json, read_regular, regular_size
+from fedassay.support.reading import check_json, each_once, read_json, read_regular, regular_size
 from fedassay.support.text import cut, shown
 
 ENDINGS = (
@@ -188,7 +188,7 @@ def _of_json(path: Path) -> Iterator[Leaf]:
         raise ValueError(f"{constant} in place of a finite number")
 
     try:
-        held = json.loads(content, parse_constant=refused, object_pairs_hook=_once)
+        held = json.loads(content, parse_constant=refused, object_pairs_hook=each_once)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is no JSON of finite numbers ({cut(str(error), limits.NAME_LENGTH)})") from None
     if is_statistics(held):
@@ -196,19 +196,6 @@ def _of_json(path: Path) -> Iterator[Leaf]:
             yield Leaf(keys, values)
         return
     yield from _nested((), held, path)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a mapping of JSON.
-
-    Raises:
-        ValueError: It holds a key twice.
-    """
-    held = dict(pairs)
-    if len(held) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {shown(next(key for key in keys if keys.count(key) > 1))} is given twice")
-    return held
 
 
 def _of_model(path: Path) -> Iterator[Leaf]:
