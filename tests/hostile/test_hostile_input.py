@@ -30,7 +30,7 @@ WRONG = {
     "a number that is none": ("x: !!int abc", "'abc' is no int"),
     "a boolean that is none": ("x: !!bool abc", "'abc' is no bool"),
     "a long number": (f"x: {'9' * 5000}", "5,000 characters"),
-    "a long hexadecimal number": (f"x: 0x{'f' * 5000}", "5,002 characters"),
+    "a long hexadecimal number": (f"x: !!int 0x{'f' * 5000}", "5,002 characters"),
     "nesting": (f"x: {'[' * 2000}", "nested more than 40 deep"),
     "an alias bomb": (
         "a: &a [x, x, x, x, x, x, x, x, x]\n"
@@ -51,7 +51,7 @@ def test_wrong_yaml_is_one_message(text: str, says: str) -> None:
 
 def test_plain_yaml_is_read_as_ever() -> None:
     text = "a: &a {x: 1e-5, y: [1, .inf, null, true]}\nb: {<<: *a, z: 2026-01-02}\n"
-    assert parse_yaml(text.replace("1e-5", "1.0e-5"), "plan.yaml") == {
+    assert parse_yaml(text, "plan.yaml") == {
         "a": {"x": 1e-5, "y": [1, float("inf"), None, True]},
         "b": {"x": 1e-5, "y": [1, float("inf"), None, True], "z": "2026-01-02"},
     }
