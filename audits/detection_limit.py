@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedassay.audits.stats.detection import ControlTrials, detection_limit, smallest_shift
+from fedassay.audits.stats.detection import ControlTrials, detection_limit, shift_of_all
 from fedassay.records.facts import Thing
 from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
@@ -69,7 +69,7 @@ def limit_of(
                 f"a run of this size cannot tell: {found.share * places:.0f} of {places} {of}s would have to leak "
                 f"to be found, and what was attacked can give away {most}"
             )
-        shift = smallest_shift(shifts, runs.finds_shift, seeds.numpy("shift"), draws=SHIFT_DRAWS)
+        shift = shift_of_all(shifts, runs.finds_shift, seeds.numpy("shift"), draws=SHIFT_DRAWS)
         return Limit(
             metric="share",
             value=found.share,

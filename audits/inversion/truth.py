@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,8 @@ from fedassay.support.types import Bools, Images, Ints, Matrix
 
 _TOGETHER = 2_000_000
 """Places of records in exchanges that are made at once."""
-_KEPT = 16
-"""Blocks of exchanges that are kept for the next tests of the same records: at most 8 MB each."""
+_KEPT = 40
+"""Blocks of exchanges that are kept for the next tests of the same records, of 4 MB each."""
 _PARTS = 5
 """Sets of fresh records that the baseline is the mean of."""
 
@@ -62,7 +63,7 @@ class Pool:
     def _labels(self) -> bytes:
         return self.labels.astype(np.int64).tobytes()
 
-    def exchanges(self, slots: Ints, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
+    def exchanges(self, slots: Ints, start: int, stop: int) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
         """Exchanges number `start` to `stop` of the records at `slots` for random ones of their classes.
 
         No two go to the same record. What an exchange is depends on its number alone.
@@ -363,7 +364,9 @@ def _slots(padded: Ints) -> Ints:
 
 
 @lru_cache(maxsize=_KEPT)
-def _block(seed: int, labels: bytes, private: int, slots: bytes, number: int, size: int) -> NDArray[np.int32]:
+def _block(
+    seed: int, labels: bytes, private: int, slots: bytes, number: int, size: int
+) -> NDArray[np.unsignedinteger[Any]]:
     """Block `number` of exchanges: for every slot a random record of its class, no two the same.
 
     Returns:
@@ -371,7 +374,7 @@ def _block(seed: int, labels: bytes, private: int, slots: bytes, number: int, si
     """
     classes, involved = np.frombuffer(labels, np.int64), np.frombuffer(slots, np.int64)
     rng = Seeds(seed).numpy("exchanges", number)
-    places = np.empty((len(involved), size), np.int32)
+    places = np.empty((len(involved), size), np.min_scalar_type(len(classes)))
     for label in np.unique(classes[involved]):
         own = classes[involved] == label
         others = np.flatnonzero(classes == label)

@@ -160,6 +160,26 @@ def smallest_shift(
     return None if np.isinf(index) else float(shifts[int(index) - 1])
 
 
+def shift_of_all(
+    shifts: Matrix, finds: Callable[[float, np.random.Generator], bool], rng: np.random.Generator, *, draws: int
+) -> float | None:
+    """The smallest of rising `shifts` that every run is found at, as `smallest_shift` says; None if none is.
+
+    Args:
+        shifts: Candidates, rising, shape (k,).
+        finds: As there; a run found at a shift is found at every larger one, as no test is that splits its trials.
+        rng: Source of the runs.
+        draws: Runs: as many as a bound takes of which none may miss (`fewest_draws`).
+    """
+    number = 0
+    for seed in rng.integers(2**63, size=draws).tolist():
+        while number < len(shifts) and not finds(
+            float(shifts[number]), np.random.Generator(np.random.PCG64(seed))
+        ):
+            number += 1
+    return float(shifts[number]) if number < len(shifts) else None
+
+
 def _rank(draws: int, share: float = POWER, confidence: float = CONFIDENCE) -> int:
     """Return the rank of the bound among so many draws, in rising order from 1."""
     rank = int(binom.ppf(confidence, draws, share)) + 1
@@ -205,11 +225,16 @@ def _limit_of(run: Callable[[], Callable[[int], bool]], most: int, draws: int) -
 def _smallest(low: int, most: int, finds: Callable[[int], bool]) -> float:
     """The smallest k above `low` and up to `most` at which `finds` turns true, by bisection; infinite if none.
 
-    A test on nested trials is all but monotone in how many leak; where it is not, this is one of its turns.
+    A test on nested trials is all but monotone in how many leak; where it is not, this is one of its turns. From a
+    `low` above 0, which others reached, it is looked for nearby first.
     """
-    if low >= most or not finds(most):
-        return np.inf
-    return float(turning(low, most, finds))
+    step = 1 if low else most
+    while low < most:
+        high = min(most, low + step)
+        if finds(high):
+            return float(turning(low, high, finds))
+        low, step = high, 2 * step
+    return np.inf
 
 
 def turning(low: int, high: int, turned: Callable[[int], bool]) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from fedassay.audits.stats.detection import DRAWS, detection_limit, smallest_shift
+from fedassay.audits.stats.detection import DRAWS, _smallest, detection_limit, shift_of_all, smallest_shift
 from fedassay.support.types import Ints, Matrix
 
 _PLACES, _CRITICAL = 100, 2.6
@@ -42,10 +44,11 @@ def test_a_test_that_finds_nothing_has_no_limit() -> None:
     assert (limit.share, limit.found) == (None, 0)
 
 
-def test_a_shift_at_the_limit_is_found() -> None:
+@pytest.mark.parametrize(("of", "draws"), [(smallest_shift, 200), (shift_of_all, 59)])
+def test_a_shift_at_the_limit_is_found(of: Callable[..., float | None], draws: int) -> None:
     rng = np.random.default_rng(2)
     shifts = np.linspace(0, 1, 41)
-    shift = smallest_shift(shifts, lambda by, run: _beats(run.normal(by, 1, _PLACES)), rng, draws=200)
+    shift = of(shifts, lambda by, run: _beats(run.normal(by, 1, _PLACES)), rng, draws=draws)
     assert shift is not None
     found = np.mean([_beats(rng.normal(shift, 1, _PLACES)) for _ in range(200)])
     third = np.mean([_beats(rng.normal(shift / 3, 1, _PLACES)) for _ in range(200)])
@@ -95,3 +98,11 @@ def test_the_units_of_a_control_say_what_it_may_not_have_shown() -> None:
     rng = np.random.default_rng(0)
     limit = detection_limit(10, np.repeat(np.arange(8), 50), 500, lambda _s, _t, k: k > 3, rng, draws=60)
     assert limit.unseen == pytest.approx(1 - 0.05 ** (1 / 8))
+
+
+@pytest.mark.parametrize("low", [0, 1, 7])
+@pytest.mark.parametrize("turns", [1, 8, 9, 30, 31])
+def test_the_smallest_number_is_found_from_wherever_one_starts(low: int, turns: int) -> None:
+    expected = max(turns, low + 1) if turns <= 30 else np.inf
+    assert _smallest(low, 30, lambda k: k >= turns) == expected
+    assert _smallest(30, 30, lambda k: True) == np.inf
