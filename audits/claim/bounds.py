@@ -27,6 +27,9 @@ TOO_LITTLE = 10.0
 """The positive control has a tenth of the noise that the claim needs."""
 ENOUGH = 0.5
 """The negative control has twice of it."""
+WITH_TOO_LITTLE = "with a tenth of the noise that the claim needs"
+WITH_ENOUGH = "with twice the noise that the claim needs"
+AGAINST = "lower bound on epsilon, against the claimed {:g}"
 
 ASSUMPTIONS = (
     "the adversary sees the statistic as it was noised, before any projection or rounding, and knows all records "
@@ -187,18 +190,18 @@ def observe_mechanism(
         # is refused again.
         positive = run("positive, drawn again", weak)
     negative = run("negative", with_reference_noise(experiment, ENOUGH * needed))
-    against = f"lower bound on epsilon, against the claimed {claimed:g}"
+    against = AGAINST.format(claimed)
     return Observation(
         about=name,
         bounds=run("audited", experiment),
         positive=ObservedControl(
-            "releases with a tenth of the noise that the claim needs",
+            f"releases {WITH_TOO_LITTLE}",
             positive,
             positive.judged > claimed,
             against,
         ),
         negative=ObservedControl(
-            "releases with twice the noise that the claim needs",
+            f"releases {WITH_ENOUGH}",
             negative,
             negative.judged > claimed,
             against,

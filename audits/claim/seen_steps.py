@@ -23,7 +23,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.claim.bounds import ENOUGH, TOO_LITTLE, Bounds, Observation, ObservedControl
+from fedassay.audits.claim.bounds import (
+    AGAINST,
+    ENOUGH,
+    TOO_LITTLE,
+    WITH_ENOUGH,
+    WITH_TOO_LITTLE,
+    Bounds,
+    Observation,
+    ObservedControl,
+)
 from fedassay.audits.claim.canary_scores import CanaryScores
 from fedassay.audits.claim.guesses import one_run_of_all
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
@@ -151,18 +160,18 @@ def observe_steps(steps: Steps, claim: PrivacyClaim, *, count: int, tests: int, 
     audited = bounds(trained_on(steps.rounds, steps, count, seeds.child("audited")))
     positive = bounds(trained_on(weak, steps, count, seeds.child("positive")))
     negative = bounds(simulated(strong, steps.adjacency, count, seeds.child("negative")))
-    against = f"lower bound on epsilon, against the claimed {claim.epsilon:g}"
+    against = AGAINST.format(claim.epsilon)
     return Observation(
         about=f"{steps.name}, {count:,} gradient canaries",
         bounds=audited,
         positive=ObservedControl(
-            "the same steps with a tenth of the noise that the claim needs",
+            f"the same steps {WITH_TOO_LITTLE}",
             positive,
             positive.judged > claim.epsilon,
             f"{against}; {count:,} canaries, which limits it",
         ),
         negative=ObservedControl(
-            "steps drawn by the auditor with twice the noise that the claim needs",
+            f"steps drawn by the auditor {WITH_ENOUGH}",
             negative,
             negative.judged > claim.epsilon,
             against,

@@ -16,9 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedassay.audits.claim.bounds import (
+    AGAINST,
     ASSUMPTIONS,
     ENOUGH,
     TOO_LITTLE,
+    WITH_ENOUGH,
+    WITH_TOO_LITTLE,
     Bounds,
     Estimator,
     Observation,
@@ -135,17 +138,13 @@ def observe_until_refuted(
     audited = run("audited", experiment)
     positive = run("positive", with_mu(experiment, TOO_LITTLE * needed))
     negative = run("negative", with_reference_noise(experiment, ENOUGH * needed))
-    against = f"lower bound on epsilon, against the claimed {asked.claimed:g}"
+    against = AGAINST.format(asked.claimed)
     used = 2 * audited.bounds.n
     return Observation(
         about=name,
         bounds=audited.bounds,
-        positive=ObservedControl(
-            "releases with a tenth of the noise that the claim needs", positive.bounds, positive.refuted, against
-        ),
-        negative=ObservedControl(
-            "releases with twice the noise that the claim needs", negative.bounds, negative.refuted, against
-        ),
+        positive=ObservedControl(f"releases {WITH_TOO_LITTLE}", positive.bounds, positive.refuted, against),
+        negative=ObservedControl(f"releases {WITH_ENOUGH}", negative.bounds, negative.refuted, against),
         assumptions=(
             *ASSUMPTIONS,
             "sequential: bounds hold at whatever time one stops; releases were drawn until the claim was refuted",

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedassay.audits.claim.bounds import TOO_LITTLE, WITH_TOO_LITTLE
 from fedassay.audits.membership.judging import Releases, Scores, informed_finding
 from fedassay.audits.membership.separation import allowed_by
 from fedassay.audits.stats.gdp_bound import LEAST
@@ -35,7 +36,6 @@ from fedassay.support.types import Ints, Matrix
 
 _PAIRS = 20
 """Real records that are in question."""
-_TOO_LITTLE = 10.0
 _CELLS = 400_000_000
 """Numbers released at most, over all runs on real records."""
 
@@ -172,7 +172,7 @@ def _of_experiments(
         return [llr_scores(variant, reruns=each, rng=rng) for variant in used]
 
     allowed = allowed_by(claim, replaced=False)
-    weak = [with_mu(variant, _TOO_LITTLE * mu_of(claim.epsilon, claim.delta)) for variant in variants]
+    weak = [with_mu(variant, TOO_LITTLE * mu_of(claim.epsilon, claim.delta)) for variant in variants]
     rng = context.seeds.numpy("membership", selection, "negative")
     same = [null_scores(variant, reruns=each, rng=rng) for variant in variants]
     half = each // 2  # of every record's releases: records differ in how far they can move the statistic
@@ -189,7 +189,7 @@ def _of_experiments(
         selection,
         words,
         _joined(audited),
-        (_joined(parts("positive", weak)), "the same mechanism with a tenth of the noise that the claim needs"),
+        (_joined(parts("positive", weak)), f"the same mechanism {WITH_TOO_LITTLE}"),
         (silent, "the same with the record out on both sides"),
         "releases are scored by their exact likelihood ratio, before projection or rounding; all other records "
         "and the noise's law are known; the Gaussian-DP estimate of epsilon, of the record protected least, rests "

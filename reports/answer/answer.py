@@ -320,7 +320,8 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         yield f"{_yes(decision, [subject], name, 'passes')}."
     else:
         open_ = not_fully_tested(subject.group.cells)
-        first = reasons[0] if reasons else open_ or _unjudged(subject)
+        unjudged = next(silence(subject.group), "the policy does not judge releases without noise")
+        first = reasons[0] if reasons else open_ or unjudged
         lead = {"no": "No", "not yet": "Not yet"}[word]
         place = "" if captured or len(decision.everything) == 1 else f"{name}, "
         makes = (
@@ -360,10 +361,6 @@ def _beside_fault(subject: Option) -> str:
     if not silent(subject.group):
         return "No attack settled whether records leak."
     return "The attacks that ran recovered nothing; without the claim, nothing bounds what others recover."
-
-
-def _unjudged(subject: Option) -> str:
-    return next(silence(subject.group), "the policy does not judge releases without noise")
 
 
 def _reasons(option: Option, name: str) -> Iterator[str]:

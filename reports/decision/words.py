@@ -102,8 +102,8 @@ def in_words(policy: Policy) -> tuple[Rule, ...]:
     if policy.claims in _CLAIMS:
         rules.append(Rule(_CLAIMS[policy.claims], "claims"))
     rules += [
-        Rule(f"a result of {_audit(name)}", f"must_conclude {name.removeprefix('other:')}")
-        for name in policy.must_conclude
+        Rule(f"a result of the audit {name.replace('_', ' ')}", f"must_conclude {name}")
+        for name in (each.removeprefix("other:") for each in policy.must_conclude)
     ]
     if policy.forbidden_verdicts:
         words = "; ".join(_FORBIDDEN[name] for name in policy.forbidden_verdicts)
@@ -209,7 +209,3 @@ def _shares(record: RunRecord) -> dict[str, int]:
         if isinstance(facts, dict) and isinstance(facts.get("records"), dict):
             return dict(facts["records"])
     return {}
-
-
-def _audit(name: str) -> str:
-    return f"the audit {name.removeprefix('other:').replace('_', ' ')}"

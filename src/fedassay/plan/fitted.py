@@ -16,7 +16,7 @@ from fedassay.data.npz import names_of_npz
 from fedassay.data.outline import Outline
 from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
 from fedassay.plan.record_claims import most_of_a_person
-from fedassay.plan.schema import Plan, parse_data, parse_plan
+from fedassay.plan.schema import parse_data, parse_plan
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.text import plain
 
@@ -69,7 +69,7 @@ def fitted_plan(
     }
     found = _outline(sections["data"], base)
     sections |= _clients_and_backbone(sections["data"], found)
-    check_images(_plan(sections), base)
+    check_images(parse_plan(sections, "the plan"), base)
     start = starter.index("\nprivacy:") + 1
     rest = starter[start:]
     most = most_of_a_person(whole)
@@ -92,10 +92,6 @@ def likeliest(data: Path, base: Path, keys: Mapping[str, Any]) -> tuple[dict[str
         DataError: As `fitted_plan`.
     """
     return _with_persons(*_readable(_file(data), base, dict(keys)), _file(data), base)
-
-
-def _plan(sections: dict[str, Any]) -> Plan:
-    return parse_plan(sections, "the plan")
 
 
 def _outline(section: dict[str, Any], base: Path) -> Outline:

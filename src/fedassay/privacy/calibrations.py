@@ -20,7 +20,9 @@ _MOST = 64
 
 def calibrated() -> bytes:
     """Return the calibrations of this process with only Gaussian and pure other releases; for `calibrate`."""
-    return json.dumps([_plain(each) for each in CALIBRATED if all(map(_is_plain, each.others))]).encode()
+    known = (GaussianEvent, PureEvent)
+    plain = [each for each in CALIBRATED if all(isinstance(other, known) for other in each.others)]
+    return json.dumps([_plain(each) for each in plain]).encode()
 
 
 def calibrate(asked: bytes) -> None:
@@ -43,10 +45,6 @@ def calibrate(asked: bytes) -> None:
                 others=[_event(kind, number) for kind, number in others],
                 tolerance=tolerance,
             )
-
-
-def _is_plain(event: Event) -> bool:
-    return isinstance(event, GaussianEvent | PureEvent)
 
 
 def _plain(asked: Calibration) -> list[Any]:

@@ -129,10 +129,6 @@ def _of_archive(path: Path) -> Iterator[Leaf]:
             yield from _columns(tuple(name.split("/")), archive.read(name))
 
 
-def _of_single(path: Path) -> Iterator[Leaf]:
-    return _columns((), read_single(path))
-
-
 def _columns(path: tuple[str, ...], values: NDArray[Any]) -> Iterator[Leaf]:
     """Yield an array, texts in one type; for a structured array, one for each of its fields."""
     if values.dtype.names is None:
@@ -269,7 +265,7 @@ def _of_table(path: Path) -> Iterator[Leaf]:
 
 _READERS = {
     ".npz": _of_archive,
-    ".npy": _of_single,
+    ".npy": lambda path: _columns((), read_single(path)),
     ".safetensors": _of_safetensors,
     ".json": _of_json,
     ".pbuf": _of_model,
