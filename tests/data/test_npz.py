@@ -310,3 +310,10 @@ def test_images_of_the_levels_0_and_1_are_refused(tmp_path: Path) -> None:
     path = _save(tmp_path, x=np.eye(8, dtype=np.uint8)[None].repeat(4, 0), y=[0, 1, 0, 1])
     with pytest.raises(DataError, match="x: holds the grey levels 0 and 1 alone; allowed: levels from 0 to 255"):
         _load(path)
+
+
+def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
+    beside = {"x_val": _X[:2], "y_val": _Y[:2], "site": _Y}
+    data = _load(_save(tmp_path, x_train=_X, y_train=_Y, domain=_Y, **beside))
+    assert [each.line for each in data.account.left_out] == ["3 arrays: x_val, y_val, site"]
+    assert not _load(_save(tmp_path, x=_X, y=_Y)).account

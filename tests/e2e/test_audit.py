@@ -550,6 +550,22 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "one side": (_fields_replaced(sums=np.zeros(CLASSES)), "must have 2 sides"),
     "not square": (_fields_replaced(moment=np.zeros((WIDTH, 2))), "d\\(d\\+1\\)/2"),
     "endless count": (_fields_replaced(counts=np.full(CLASSES, 1e300)), "at most 1e\\+09"),
+    "claim of nothing": (
+        lambda f: _edited(
+            f,
+            lambda c: c.update(
+                claim={
+                    "kind": "claim",
+                    "epsilon": 1,
+                    "delta": 0,
+                    "adjacency": "add_remove",
+                    "source": "",
+                    "covers": ["S"],
+                }
+            ),
+        ),
+        "claim.covers: given 'S'; allowed: fields that clients send, counts",
+    ),
     "complex": (_fields_replaced(sums=np.zeros((CLASSES, WIDTH), np.complex64)), "floats, integers or booleans"),
 }
 

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedassay.support.text import cut, plain
 
-Kind = Literal["file", "image", "row", "column", "table", "record"]
-"""Things left out: a file that is no picture, a picture, a row or a column of a table, a table, or a record."""
+Kind = Literal["file", "image", "row", "column", "table", "array", "record"]
+"""Things left out: a file that is no picture, a picture, a row or a column of a table, and so on."""
 
 SAID = ("read:", "note:", "left out:")
 """Beginnings of the lines of an account."""

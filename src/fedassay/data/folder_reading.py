@@ -74,7 +74,9 @@ def read_folders(
         level.word = "*"
     named = _find_words(levels, paths, are_classes_too)
     if all(level.kind == "skipped" for level in levels):
-        held = f"one class folder, {folders_of(paths[0])[-1]}" if len(levels) > 1 else "no folders in it"
+        names = sorted({folder for path in paths for folder in folders_of(path)[-1:]})
+        held = f"one class folder, {names[0]}" if len(names) == 1 else "no folders in it"
+        held = held if len(names) < 2 else f"folders that are no classes by name, {listed(names)}"
         raise DataError(f"{where}: has {held}; allowed: {named}two or more ({LAYOUTS})")
     for level in levels:
         if level.kind in {"unknown", "nothing", "class"}:

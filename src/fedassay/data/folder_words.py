@@ -136,7 +136,9 @@ def words_in(names: Sequence[str]) -> tuple[str, list[str]]:
 def are_classes(names: Collection[str]) -> bool:
     """Whether names are of classes, most of them by a word that is known."""
     known = sum(bool(_letters([name]) & _CLASSES) for name in names)
-    return bool(names) and level_of(names) == "class" and 2 * known >= len(names)
+    # A class that recurs beside several views, as in left_ill and right_ill, is one part of the word.
+    once = {tuple(w for w in re.findall(r"[a-zà-ÿ]+", name.casefold()) if w not in VIEWS) for name in names}
+    return len(once) == len(names) > 0 and level_of(names) == "class" and 2 * known >= len(names)
 
 
 def no_records(names: Collection[str]) -> list[str]:

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.data.account import NOTHING_SAID, LeftOut
 from fedassay.data.archive import Archive, image_shape, open_archive
 from fedassay.data.groups import numbered
 from fedassay.data.images import LoadedData
 from fedassay.data.loading import LABEL, DataRequest, allow_only
 from fedassay.data.outline import Outline, without_pixels
+from fedassay.data.spellings import listed
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
@@ -87,7 +89,8 @@ def npz(request: DataRequest) -> LoadedData:
     patient` takes an array `patient` of numbers or names, one for each training image, for the person that it is
     of; `patient_train` and `patient_test` beside `x_train` and `x_test`, and `train_patient`, `val_patient` and
     `test_patient` beside MedMNIST's arrays, are taken as well. The names of `attributes` are arrays of the same
-    form. Other arrays are ignored. Nothing is unpickled, and sizes are checked before anything is unpacked.
+    form. Other arrays are left out, and named. Nothing is unpickled, and sizes are checked before anything is
+    unpacked.
 
     Raises:
         PlanError: No path is given.
@@ -187,7 +190,10 @@ def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: D
                 for each, values in zip(sets, numbers, strict=False)
             ]
     height, width, channels = shapes[first][1:]
-    data = LoadedData(sets[0], sets[1] if test else None, f"file {where}")
+    used = {name for pair in (*train, *test) for name in pair} | (_wanted(request) - _NAMES)
+    rest = [name for name in archive.names if name not in used]
+    left = [LeftOut("array", len(rest), listed(rest))] if rest else []
+    data = LoadedData(sets[0], sets[1] if test else None, f"file {where}", NOTHING_SAID.adding(*left))
     return Outline(data, (height, width, channels))
 
 

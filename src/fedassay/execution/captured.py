@@ -56,7 +56,7 @@ from fedassay.support.progress import console
 from fedassay.support.reading import read_regular
 from fedassay.support.registry import entries
 from fedassay.support.terminal import say
-from fedassay.support.text import encodable
+from fedassay.support.text import cut, encodable, shown
 
 _WORTH_SAYING = 30.0
 """Estimated seconds from which on the estimate is printed."""
@@ -108,6 +108,7 @@ def audit_transcript(
     started = datetime.now(UTC)
     read = _read(folder, options)
     sent = load_transcript(folder) if read is None else read.transcript
+    _check_claim(sent, folder)
     found = None if options.trust_declared else derived_from(sent, names=False) or populations_of(sent)
     sent = sent if found is None else found.transcript
     inferred = () if options.trust_declared else infer_kinds(sent)
@@ -232,6 +233,21 @@ def _said(inferred: Inferred) -> dict[str, Any]:
         "messages": inferred.messages,
         "text": encodable(inferred.text),
     }
+
+
+def _check_claim(transcript: Transcript, folder: Path) -> None:
+    """Refuse a claim that speaks of a field that no message has: it would hold of nothing.
+
+    Raises:
+        DataError: It does.
+    """
+    names = {name for message in transcript.from_clients() for name in message.fields}
+    for name in getattr(transcript.claim, "covers", ()):
+        if name not in names:
+            raise DataError(
+                f"{folder}: claim.covers: given {shown(name)}; allowed: fields that clients send, "
+                f"{cut(', '.join(sorted(names)), 300)}"
+            )
 
 
 def _check_cost(transcript: Transcript, folder: Path, options: AuditOptions) -> None:
