@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -38,7 +38,7 @@ from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.nets.image_families import Family
-from fedassay.nets.inversion import LeakyBackward, invert, schedule_named
+from fedassay.nets.inversion import LeakyBackward, Prior, Wanted, invert, schedule_named
 from fedassay.plan import rates as rate
 from fedassay.support.cache import Key, cached_arrays
 from fedassay.support.environment import code_digest
@@ -128,10 +128,10 @@ class FeatureInversion(Parameters):
         self, source: VectorSource, network: _Network, knowledge: Knowledge
     ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
         """Images of a source's vectors and the misfit left; kept, since controls ask for the same again."""
-        schedule = schedule_named(self.preset)
+        schedule = schedule_named(self.preset, leak=self.leak)
         if self.steps is not None:
-            schedule = schedule_named(self.preset, steps=self.steps)
-        directions = _only_directions(source, network)
+            schedule = replace(schedule, steps=self.steps)
+        wanted = Wanted(source.vectors, _only_directions(source, network))
         own = self._own_images(knowledge)
         seed = knowledge.seeds.integer("start", source.name)
 
@@ -139,15 +139,11 @@ class FeatureInversion(Parameters):
             with knowledge.progress.step(f"inverting {source.name}") as advance:
                 images, misfit = invert(
                     network.module,
-                    source.vectors,
-                    directions,
+                    wanted,
                     network.image_shape,
-                    family=self.family,
+                    prior=Prior(self.family, self.weight, own),
                     schedule=schedule,
-                    weight=self.weight,
-                    leak=self.leak,
                     seed=seed,
-                    own=own,
                     device=knowledge.device,
                     progress=advance,
                 )
@@ -155,10 +151,10 @@ class FeatureInversion(Parameters):
 
         key: Key = {
             "of": "feature inversion",
-            "vectors": digest_arrays({"vectors": source.vectors, "directions": directions}),
+            "vectors": digest_arrays({"vectors": wanted.vectors, "directions": wanted.directions}),
             "own": "" if own is None else digest_arrays({"images": own}),
             "network": network.fingerprint,
-            "settings": f"{schedule} {self.family} {self.weight} {self.leak} {network.image_shape}",
+            "settings": f"{schedule} {self.family} {self.weight} {network.image_shape}",
             "seed": seed,
             "device": knowledge.device,
             "code": code_digest(),

@@ -43,7 +43,7 @@ from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import View
 from fedassay.nets.gradient_matching import match_gradient
-from fedassay.nets.inversion import invert, schedule_named
+from fedassay.nets.inversion import Prior, Wanted, invert, schedule_named
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError, Why, above_limit
 from fedassay.support.types import Bools, Images, Ints, Matrix, Parameters
@@ -206,13 +206,10 @@ class GradientInversion(Parameters):
             with knowledge.progress.step(f"inverting inputs of {target.sender}") as advance:
                 images, misfit = invert(
                     Before(network, layers[0].name),
-                    rows.astype(np.float32),
-                    np.zeros(len(rows), np.bool_),
+                    Wanted(rows.astype(np.float32), np.zeros(len(rows), np.bool_)),
                     shape,
-                    family="spectrum",
+                    prior=Prior("spectrum", 0.3),
                     schedule=schedule_named(self.preset),
-                    weight=0.3,
-                    leak=0.3,
                     seed=knowledge.seeds.integer("start", target.sender),
                     device=knowledge.device,
                     progress=advance,

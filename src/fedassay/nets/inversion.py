@@ -45,6 +45,7 @@ class Schedule:
         channels: Channels of the skip networks.
         levels: Levels of the skip networks.
         batch: Images of 64 x 64 pixels at a time; for smaller ones up to four times as many.
+        leak: Slope of the backward pass through inactive rectifiers.
     """
 
     steps: int
@@ -53,6 +54,7 @@ class Schedule:
     channels: int
     levels: int
     batch: int
+    leak: float = 0.3
 
     def together(self, height: int, width: int) -> int:
         """Return the number of images at a time: a few small images would leave the processor idle."""
@@ -78,34 +80,54 @@ def schedule_named(name: str, **changes: Any) -> Schedule:
     return replace(SCHEDULES[name], **changes)
 
 
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """The features that images are sought for.
+
+    Attributes:
+        vectors: Shape (n, d), none of them 0.
+        directions: True where only the direction of a vector counts, shape (n,).
+    """
+
+    vectors: Floats
+    directions: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """The images that are preferred among those with the right feature.
+
+    Attributes:
+        family: The parametrization of the images.
+        weight: Weight of the penalty, at the start.
+        own: Images of the adversary's own, shape (m, H, W, C), uint8, for `principal_components`.
+    """
+
+    family: Family
+    weight: float
+    own: Images | None = None
+
+
 def invert(
     module: nn.Module,
-    targets: Floats,
-    directions: Bools,
+    wanted: Wanted,
     image_shape: tuple[int, int, int],
     *,
-    family: Family,
+    prior: Prior,
     schedule: Schedule,
-    weight: float,
-    leak: float,
     seed: int,
-    own: Images | None = None,
     device: str = "cpu",
     progress: Advance = no_progress,
 ) -> tuple[Images, Matrix]:
-    """Find images with the target features.
+    """Find images with the wanted features.
 
     Args:
         module: Float images in [0, 1], (n, C, H, W), to features (n, d); frozen.
-        targets: Shape (n, d), none of them 0.
-        directions: True where only the direction of a target counts, shape (n,).
+        wanted: The features.
         image_shape: Height, width and channels.
-        family: The parametrization of the images.
+        prior: The preference among images.
         schedule: The settings of the descent.
-        weight: Weight of the penalty, at the start.
-        leak: Slope of the backward pass through inactive rectifiers.
         seed: Seed of the starting points.
-        own: Images of the adversary's own, shape (m, H, W, C), uint8, for `principal_components`.
         device: Device of `module`.
         progress: Called with (steps done, total steps).
 
@@ -113,19 +135,18 @@ def invert(
         Images (n, H, W, C), uint8, and the remaining |f(x) - t|^2 / |t|^2 before they were rounded, shape (n,).
     """
     batch = schedule.together(*image_shape[:2])
-    build = family_named(family, own)
-    total = schedule.steps * math.ceil(len(targets) / batch)
+    build = family_named(prior.family, prior.own)
+    total = schedule.steps * math.ceil(len(wanted.vectors) / batch)
     images, left = [np.zeros((0, *image_shape), np.uint8)], [np.zeros(0)]
-    for number, start in enumerate(range(0, len(targets), batch)):
+    for number, start in enumerate(range(0, len(wanted.vectors), batch)):
         part = slice(start, start + batch)
-        wanted = torch.as_tensor(np.asarray(targets[part], np.float32), device=device)
+        vectors = torch.as_tensor(np.asarray(wanted.vectors[part], np.float32), device=device)
         first = (seed + number) % 2**63
-        size = Size(len(wanted), image_shape, schedule.channels, schedule.levels)
+        size = Size(len(vectors), image_shape, schedule.channels, schedule.levels)
         shown = initialised(partial(build, size, first), first).to(device)
-        misfit = partial(_misfit, wanted, torch.as_tensor(directions[part], device=device))
-        rate = schedule.network_rate if family == "deep_image_prior" else schedule.rate
+        misfit = partial(_misfit, vectors, torch.as_tensor(wanted.directions[part], device=device))
         advance = partial(_report, progress, number * schedule.steps, total)
-        left.append(_descend(module, shown, misfit, schedule.steps, rate, weight, leak, advance))
+        left.append(_descend(module, shown, misfit, schedule, prior, advance))
         with torch.no_grad():
             values = shown().clamp(0, 1).mul(255).round().permute(0, 2, 3, 1)
         images.append(values.to(torch.uint8).cpu().numpy())
@@ -148,22 +169,22 @@ def _descend(
     module: nn.Module,
     shown: ParametrizedImages,
     misfit: Callable[[Tensor], Tensor],
-    steps: int,
-    rate: float,
-    weight: float,
-    leak: float,
+    schedule: Schedule,
+    prior: Prior,
     advance: Callable[[int], None],
 ) -> Matrix:
+    steps = schedule.steps
+    rate = schedule.network_rate if prior.family == "deep_image_prior" else schedule.rate
     optimiser = torch.optim.Adam(shown.parameters(), lr=rate)
     fall = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     for step in range(steps):
         advance(step)
         images = shown()
-        with LeakyBackward(leak):
+        with LeakyBackward(schedule.leak):
             features = module(images.clamp(0, 1))
         loss = misfit(features).sum()
-        if weight > 0:
-            loss = loss + 0.5 * weight * (1 + math.cos(math.pi * step / steps)) * shown.penalty(images).sum()
+        if prior.weight > 0:
+            loss = loss + 0.5 * prior.weight * (1 + math.cos(math.pi * step / steps)) * shown.penalty(images).sum()
         take_step(optimiser, loss)
         fall.step()
     with torch.no_grad():
