@@ -55,6 +55,25 @@ class PrivateMixture:
     covariances: Matrix
 
 
+@dataclass(frozen=True)
+class Fit:
+    """Settings of a private fit.
+
+    Attributes:
+        components: K.
+        family: The covariance family.
+        steps: Releases, at least 1; the first has one component.
+        floor: Smallest eigenvalue of a covariance, positive.
+        count_noised: Whether the first step's count carries noise; later responsibilities always do.
+    """
+
+    components: int
+    family: Family
+    steps: int
+    floor: float
+    count_noised: bool = True
+
+
 def dp_em_sensitivity(
     width: int,
     components: int,
@@ -89,41 +108,34 @@ def dp_em_sensitivity(
 
 def dp_em(
     features: Floats,
-    components: int,
-    family: Family,
+    fit: Fit,
     *,
-    steps: int,
     sigma: float,
-    floor: float,
     noise: NoiseMechanism,
     start: np.random.Generator,
-    count_noised: bool = True,
     record_weights: Matrix | None = None,
 ) -> PrivateMixture:
-    """Fit a mixture to clipped records through `steps` noised releases.
+    """Fit a mixture to clipped records through noised releases.
 
     Args:
         features: Shape (n, d), n >= 0, of norm at most 1 (`fedassay.privacy.mechanisms.clip_features`).
-        components: K.
-        family: The covariance family.
-        steps: Releases, at least 1; the first has one component.
+        fit: The settings.
         sigma: Noise standard deviation of every release, per isometric coordinate.
-        floor: Smallest eigenvalue of a covariance, positive.
         noise: The noise mechanism of this class's release; every step draws under its own key.
         start: Draws the initial components: public randomness, never the noise's.
-        count_noised: Whether the first step's count carries noise; later responsibilities always do.
         record_weights: Shape (n,), of each record in every sum; None: 1 each.
 
     Raises:
-        ValueError: `steps` or `components` is under 1.
+        ValueError: Steps or components are under 1.
     """
+    components, family, steps = fit.components, fit.family, fit.steps
     if steps < 1 or components < 1:
         raise ValueError(f"dp_em: steps and components must be at least 1, given {steps} and {components}")
     rows = np.asarray(features, dtype=np.float64)
-    first = (sigma if count_noised else 0.0, sigma, sigma)
+    first = (sigma if fit.count_noised else 0.0, sigma, sigma)
     share = np.ones(len(rows)) if record_weights is None else record_weights
     whole = _release(rows, share[None], family, first, noise.at(step=0))
-    _, means, covariances = _parameters(whole, family, floor, sigma)
+    _, means, covariances = _parameters(whole, family, fit.floor, sigma)
     weights = np.full(components, 1.0 / components)
     # Part of the spread goes between the components, the rest stays within: together they are the released spread.
     between = (1 - 1 / components) / 2
@@ -135,7 +147,7 @@ def dp_em(
         shape = _spherical(covariances) if step == 0 and family == "full" else covariances
         responsibilities = share * _responsibilities(rows, weights, means, shape, family)
         released = _release(rows, responsibilities, family, (sigma, sigma, sigma), noise.at(step=step + 1))
-        weights, means, covariances = _parameters(released, family, floor, sigma)
+        weights, means, covariances = _parameters(released, family, fit.floor, sigma)
     packed = pack_lower(covariances) if family == "full" else covariances
     return PrivateMixture(float(whole.counts[0]), weights, means, packed)
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import Release, derived, exact, public
-from fedassay.methods.fedpft.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
+from fedassay.methods.fedpft.dp_em import Fit, PrivateMixture, dp_em, dp_em_sensitivity
 from fedassay.methods.fedpft.messages import ClientMixtures, FeatureSet, single_components, weights_of
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.packed import Family, Mixtures, concatenate
@@ -274,17 +274,14 @@ class PrivateFit:
         scale = calibrate_sigma(task.privacy.epsilon, task.privacy.delta, sensitivity)
         classes = np.arange(task.classes) if noised else np.unique(client.labels)
         weights = weights_of(client, task)
+        fit = Fit(self.components, self.family, self.dp_steps, _floor(features.shape[1]), noised)
         fits = [
             dp_em(
                 features[client.labels == label],
-                self.components,
-                self.family,
-                steps=self.dp_steps,
+                fit,
                 sigma=scale,
-                floor=_floor(features.shape[1]),
                 noise=noise_mechanism.at(cell=f"class/{label}"),
                 start=task.seeds.numpy("start", client.name, int(label)),
-                count_noised=noised,
                 record_weights=None if weights is None else weights[client.labels == label],
             )
             for label in classes

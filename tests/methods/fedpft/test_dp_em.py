@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.methods.fedpft.dp_em import dp_em, dp_em_sensitivity
+from fedassay.methods.fedpft.dp_em import Fit, dp_em, dp_em_sensitivity
 from fedassay.mixtures import Family, unpack_lower
 from fedassay.mixtures.bounded import bounded_moments, project_simplex
 from fedassay.privacy.mechanisms import clip_features
@@ -82,7 +82,7 @@ def _streams(seed: int) -> _Streams:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_dp_em_with_little_noise_finds_the_clusters(family: Family) -> None:
     # With 20,000 records this noise is far below the clusters' own spread.
-    fit = dp_em(_clusters(20_000), 2, family, steps=30, sigma=1.0, floor=1e-4, **_streams(3))
+    fit = dp_em(_clusters(20_000), Fit(2, family, 30, 1e-4), sigma=1.0, **_streams(3))
     order = np.argsort(fit.means[:, 0])
     np.testing.assert_allclose(fit.means[order], [[-0.6, 0.3, 0.0], [0.7, 0.0, 0.0]], atol=0.01)
     np.testing.assert_allclose(fit.weights, 0.5, atol=0.02)
@@ -96,21 +96,12 @@ def test_dp_em_noise_is_what_was_asked_for() -> None:
     features = _clusters(50)
     counts, means = [], []
     for seed in range(400):
-        fit = dp_em(features, 1, "diag", steps=1, sigma=2.0, floor=1e-4, **_streams(seed))
+        fit = dp_em(features, Fit(1, "diag", 1, 1e-4), sigma=2.0, **_streams(seed))
         counts.append(fit.count)
     assert np.mean(counts) == pytest.approx(50, abs=5 * 2 / math.sqrt(400))
     assert np.std(counts) == pytest.approx(2.0, rel=5 / math.sqrt(800))
     for seed in range(400):
-        fit = dp_em(
-            features,
-            1,
-            "diag",
-            steps=1,
-            sigma=2.0,
-            floor=1e-4,
-            **_streams(seed),
-            count_noised=False,
-        )
+        fit = dp_em(features, Fit(1, "diag", 1, 1e-4, count_noised=False), sigma=2.0, **_streams(seed))
         assert fit.count == 50
         means.append(fit.means[0])
     # With an exact count the mean carries noise sigma / n on every coordinate.
@@ -118,12 +109,12 @@ def test_dp_em_noise_is_what_was_asked_for() -> None:
 
 
 def test_dp_em_on_no_records() -> None:
-    fit = dp_em(np.empty((0, 3)), 2, "full", steps=3, sigma=5.0, floor=1e-4, **_streams(0))
+    fit = dp_em(np.empty((0, 3)), Fit(2, "full", 3, 1e-4), sigma=5.0, **_streams(0))
     assert np.isfinite(fit.means).all()
     assert (np.linalg.eigvalsh(unpack_lower(fit.covariances)) > 0).all()
     assert fit.weights.sum() == pytest.approx(1)
     with pytest.raises(ValueError, match="steps and components must be at least 1"):
-        dp_em(np.empty((0, 3)), 2, "full", steps=0, sigma=5.0, floor=1e-4, **_streams(0))
+        dp_em(np.empty((0, 3)), Fit(2, "full", 0, 1e-4), sigma=5.0, **_streams(0))
 
 
 def test_dp_em_sensitivity_composes() -> None:
@@ -211,14 +202,11 @@ def test_no_unit_moves_a_step_further_than_a_record_does(adjacency: Adjacency) -
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_of_records_are_those_of_persons_with_the_mean(family: Family) -> None:
     features = _clusters(60)
-    once = dp_em(features, 2, family, steps=3, sigma=0.3, floor=1e-4, **_streams(0))
+    once = dp_em(features, Fit(2, family, 3, 1e-4), sigma=0.3, **_streams(0))
     thrice = dp_em(
         np.repeat(features, 3, axis=0),
-        2,
-        family,
-        steps=3,
+        Fit(2, family, 3, 1e-4),
         sigma=0.3,
-        floor=1e-4,
         **_streams(0),
         record_weights=np.full(180, 1 / 3),
     )
