@@ -10,6 +10,8 @@ import pytest
 from PIL import Image
 
 from fedassay.data.candidates import candidates_of
+from fedassay.data.class_labels import Classes
+from fedassay.data.gallery import gallery_of
 from fedassay.data.images import ImageSet
 from fedassay.data.records import Records
 from fedassay.support.errors import DataError
@@ -47,6 +49,21 @@ def test_a_folder_and_an_archive_are_the_same_candidates(tmp_path: Path) -> None
     wanted = {(image.tobytes(), int(label)) for image, label in zip(_IMAGES, _LABELS, strict=True)}
     assert held(read(folder, classes)) == held(read(tmp_path / "images.npz", classes)) == wanted
     assert read(folder, classes).features.shape == (6, 64)
+
+
+def test_a_candidate_that_is_listed_again_counts_once(tmp_path: Path) -> None:
+    rows, labels = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
+    twice = np.array([0, 1, 2, 3, 4, 5, 1, 4])
+    np.savez(tmp_path / "features.npz", features=rows[twice], labels=labels[twice])
+    found, again = gallery_of(tmp_path / "features.npz", Classes(2), None)
+    assert again == 2
+    assert np.array_equal(found.features, rows)
+    assert np.array_equal(found.take(np.array([5, 0])).features, rows[[5, 0]])
+    # Under another label it is another candidate.
+    np.savez(tmp_path / "features.npz", features=rows[twice], labels=[*labels, 0, 1])
+    assert len(gallery_of(tmp_path / "features.npz", Classes(2), None)[0]) == 8
+    np.savez(tmp_path / "images.npz", x=_IMAGES[[0, 1, 0, 2]], y=_LABELS[[0, 1, 0, 2]])
+    assert len(read(tmp_path / "images.npz", ("a", "b", "c"))) == 3
 
 
 def test_labels_that_name_classes_are_names(tmp_path: Path) -> None:

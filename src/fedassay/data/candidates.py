@@ -14,7 +14,7 @@ import numpy as np
 from fedassay.data.archive import image_shape, open_archive
 from fedassay.data.image_files import Reading, endings, is_image, read_images
 from fedassay.data.images import ImageSet
-from fedassay.data.records import Records
+from fedassay.data.records import Records, first_of_each
 from fedassay.support.errors import DataError
 from fedassay.support.text import cut
 from fedassay.support.types import Floats, Images, Ints
@@ -49,7 +49,10 @@ def candidates_of(path: Path, alike: ImageSet, extract: Callable[[Images], Float
             f"{KEY}: {path.name} holds images of {images.shape[1:]}; allowed: {alike.images.shape[1:]}, as the "
             "plan's, which they are compared with"
         )
-    return Records("candidates", images, _labels(names, alike.class_names, f"{KEY}: {path.name}"), extract)
+    labels = _labels(names, alike.class_names, f"{KEY}: {path.name}")
+    # Of a candidate that is listed twice nothing tells which one is meant.
+    kept = first_of_each(images, labels)
+    return Records("candidates", images[kept], labels[kept], extract)
 
 
 def _of_folder(path: Path) -> tuple[Images, list[str]]:

@@ -10,7 +10,7 @@ import numpy as np
 from fedassay.data.archive import open_archive
 from fedassay.data.class_labels import Classes
 from fedassay.data.loading import DataRequest, load
-from fedassay.data.records import Records
+from fedassay.data.records import Records, first_of_each
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.text import cut
@@ -20,8 +20,8 @@ ARCHIVE = "gallery.npz"
 _HOLDS = "arrays features (n, d) and labels (n,)"
 
 
-def gallery_of(folder: Path, classes: Classes, extract: Callable[[Images], Floats] | None) -> Records:
-    """The candidates of a folder.
+def gallery_of(folder: Path, classes: Classes, extract: Callable[[Images], Floats] | None) -> tuple[Records, int]:
+    """The candidates of a folder, each once, and how many were listed again: nothing tells which of two is meant.
 
     Args:
         folder: An `.npz` file; or a folder that holds `gallery.npz`, or a folder of images for each class, in the
@@ -48,10 +48,12 @@ def gallery_of(folder: Path, classes: Classes, extract: Callable[[Images], Float
         )
     held = load(DataRequest("image_folder", None, folder.resolve(), None, 0, folder.resolve().parent)).train
     given = np.asarray(held.class_names)[held.labels] if classes.names else held.labels
-    return Records("candidates", held.images, classes.numbers(given, str(folder)), extract)
+    found = Records("candidates", held.images, classes.numbers(given, str(folder)), extract)
+    kept = first_of_each(found.images, found.labels)
+    return found if len(kept) == len(found) else found.take(kept), len(found) - len(kept)
 
 
-def _of_archive(path: Path, classes: Classes) -> Records:
+def _of_archive(path: Path, classes: Classes) -> tuple[Records, int]:
     with open_archive(path, {"features", "labels"}, _HOLDS) as archive:
         unlabelled = not classes.read and "labels" not in archive.headers
         lacking = {"features", "labels"} - set(archive.headers) - ({"labels"} if unlabelled else set())
@@ -72,11 +74,13 @@ def _of_archive(path: Path, classes: Classes) -> Records:
     if not len(labels):
         raise DataError(f"{path}: holds no candidate; allowed: one or more")
     features = features if features.dtype.kind == "f" else features.astype(np.float64)
+    numbers = classes.numbers(labels.ravel(), str(path))
+    kept = first_of_each(features, numbers)
+    features = features[kept]
     # Without images, numbers identify the records.
-    marks = np.arange(len(labels), dtype="<u8").view(np.uint8).reshape(-1, 1, 8, 1)
-    return Records(
-        "candidates", marks, classes.numbers(labels.ravel(), str(path)), lambda images: features[_rows(images)]
-    )
+    marks = np.arange(len(kept), dtype="<u8").view(np.uint8).reshape(-1, 1, 8, 1)
+    found = Records("candidates", marks, numbers[kept], lambda images: features[_rows(images)])
+    return found, len(labels) - len(kept)
 
 
 def _rows(images: Images) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

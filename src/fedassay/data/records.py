@@ -94,6 +94,14 @@ class Records:
         return self.take(np.flatnonzero(~self.among(*others)))
 
 
+def first_of_each(rows: NDArray[Any], labels: Ints) -> Ints:
+    """Positions of the rows that no earlier one equals with its label, shape (m,)."""
+    places: dict[bytes, int] = {}
+    for place, (row, label) in enumerate(zip(rows, labels.tolist(), strict=True)):
+        places.setdefault(row.tobytes() + b"%d" % label, place)
+    return np.fromiter(places.values(), np.int64)
+
+
 def joined(name: str, parts: Sequence[Records]) -> Records:
     """Several sets of records as one owner's, in order; features are computed at most once for each part.
 

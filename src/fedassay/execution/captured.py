@@ -187,7 +187,10 @@ def _candidates(options: AuditOptions, transcript: Transcript, prepared: Prepare
     kinds = kinds_in(transcript.from_clients())
     headed = "head" in kinds
     classes = Classes(transcript.classes, transcript.class_names, headed, headed or "scaler_mean" not in kinds)
-    return gallery_of(options.gallery, classes, extract)
+    found, again = gallery_of(options.gallery, classes, extract)
+    if again and not options.quiet:
+        say(f"{again:,} candidates of {options.gallery} are listed more than once, and count once", err=True)
+    return found
 
 
 def _check_questions(job: CellJob, transcript: Transcript) -> None:
