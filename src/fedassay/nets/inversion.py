@@ -12,6 +12,7 @@ The backward pass therefore treats rectifiers as leaky ones. The forward pass is
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -122,7 +123,7 @@ def invert(
     """Find images with the wanted features.
 
     Args:
-        module: Float images in [0, 1], (n, C, H, W), to features (n, d); frozen.
+        module: Float images in [0, 1], (n, C, H, W), to features (n, d); frozen, and copied.
         wanted: The features.
         image_shape: Height, width and channels.
         prior: The preference among images.
@@ -136,6 +137,8 @@ def invert(
     """
     batch = schedule.together(*image_shape[:2])
     build = family_named(prior.family, prior.own)
+    # A copy, since the layout of weights moves the last bits of features: two thirds of the time on a processor.
+    module = copy.deepcopy(module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     total = schedule.steps * math.ceil(len(wanted.vectors) / batch)
     images, left = [np.zeros((0, *image_shape), np.uint8)], [np.zeros(0)]
     for number, start in enumerate(range(0, len(wanted.vectors), batch)):
