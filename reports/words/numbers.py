@@ -18,8 +18,8 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MINUS = "\N{MINUS SIGN}"
 
 
-def significant(value: float | None, digits: int = 3) -> str:
-    """A number to `digits` significant figures; powers of ten outside [0.001, 1e6).
+def significant(value: float | None) -> str:
+    """A number to three significant figures; powers of ten outside [0.001, 1e6).
 
     Example:
         >>> [significant(v) for v in (0.95, 19.93, 1234.0, 9.999, -0.5, 0.0, 2e-11, float("inf"))]
@@ -31,11 +31,11 @@ def significant(value: float | None, digits: int = 3) -> str:
         return "∞" if value > 0 else f"{_MINUS}∞"
     if value == 0:
         return "0"
-    mantissa, exponent = _rounded(value, digits)
+    mantissa, exponent = _rounded(value)
     if not -3 <= exponent < 6:
         return f"{_sign(mantissa)} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
-    decimals = max(0, digits - 1 - exponent)
-    return _sign(f"{float(f'{value:.{digits - 1}e}'):,.{decimals}f}")
+    decimals = max(0, 2 - exponent)
+    return _sign(f"{float(f'{value:.2e}'):,.{decimals}f}")
 
 
 def short(value: float | None) -> str:
@@ -136,8 +136,8 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _rounded(value: float, digits: int) -> tuple[str, int]:
-    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+def _rounded(value: float) -> tuple[str, int]:
+    mantissa, exponent = f"{value:.2e}".split("e")
     return mantissa, int(exponent)
 
 
@@ -145,7 +145,7 @@ def _beside(value: float, end: float) -> str:
     """An interval's end with as many decimals as its estimate, where that reads naturally."""
     if not math.isfinite(value) or not math.isfinite(end):
         return significant(end)
-    decimals = 3 if value == 0 else max(0, 2 - _rounded(value, 3)[1])
+    decimals = 3 if value == 0 else max(0, 2 - _rounded(value)[1])
     if decimals > 6 or abs(end) >= 1e6:
         return significant(end)
     return _sign(f"{end:,.{decimals}f}")
