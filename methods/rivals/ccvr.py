@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -21,55 +19,30 @@ from fedassay.exchange.release import exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.baselines.fedavg import FedAvg, averaged_network
+from fedassay.methods.rivals.class_statistics import (
+    GROUP,
+    ClassStatistics,
+    StatisticsNoise,
+    class_statistics,
+    experiment_of,
+    noised_statistics,
+    pool,
+    statistics_noise,
+)
 from fedassay.methods.shared.heads import HeadTraining, broadcast
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import outputs
-from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.packed import pack_lower, unpack_lower
 from fedassay.plan.work import head, networks
-from fedassay.privacy import reruns
-from fedassay.privacy.gaussian import mu_of
-from fedassay.privacy.mechanisms import Moments, clip_features, release_class_sums
-from fedassay.privacy.postprocess import covariance_from_moments, moments_from_sums
-from fedassay.privacy.reruns import Experiment
-from fedassay.privacy.sensitivities import class_sums
-from fedassay.privacy.symmetric import project_psd, psd_root
-from fedassay.support.errors import DataError
+from fedassay.privacy.mechanisms import clip_features
+from fedassay.privacy.symmetric import psd_root
 from fedassay.support.types import Floats, Ints, Matrix, Parameters
-
-_GROUP = "statistics"
 
 _SOURCE = (
     "DP-SGD for FedAvg, Gaussian mechanism on class statistics, by privacy loss distributions; "
     "CCVR has no private form of its own"
 )
 """The source of a private run's claim."""
-
-
-@dataclass(frozen=True, eq=False)
-class ClassStatistics:
-    """Counts, means and covariances of classes.
-
-    Attributes:
-        classes: Shape (P,).
-        counts: Shape (P,); not whole where noised.
-        means: Shape (P, d).
-        covariances: Divided by n - 1 (0 for a single record), shape (P, d, d).
-    """
-
-    classes: Ints
-    counts: Matrix
-    means: Matrix
-    covariances: Matrix
-
-
-@dataclass(frozen=True)
-class _Noise:
-    """The joint Gaussian mechanism on (count, sum, second-moment sum) of every class."""
-
-    scale: float
-    sensitivity: float
-    mu: float
 
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
@@ -119,7 +92,7 @@ class CCVR(Parameters):
         Raises:
             DataError: No client has a record, or training has diverged.
         """
-        noise = self._noise(task)
+        noise = statistics_noise(self.share, task)
         averaged = self.fedavg.run(task, other=0.0 if noise is None else noise.mu)
         network = averaged_network(self.fedavg, averaged, task)
         body = network[0]
@@ -147,30 +120,24 @@ class CCVR(Parameters):
                 "paper_bytes_up": averaged.communication["paper_bytes_up"] + 4 * sent,
             },
             networks=averaged.networks,
-            mechanisms={} if noise is None else {"class statistics": _experiment(noise, task)},
+            mechanisms={} if noise is None else {"class statistics": experiment_of(noise, task)},
             notes=(remark(records, MAX_DRAWN, "virtual features"),) if fewer else (),
         )
 
-    def _noise(self, task: MethodInput) -> _Noise | None:
-        if not task.privacy.private:
-            return None
-        mu = math.sqrt(self.share) * mu_of(task.privacy.epsilon, task.privacy.delta)
-        # The exact sensitivity depends on the width no more than on being above one.
-        sensitivity = class_sums(2, adjacency=task.privacy.adjacency, classes=task.classes).sensitivity
-        return _Noise(sensitivity / mu, sensitivity, mu)
-
-    def _message(self, client: Records, body: nn.Module, noise: _Noise | None, task: MethodInput) -> Message:
+    def _message(
+        self, client: Records, body: nn.Module, noise: StatisticsNoise | None, task: MethodInput
+    ) -> Message:
         features = outputs(body, client.images)
         if noise is None:
             own = class_statistics(features, client.labels)
             of_labels, moved = exact("labels"), exact()
         else:
-            own = _noised(features, client, noise, self.fedavg.rounds, task)
+            own = noised_statistics(features, client, noise, self.fedavg.rounds, task)
             of_labels = public("all classes")
             moved = task.privacy.gaussian(
                 noise.scale,
                 noise.sensitivity,
-                group=_GROUP,
+                group=GROUP,
                 note="means and covariances are derived from noised counts, sums and second-moment sums",
             )
         counts = own.counts.astype(np.int32 if noise is None else np.float32)
@@ -200,65 +167,6 @@ class CCVR(Parameters):
             features.append(mean + rng.standard_normal((wanted, len(mean))) @ psd_root(covariance).T)
             labels.append(np.full(wanted, label, dtype=np.int64))
         return np.concatenate(features), np.concatenate(labels)
-
-
-def class_statistics(features: Floats, labels: Ints) -> ClassStatistics:
-    """Count, mean and covariance of every class present, of features (n, d)."""
-    classes, counts = np.unique(labels, return_counts=True)
-    width = features.shape[1]
-    means, covariances = np.zeros((len(classes), width)), np.zeros((len(classes), width, width))
-    for row, (label, count) in enumerate(zip(classes, counts, strict=True)):
-        own = features[labels == label].astype(np.float64)
-        means[row] = own.mean(axis=0)
-        covariances[row] = (own - means[row]).T @ (own - means[row]) / max(count - 1, 1)
-    return ClassStatistics(classes.astype(np.int64), counts.astype(np.float64), means, covariances)
-
-
-def pool(parts: Sequence[ClassStatistics]) -> ClassStatistics:
-    """Statistics of all clients' records of each class (Luo et al. 2021, equations 4 and 5).
-
-    Counts below 1, which noise leaves, are left out.
-
-    Raises:
-        DataError: No class has a record.
-    """
-    classes = np.unique(np.concatenate([part.classes[part.counts >= 1] for part in parts]))
-    if not len(classes):
-        raise DataError("ccvr: no class has a usable count at any client")
-    width = parts[0].means.shape[1]
-    counts, sums = np.zeros(len(classes)), np.zeros((len(classes), width))
-    second = np.zeros((len(classes), width, width))
-    for part in parts:
-        kept = part.counts >= 1
-        rows, own, means = np.searchsorted(classes, part.classes[kept]), part.counts[kept], part.means[kept]
-        counts[rows] += own
-        sums[rows] += own[:, None] * means
-        second[rows] += (own - 1)[:, None, None] * part.covariances[kept]
-        second[rows] += own[:, None, None] * means[:, :, None] * means[:, None, :]
-    means = sums / counts[:, None]
-    scatter = second - counts[:, None, None] * means[:, :, None] * means[:, None, :]
-    return ClassStatistics(classes, counts, means, scatter / np.maximum(counts - 1, 1)[:, None, None])
-
-
-def _noised(features: Floats, client: Records, noise: _Noise, number: int, task: MethodInput) -> ClassStatistics:
-    """Usable statistics of all classes from the noised release of a round (post-processing: see `postprocess`)."""
-    released = release_class_sums(
-        features,
-        client.labels,
-        task.classes,
-        sigmas=(noise.scale,) * 3,
-        noise=task.mechanism(client.name, number, _GROUP),
-        weights=task.weights(client),
-    )
-    usable = moments_from_sums(*released)
-    bounded = Moments(*bounded_moments(usable.means, usable.second, "full"))
-    covariances = project_psd(covariance_from_moments(bounded, "full"))
-    return ClassStatistics(np.arange(task.classes), released.counts, bounded.mean, covariances)
-
-
-def _experiment(noise: _Noise, task: MethodInput) -> Experiment:
-    asked = task.privacy
-    return reruns.class_sums(adjacency=asked.adjacency, sigmas=(noise.scale,) * 3, unit=asked.unit)
 
 
 def _received(message: Message) -> ClassStatistics:

@@ -14,7 +14,8 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.baselines.fedavg import FedAvg, averaged_network
-from fedassay.methods.rivals.ccvr import CCVR, class_statistics, pool
+from fedassay.methods.rivals.ccvr import CCVR
+from fedassay.methods.rivals.class_statistics import class_statistics, pool
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_networks import outputs
 from fedassay.mixtures.packed import unpack_lower
