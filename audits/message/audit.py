@@ -20,15 +20,12 @@ from fedassay.audits.message.histograms import histogram_finding
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.remarks import known_clients, remark_finding
 from fedassay.audits.message.rules import FAULTS, NUMBERS
-from fedassay.audits.message.truth import (
-    nothing,
-)
+from fedassay.audits.message.truth import nothing, parts_of
 from fedassay.audits.message.vectors import vectors_finding
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
-from fedassay.exchange.feature_sources import sources
 from fedassay.records.record import Finding
 from fedassay.support.types import Parameters
 
@@ -56,8 +53,7 @@ class MessageAudit(Parameters):
 
 def _algebra(result: AttackResult, context: AttackedContext) -> list[Finding]:
     """A finding on every rule that applies; features sent as such need no attack, but must not go unsaid."""
-    sent = sources(context.view, context.seeds.numpy("message", "sources"))
-    parts = {part.name: part for part in (*result.vectors, *(part for part in sent if part.name == "raw"))}
+    parts = parts_of(result, context)
     known = cache(partial(known_clients, context))
     findings = []
     for name in (str(rule) for rule in result.artifacts["applicable"]):

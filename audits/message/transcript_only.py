@@ -28,7 +28,7 @@ from fedassay.audits.message.controls import (
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.nonprivate import by_hand, changed
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
-from fedassay.audits.message.truth import EXACT, NEAR, match, nothing, plain, rule_of_three
+from fedassay.audits.message.truth import EXACT, NEAR, match, nothing, parts_of, plain, rule_of_three
 from fedassay.audits.verdict import assay, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -37,7 +37,6 @@ from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField, kinds_in
-from fedassay.exchange.view import View
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
 from fedassay.support.errors import Why
@@ -69,7 +68,7 @@ def captured_findings(result: AttackResult, context: AttackedContext, controls: 
         return [*findings, _factors(result, context, controls)]
     if not says_remarks(result):
         return [*findings, *(_arithmetic(part, result.attack, context, controls) for part in result.vectors)]
-    parts = {part.name: part for part in (*result.vectors, *_raw(context.view, context))}
+    parts = parts_of(result, context)
     for name in (str(rule) for rule in result.artifacts["applicable"]):
         if name in NUMBERS or name in FAULTS:
             readings = (by_hand(context, controls, plain, name),)
@@ -78,12 +77,6 @@ def captured_findings(result: AttackResult, context: AttackedContext, controls: 
             part = parts.get(name, nothing(name))
             findings.append(_arithmetic(part, result.attack, context, controls, rules=True))
     return findings
-
-
-def _raw(view: View, context: AuditContext) -> tuple[VectorSource, ...]:
-    """Features that are sent as they are."""
-    parts = sources(view, context.seeds.numpy("message", "sources"))
-    return tuple(part for part in parts if part.name == "raw")
 
 
 def _arithmetic(
@@ -169,7 +162,8 @@ def _recovers(name: str, context: AttackedContext, controls: Records) -> tuple[f
     """Median relative error of the same attack on records that are known, and whether that is recovery."""
     if name == "raw":
         fields = {"features": MessageField(controls.features, "features", exact())}
-        parts = _raw(view_of([Message(0, SENDER, SERVER, fields)], context), context)
+        view = view_of([Message(0, SENDER, SERVER, fields)], context)
+        parts = sources(view, context.seeds.numpy("message", "sources"))
     else:
         parts = attacked(context, algebra_view(controls, context, plain)).vectors
     vectors = [part.vectors for part in parts if part.name == name]

@@ -21,9 +21,10 @@ from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
 from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
-from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.facts import NEAREST, Harm, Obstacle
 from fedassay.records.record import Limit, Metric, unmeasured
@@ -288,6 +289,12 @@ def nothing(name: str) -> VectorSource:
     """A source without vectors."""
     none = np.zeros(0, np.int64)
     return VectorSource(name, np.zeros((0, 0), np.float32), none, (), none)
+
+
+def parts_of(result: AttackResult, context: AttackedContext) -> dict[str, VectorSource]:
+    """The attack's vectors by their source, and features that are sent as they are, which need no attack."""
+    sent = sources(context.view, context.seeds.numpy("message", "sources"))
+    return {part.name: part for part in (*result.vectors, *(part for part in sent if part.name == "raw"))}
 
 
 def plain(records: Records) -> Matrix:
