@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedassay.exchange.inference.infer import infer_kinds
 from fedassay.exchange.message import Message
 from fedassay.recorders.files.reading import Corrections, Read, read_files
 from fedassay.support.errors import DataError
@@ -198,3 +199,24 @@ def test_columns_of_clients_are_refused(tmp_path: Path) -> None:
         DataError, match="its columns site1, site2 are named like clients; allowed: a row for each"
     ):
         read_files(tmp_path / "t.csv", Corrections())
+
+
+def test_means_are_not_cut_into_sums_beside_larger_squares(tmp_path: Path) -> None:
+    for number in range(2):
+        rng = np.random.default_rng(number)
+        records, labels = np.maximum(rng.normal(size=(30, 8)) + 0.3, 0), rng.integers(0, 3, 30)
+        own = [records[labels == label] for label in range(3)]
+        held = {"means": [each.mean(axis=0) for each in own], "covs": [np.cov(each.T) for each in own]}
+        np.savez(tmp_path / f"client_{number}.npz", **held, counts=np.bincount(labels))
+    transcript = read_files(tmp_path, Corrections()).transcript
+    wanted = {"means": "class_means", "covs": "class_covariances", "counts": "class_counts"}
+    assert _kinds(transcript.messages[0]) == wanted
+    assert not [each.text for each in infer_kinds(transcript) if each.status == "contradicts"]
+
+
+def test_classes_are_as_many_as_their_counts_also_where_they_are_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        table, counts = rng.normal(size=(12, 4)), rng.integers(1, 9, 4)
+        np.savez(tmp_path / f"client_{number}.npz", means=table, counts=counts)
+    assert read_files(tmp_path, Corrections()).transcript.classes == 4

@@ -90,6 +90,7 @@ def _by_numbers(messages: list[Arrays]) -> int:
     labels = 0
     for arrays in messages:
         tables = {array.shape[0] for array in arrays.values() if array.ndim > 1}
+        columns = {array.shape[1] for array in arrays.values() if array.ndim == 2}
         for name, array in arrays.items():
             whole = array.ndim == 1 and array.size and bool((array >= 0).all() and (array == np.rint(array)).all())
             if not whole or (array.dtype.kind == "f" and bool((array <= 1).all())):
@@ -101,7 +102,7 @@ def _by_numbers(messages: list[Arrays]) -> int:
             )
             if ids or "labels" in called(name):
                 labels = max(labels, int(array.max()) + 1)
-            elif array.shape[0] in tables:
+            elif array.shape[0] in tables or ("class_counts" in called(name) and array.shape[0] in columns):
                 lengths.add(array.shape[0])
                 largest = max(largest, int(array.max()) + 1)
                 found = array.shape[0]
