@@ -159,6 +159,14 @@ def test_what_cannot_be_compared_is_refused_by_name(private: Any, rebuilt: Any, 
         fedassay.similarity_report(private, rebuilt, lpips=None)
 
 
+@pytest.mark.parametrize("name", ["out.csv", "out.TEX"])
+def test_the_page_is_not_lost_under_its_own_table(name: str, tmp_path: Path) -> None:
+    found = fedassay.similarity_report(_images(4, 0), _images(4, 1), lpips=None)
+    with pytest.raises(fedassay.PlanError, match="given for the page; allowed: another ending"):
+        found.save(tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_an_unknown_pairing_is_refused() -> None:
     with pytest.raises(fedassay.PlanError, match="pairs='match'; allowed: auto, matched, assigned"):
         fedassay.similarity_report(_images(4, 0), _images(4, 1), pairs="match", lpips=None)  # type: ignore[arg-type]

@@ -133,12 +133,16 @@ class SimilarityReport:
         """Write the page; its CSV and LaTeX are written beside it, under the same name.
 
         Raises:
-            PlanError: A file cannot be written.
+            PlanError: A file cannot be written, or the page has the name of its own table.
         """
         path = Path(output)
         if is_stream(path):
             write_page(self.page(), path)
             return path
+        if path.suffix.lower() in {".csv", ".tex"}:
+            raise PlanError(
+                f"{path}: given for the page; allowed: another ending, since its CSV and LaTeX go beside"
+            )
         for suffix, text in ((path.suffix, self.page()), (".csv", self.csv()), (".tex", self.latex())):
             write_page(text, path.with_suffix(suffix))
         return path
