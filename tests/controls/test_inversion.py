@@ -306,6 +306,26 @@ def test_p_values_of_images_that_know_nothing_are_uniform() -> None:
         assert abs(np.mean(np.array(small) <= level) - level) < 0.05
 
 
+def test_an_exchange_depends_on_its_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 5; records go to others of their class, no two to the same, and every place is as likely."""
+    monkeypatch.setattr("fedassay.audits.inversion.truth._TOGETHER", 60)
+    pictures, labels = np.zeros((40, 2, 2, 1), np.uint8), np.arange(40) % 2
+    pool, slots = Pool(pictures, labels, np.zeros((40, 1)), 12, 3), np.array([0, 1, 4, 7])
+    whole = np.concatenate(list(pool.exchanges(slots, 0, 3000)), axis=1)
+    parts = [np.concatenate(list(pool.exchanges(slots, *ends)), axis=1) for ends in ((0, 7), (7, 8), (8, 3000))]
+    assert whole.shape == (4, 3000)
+    assert np.array_equal(np.concatenate(parts, axis=1), whole)
+    for slot, places in zip(slots, whole, strict=True):
+        assert set(labels[places]) == {labels[slot]}
+        reachable = [
+            place for place in range(40) if labels[place] == labels[slot] and (place >= 12 or place in slots)
+        ]
+        counts = np.bincount(places, minlength=40)[reachable]
+        assert counts.sum() == 3000
+        assert counts.min() > 0.7 * 3000 / len(reachable)
+    assert all(len(set(column)) == 4 for column in whole.T.tolist())
+
+
 def test_the_psnr_table_is_psnr() -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (5, 6, 7, 3)).astype(np.uint8)
