@@ -19,7 +19,7 @@ from PIL import Image
 
 from fedassay.backbones import small_cnn
 from fedassay.execution.prepare import prepare
-from fedassay.plan.estimate import estimate
+from fedassay.plan.estimate import estimate, foreseen
 from fedassay.plan.fitted import fitted_plan
 from fedassay.plan.own_images import check_images, outline_of, persons_in_words
 from fedassay.plan.resolve import load_plan, load_scenario
@@ -67,6 +67,15 @@ def _with_table(folder: Path) -> Path:
     rows = "".join(f"{number}.png,{number},{'ill' if number % 3 else 'well'}\n" for number in range(60))
     (root / "meta.csv").write_text(f"image,age,diagnosis\n{rows}")
     return root
+
+
+@pytest.mark.parametrize(("classes", "each"), [(2, 100), (4, 100), (10, 30), (40, 10)])
+def test_no_audit_of_a_plan_that_fits_is_too_small_for_its_controls(
+    tmp_path: Path, classes: int, each: int
+) -> None:
+    root, file = _folder(tmp_path, tuple(map(str, range(classes))), each, (8,)), tmp_path / "plan.yaml"
+    file.write_text(fitted_plan(root, file, _STARTER, given={"layout": "class/image"}))
+    assert [words for words in foreseen(load_scenario(file)) if "control" in words] == []
 
 
 _CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {

@@ -27,6 +27,9 @@ LARGEST_SIDE = 32
 MOST_RECORDS = 4_000
 """More records than this are limited to it, for a first run."""
 _CLIENTS, _RECORDS_A_CLIENT = 5, 10
+_CONTROLS, _MANY_CLASSES, _MOST_CONTROLS = 64, 10, 1 / 3
+"""Records of the control role that no audit finds too few for its controls, twice as many where there are more
+classes than that, and the largest share of all records that is given away for them."""
 _NAMED = 8
 _DELTA = "\n  delta:"
 """Place of the unit of privacy in the starting plan's section `privacy`."""
@@ -192,6 +195,11 @@ def _data(source: dict[str, Any], whole: Outline) -> dict[str, Any]:
         section["split"] = {"private": 0.3, "attacker": 0.4, "public": 0.15, "test": 0.15}
     else:
         section["split"] = {"private": 0.4, "attacker": 0.4, "public": 0.2}
+    needed = _CONTROLS * (1 + (whole.data.train.classes > _MANY_CLASSES)) / min(records, MOST_RECORDS)
+    if 0.1 < needed <= _MOST_CONTROLS:
+        # The tenth that controls have by default would leave silent audits undecided.
+        others = {role: round(share * (1 - needed), 3) for role, share in section["split"].items()}
+        section["split"] = others | {"control": round(1 - sum(others.values()), 3)}
     return section
 
 
