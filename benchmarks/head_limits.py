@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import public_data
@@ -220,16 +221,14 @@ def _private(pool: Pool, name: str, epsilon: float, draw: int) -> dict[str, Any]
     return found
 
 
-TRAINED: dict[str, tuple[dict[str, Any], Estimator]] = {
-    **{f"L-BFGS, {steps} steps": ({"steps": steps}, SoftmaxEstimator()) for steps in (5, 10, 20, 40, 80, 200)},
+TRAINED: dict[str, tuple[int | Minibatches, Estimator]] = {
+    **{f"L-BFGS, {steps} steps": (steps, SoftmaxEstimator()) for steps in (5, 10, 20, 40, 80, 200)},
     **{
-        f"Adam, {epochs} epochs": (
-            {"minibatches": Minibatches(epochs, 128, 1e-4)},
-            PenalisedEstimator("softmax", None),
-        )
+        f"Adam, {epochs} epochs": (Minibatches(epochs, 128, 1e-4), PenalisedEstimator("softmax", None))
         for epochs in (10, 100, 1000)
     },
 }
+"""Steps of L-BFGS at most, or minibatches, and the estimator that each is held to be."""
 
 
 def stopped(pool: Pool, draws: int) -> Iterator[Job]:
@@ -243,9 +242,13 @@ def stopped(pool: Pool, draws: int) -> Iterator[Job]:
 
 def _stopped(pool: Pool, name: str, draw: int) -> dict[str, Any]:
     members, others, own = drawn(pool, draw, (pool.members, pool.members, 1000))
-    rows, (settings, estimator) = np.concatenate([members, others]), TRAINED[name]
-    generator = torch.Generator().manual_seed(draw)
-    head = train_head(pool.features[members], pool.labels[members], generator=generator, **settings)
+    rows, (trained, estimator) = np.concatenate([members, others]), TRAINED[name]
+    given = pool.features[members], pool.labels[members]
+    if isinstance(trained, int):
+        with patch("fedassay.heads.linear._STEPS", trained):
+            head = train_head(*given)
+    else:
+        head = train_head(*given, minibatches=trained, generator=torch.Generator().manual_seed(draw))
     inputs, labels = pool.features[rows].astype(np.float64), pool.labels[rows]
     found = inside_of(estimator, head, inputs, labels, pool.members, np.random.default_rng(draw))
     loss, size = _loss(estimator, head, inputs, labels), pool.members
