@@ -238,8 +238,7 @@ class FedDiff(Parameters):
     ) -> tuple[Model, dict[str, float], tuple[str, ...]]:
         """Return the server's results: its classifier, figures and notes."""
         sampled, notes = self._sampled(generators, messages, run, task)
-        with task.progress.step("global classifier"):
-            classifier = self.classifier.fit(sampled, task, "classifier")
+        classifier = self.classifier.fit(sampled, task, "classifier")
         return Ensemble([of_network(classifier.module)]), {"generated_images": float(len(sampled))}, notes
 
     @property

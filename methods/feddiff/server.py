@@ -70,14 +70,16 @@ class GlobalClassifier(Frozen):
     def fit(self, records: Records, task: MethodInput, purpose: str) -> LocalNetwork:
         """A classifier trained on `records`; `purpose` names its random streams."""
         network = local_network(purpose, self._build(records, task, purpose), records, task.device)
-        train(
-            network.module,
-            network.inputs,
-            network.labels,
-            head_loss,
-            Minibatches(self.epochs, self.batch, self.learning_rate, self.optimizer),
-            torch.Generator().manual_seed(task.seeds.integer(purpose, "training")),
-        )
+        with task.progress.step("global classifier") as advance:
+            train(
+                network.module,
+                network.inputs,
+                network.labels,
+                head_loss,
+                Minibatches(self.epochs, self.batch, self.learning_rate, self.optimizer),
+                torch.Generator().manual_seed(task.seeds.integer(purpose, "training")),
+                advance=advance,
+            )
         return network
 
     def _build(self, records: Records, task: MethodInput, purpose: str) -> nn.Module:

@@ -17,6 +17,7 @@ from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.tape import Training
 from fedassay.nets.dp_sgd.units import by_persons
 from fedassay.support.optimisation import Minibatches, take_step
+from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Ints
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
@@ -38,6 +39,7 @@ def train(
     minibatches: Minibatches,
     generator: torch.Generator,
     draw: Draw | None = None,
+    advance: Advance = no_progress,
 ) -> None:
     """Train in place, on the mean loss of shuffled minibatches. No records, no steps.
 
@@ -49,10 +51,12 @@ def train(
         minibatches: Passes, size of a minibatch, and optimiser.
         generator: On the CPU.
         draw: See `Draw`; None: the inputs as they are.
+        advance: Called with (passes done, all passes).
     """
     steps = minibatches.build(parameter for parameter in module.parameters() if parameter.requires_grad)
     module.train()
-    for _ in range(minibatches.epochs if len(labels) else 0):
+    for epoch in range(minibatches.epochs if len(labels) else 0):
+        advance(epoch, minibatches.epochs)
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
         for rows in torch.split(order, minibatches.batch):
             given = inputs[rows]
