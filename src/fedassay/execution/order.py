@@ -8,6 +8,7 @@ recovered, and findings and cells stand in the plan's order whenever they came.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -83,19 +84,28 @@ def soonest_first(scenario: Scenario, device: str) -> list[Cell]:
     """The cells of a run in the order of work: of each seed those with a claim that is judged, then the rest.
 
     A claim is always decided, silence or a leak may take every attack; of either kind the methods that are
-    estimated to be fastest there come first. Seeds stay together, since their cells share records and features.
+    estimated to be fastest there come first. Methods take turns: cells of one share what only their noise tells
+    apart, and two workers on them at once would both compute it. Seeds stay together, since their cells share
+    records and features.
     """
     if scenario.plan.resources.order == "plan":
         return list(scenario.cells)
     judged = any(judges_the_claim(audit.name) for audit in scenario.audits)
     seconds = estimate(scenario, device).cells
 
-    def decides(cell: Cell) -> tuple[int, bool, float]:
-        own = seconds[cell.key]
-        late = not (judged and cell.privacy.private)
-        return cell.seed_index, late, math.inf if own is None else own
+    def kind(cell: Cell) -> tuple[int, bool]:
+        return cell.seed_index, not (judged and cell.privacy.private)
 
-    return sorted(scenario.cells, key=decides)
+    def decides(cell: Cell) -> float:
+        own = seconds[cell.key]
+        return math.inf if own is None else own
+
+    turns = Counter[tuple[int, bool, str]]()
+    ordered = []
+    for cell in sorted(scenario.cells, key=decides):
+        ordered.append((*kind(cell), turns[*kind(cell), cell.method.label], cell))
+        turns[*kind(cell), cell.method.label] += 1
+    return [cell for *_, cell in sorted(ordered, key=lambda each: each[:3])]
 
 
 class Teller:
