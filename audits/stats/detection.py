@@ -225,16 +225,12 @@ def _limit_of(run: Callable[[], Callable[[int], bool]], most: int, draws: int) -
 def _smallest(low: int, most: int, finds: Callable[[int], bool]) -> float:
     """The smallest k above `low` and up to `most` at which `finds` turns true, by bisection; infinite if none.
 
-    A test on nested trials is all but monotone in how many leak; where it is not, this is one of its turns. From a
-    `low` above 0, which others reached, it is looked for nearby first.
+    A test on nested trials is all but monotone in how many leak; where it is not, this is one of its turns. A
+    search that begins just above `low` would take the first of them, which promises too much.
     """
-    step = 1 if low else most
-    while low < most:
-        high = min(most, low + step)
-        if finds(high):
-            return float(turning(low, high, finds))
-        low, step = high, 2 * step
-    return np.inf
+    if low >= most or not finds(most):
+        return np.inf
+    return float(turning(low, most, finds))
 
 
 def turning(low: int, high: int, turned: Callable[[int], bool]) -> int:

