@@ -94,11 +94,8 @@ def paired_test(
     def drawn(size: int) -> Matrix:
         return gains(rng.random((size, n)) < 0.5)
 
-    size, bound = (
-        Draws.of_run(tests, draws),
-        partial(log_chance_of_pairs, scores[0], scores[1], count, spreads=CERTAIN),
-    )
-    of_one = bound if own or count == n else None
+    bound = partial(log_chance_of_pairs, scores[0], scores[1], count, spreads=CERTAIN)
+    of_one, size = bound if own or count == n else None, Draws.of_run(tests, draws)
     return PermutationTest.of_some(value, drawn, size, 2.0**-n, (n, n), scale, log_chance_of_one=of_one)
 
 
