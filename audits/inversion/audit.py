@@ -253,13 +253,7 @@ class InversionAudit(Parameters):
                 needed=needed,
             )
         fresh = context.data.test.take(rest, "fresh")
-        return (
-            make_pool(
-                private, fresh, encoder(context), control_seeds(context, "inversion", "exchanges").integer()
-            ),
-            fresh,
-            context.data.test.take(control, _FRESH),
-        )
+        return _pool(private, fresh, context), fresh, context.data.test.take(control, _FRESH)
 
     def _nobodys(self, source: VectorSource, setting: _Setting) -> ImageMatch:
         """Images of the same source from the same method on records that no client holds.
@@ -370,12 +364,13 @@ def _nonprivate(released: NonPrivateImages, setting: _Setting) -> RecordMatch:
     used = np.flatnonzero([len(part) > 0 for part in sets])
     if len(used) < 2:
         raise NotRunError(f"{len(used)} images of control records can be held against these")
-    context = setting.context
-    private = joined("control", released.clients)
-    pool = make_pool(
-        private, setting.fresh, encoder(context), control_seeds(context, "inversion", "exchanges").integer()
-    )
+    pool = _pool(joined("control", released.clients), setting.fresh, setting.context)
     return _record_match(released.made, used, [sets[i] for i in used], pool)
+
+
+def _pool(private: Records, fresh: Records, context: AuditContext) -> Pool:
+    """Private and fresh records; pools of one seed with equal records have equal exchanges."""
+    return make_pool(private, fresh, encoder(context), control_seeds(context, "inversion", "exchanges").integer())
 
 
 def _record_match(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) -> RecordMatch:

@@ -15,8 +15,7 @@ import numpy as np
 
 from fedassay.audits.inversion.truth import ImageMatch, Pool, RecordMatch
 from fedassay.audits.stats.detection import ControlTrials, drawn_trials
-from fedassay.audits.stats.permutation import enough
-from fedassay.audits.stats.resampling import level_of
+from fedassay.audits.stats.permutation import enough, most_higher
 from fedassay.support.types import Ints, Matrix
 
 SHIFTS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0])
@@ -78,7 +77,7 @@ class InvertedRuns:
         (quiet, quiet_exchanged), (loud, loud_exchanged) = self._silent, self._leaking
         value = (quiet[silent].sum() + loud[leaking].sum()) / self.places + shift
         total, higher = quiet_exchanged.shape[1], 0
-        most = int(np.floor(level_of(self.tests) * (1 + total) + 1e-9)) - 1
+        most = most_higher(self.tests, total)
         # The first exchanges may tell that more are as high than a level allows.
         for block in (slice(_FIRST), slice(_FIRST, total)):
             sums = _summed(quiet_exchanged[:, block], silent) + _summed(loud_exchanged[:, block], leaking)

@@ -37,8 +37,7 @@ def log_chance_of_pairs(first: Matrix, second: Matrix, top: int, bar: float, *, 
     """
     n = len(first)
     if top == n:
-        # The sum less twice what is exchanged.
-        return log_chance((second - first) * (2 / n), bar - float((first - second).mean()), 0.5)
+        return log_chance(*sum_of_pairs(first, second, bar), 0.5)
     events = _events(np.concatenate([first, second]), (top, top), 0.5, bar, spreads)
     # Of each pair one is on the first side: the first one of it, and the second one where it is exchanged.
     weights = np.zeros((len(events.bars), 2 * n))
@@ -63,11 +62,24 @@ def log_chance_of_groups(
     """
     m, share = len(both) - n, n / len(both)
     if counts == (n, m):
-        # With T the sum of the first group and S that of both, T / n - (S - T) / m.
-        return log_chance(both * (1 / n + 1 / m), bar + float(both.sum()) / m, share, chosen=n)
+        return log_chance(*sum_of_groups(both, n, bar), share, chosen=n)
     events = _events(both, counts, share, bar, spreads)
     others = len(both) - len(events.entries)
     return events.any_of(log_chances(events.weights, events.bars, share, chosen=n, others=others))
+
+
+def sum_of_pairs(first: Matrix, second: Matrix, bar: float) -> tuple[Matrix, float]:
+    """Weights of exchanged pairs, shape (n,), and their sum where the gap of all means reaches the bar.
+
+    An exchange takes twice from the sum of gains what it moves.
+    """
+    return (second - first) * (2 / len(first)), bar - float((first - second).mean())
+
+
+def sum_of_groups(both: Matrix, n: int, bar: float) -> tuple[Matrix, float]:
+    """The same of the entries of the first group: with T their sum and S that of both, T / n - (S - T) / m."""
+    m = len(both) - n
+    return both * (1 / n + 1 / m), bar + float(both.sum()) / m
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.best_bound import depth_of_best, log_chance_of_groups, log_chance_of_pairs
-from fedassay.audits.stats.permutation import OTHERWISE, enough
+from fedassay.audits.stats.best_bound import (
+    depth_of_best,
+    log_chance_of_groups,
+    log_chance_of_pairs,
+    sum_of_groups,
+    sum_of_pairs,
+)
+from fedassay.audits.stats.permutation import OTHERWISE, counted, enough, most_higher
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Bools, Floats, Ints, Matrix
@@ -82,15 +88,16 @@ class PairedDecision:
             first: Scores, shape (n,).
             second: Scores of the partners, shape (n,).
         """
-        size = 2**self.n if self.n <= _ENUMERATED else enough(self.tests, self.draws)
-        everything = self.n <= _ENUMERATED
-        # The observed arrangement is among all of them, and is one more where some are drawn.
-        most = int(np.floor(level_of(self.tests) * (size + (not everything)) + 1e-9)) - (not everything)
+        if self.n <= _ENUMERATED:
+            # The observed arrangement is among all of them.
+            most = int(np.floor(level_of(self.tests) * 2**self.n + 1e-9))
+        else:
+            most = most_higher(self.tests, enough(self.tests, self.draws))
         bar = _best(first, self.top) - _best(second, self.top)
         bar -= _TIE * float(max(np.abs(first).max(), np.abs(second).max()))
         of_one = partial(log_chance_of_pairs, first, second, self.top, bar)
         if self.top == self.n:
-            weights, least = (second - first) * (2 / self.n), bar - float((first - second).mean())
+            weights, least = sum_of_pairs(first, second, bar)
             return _at_most(most, self._blocks, lambda block: _sums_reach(weights, block.numbers, least), of_one)
         return _at_most(most, self._blocks, lambda block: self._reached(first, second, block, bar), of_one)
 
@@ -132,7 +139,7 @@ class GapDecision:
     _counts: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        counts = (max(1, round(self.share * self.n)), max(1, round(self.share * self.m)))
+        counts = counted(self.share, self.n), counted(self.share, self.m)
         object.__setattr__(self, "_counts", counts)
 
     @property
@@ -142,11 +149,11 @@ class GapDecision:
     def rejects(self, first: Matrix, second: Matrix) -> bool:
         """Whether the best share of the first group (n,) scores higher than that of the second (m,)."""
         both = np.concatenate([first, second])
-        most = int(np.floor(level_of(self.tests) * (1 + enough(self.tests, self.draws)) + 1e-9)) - 1
+        most = most_higher(self.tests, enough(self.tests, self.draws))
         bar = _best(first, self._counts[0]) - _best(second, self._counts[1]) - _TIE * float(np.abs(both).max())
         of_one = partial(log_chance_of_groups, both, self._counts, self.n, bar)
         if self._counts == (self.n, self.m):
-            weights, least = both * (1 / self.n + 1 / self.m), bar + float(both.sum()) / self.m
+            weights, least = sum_of_groups(both, self.n, bar)
             return _at_most(most, self._blocks, lambda block: _sums_reach(weights, block.numbers, least), of_one)
         return _at_most(most, self._blocks, lambda block: self._reached(both, block, bar), of_one)
 

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from fedassay.audits.stats.best_bound import CERTAIN, log_chance_of_groups
+from fedassay.audits.stats.resampling import level_of
 from fedassay.support.types import Matrix
 
 _BLOCK = 4_000_000
@@ -177,7 +178,7 @@ def gap(
     def shuffled(count: int) -> Matrix:
         return differences(rng.permuted(np.broadcast_to(both, (count, n + m)), axis=1))
 
-    counts = _counted(share, n), _counted(share, m)
+    counts = counted(share, n), counted(share, m)
     of_one = partial(log_chance_of_groups, both, counts, n, spreads=CERTAIN)
     size = Draws.of_run(tests, draws)
     smallest, scale = 1 / math.comb(n + m, n), float(np.abs(both).max())
@@ -198,6 +199,11 @@ def enough(tests: int, draws: int) -> int:
     return max(draws, 60 * tests)
 
 
+def most_higher(tests: int, draws: int) -> int:
+    """Drawn arrangements, of `draws`, that may be as high as the observed one where a test of a run rejects."""
+    return int(np.floor(level_of(tests) * (1 + draws) + 1e-9)) - 1
+
+
 def blocks(total: int, width: int) -> list[int]:
     """Sizes of the blocks in which `total` rows of `width` numbers are drawn."""
     size = max(1, _BLOCK // width)
@@ -212,10 +218,11 @@ def best_mean(scores: Matrix, ranks: Matrix, count: int) -> Matrix:
 
 def _best_share(scores: Matrix, share: float) -> Matrix:
     """Mean of each row's best `share`, shape (draws,)."""
-    return largest_mean(scores, _counted(share, scores.shape[1]))
+    return largest_mean(scores, counted(share, scores.shape[1]))
 
 
-def _counted(share: float, size: int) -> int:
+def counted(share: float, size: int) -> int:
+    """Number of the best ones that are a share of so many; at least one."""
     return max(1, round(share * size))
 
 
