@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import NEAR_COPY, ControlResult, LeakTest, by_p_value
-from fedassay.audits.stats.permutation import HIGHER, enough
+from fedassay.audits.stats.permutation import Draws, PermutationTest
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import half_of_each
 from fedassay.data.records import Records
@@ -316,12 +316,16 @@ def image_match(matched: RecordMatch, rng: np.random.Generator, *, tests: int, d
     rows, own = np.arange(len(matched.sets)), matched.chosen()[0]
     table, above = matched.table, matched.above
     value = float(above[rows, own].mean())
-    # As in a `PermutationTest`, more are drawn where the first ones settle neither side.
-    exchanged = matched.exchanged(0, draws).mean(axis=1)
-    if min((exchanged >= value - 1e-9).sum(), (exchanged <= value + 1e-9).sum()) < HIGHER:
-        rest = matched.exchanged(draws, enough(tests, draws)).mean(axis=1)
-        exchanged = np.concatenate([exchanged, rest])
-    count = len(exchanged)
+    exchanged: list[Matrix] = []
+
+    def drawn(count: int) -> Matrix:
+        start = sum(len(part) for part in exchanged)
+        exchanged.append(matched.exchanged(start, start + count).mean(axis=1))
+        return exchanged[-1]
+
+    n = matched.pool.private, len(matched.pool.labels) - matched.pool.private
+    test = PermutationTest.of_some(value, drawn, Draws.of_run(tests, draws), 0.0, n, PSNR_CAP)
+    lower = sum(int((part <= value + 1e-9).sum()) for part in exchanged)
     fresh = matched.chosen(_fresh_places(matched.padded, matched.pool, rng))
     return ImageMatch(
         images=matched.images,
@@ -332,8 +336,8 @@ def image_match(matched: RecordMatch, rng: np.random.Generator, *, tests: int, d
         fresh=fresh,
         fresh_psnr=np.asarray(table[rows, fresh].mean(axis=0)),
         gain=np.asarray(above[rows, own] - above[rows, fresh].mean(axis=0)),
-        p=(1 + int((exchanged >= value - 1e-9).sum())) / (1 + count),
-        p_farther=(1 + int((exchanged <= value + 1e-9).sum())) / (1 + count),
+        p=test.p,
+        p_farther=(1 + lower) / (1 + sum(len(part) for part in exchanged)),
         tests=tests,
     )
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,6 +26,8 @@ OTHERWISE = 1e-9
 """Chance at most that draws would say otherwise, where a bound spares them."""
 HIGHER = 20
 """Arrangements as high as what was observed, among the first ones, that settle a test: p is above any level."""
+_NEAR = 10
+"""Times as many are drawn where p lies near the level of the run: draws decide it otherwise from seed to seed."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,8 @@ class PermutationTest:
     ) -> PermutationTest:
         """From drawn arrangements; the observed one counts as another (Phipson and Smyth, 2010).
 
-        Where twenty of the first ones are as high, no more are drawn (Besag and Clifford 1991): p is above .01 of
-        2,000, and whether it is at most a smaller level is what all draws would have said. Where none of the first
-        ones is as high, and an upper bound of the chance of one says that none of the others will be, these are
-        taken as drawn.
+        `Draws` says how many are drawn, and p. Where none of the first ones is as high, and an upper bound of the
+        chance of one says that none of the others will be, these are taken as drawn.
 
         Args:
             value: The observed statistic.
@@ -84,40 +85,71 @@ class PermutationTest:
         for count in size.blocks(sum(n)):
             higher += int((draw(count) >= bar).sum())
             drawn += count
-            if drawn >= size.first and higher >= HIGHER:
-                break
             bound = log_chance_of_one if drawn == size.first and not higher else None
             if bound is not None and size.spared(bound(bar)):
                 drawn = size.all
+            if size.settle(higher, drawn):
                 break
         least = max(smallest, 1 / (1 + size.all))
-        return PermutationTest(value, (1 + higher) / (1 + drawn), least, n, exact=False)
+        return PermutationTest(value, size.p(higher, drawn), least, n, exact=False)
 
 
 @dataclass(frozen=True)
 class Draws:
     """Numbers of arrangements that a test draws.
 
+    Where twenty are as high as what was observed, no more are drawn (Besag and Clifford 1991): p is above .01 of
+    2,000 first ones, and above six levels of a run's of all. Where none of all is as high, no more are drawn
+    either. In between p lies near the level, and what decides it would be chance: ten times as many are drawn.
+
     Attributes:
         first: Before the first look.
-        all: Exchanges where these settle nothing.
+        all: Where these settle nothing.
+        near: Where not even those do; a multiple of `all`, or `all` itself.
     """
 
     first: int
     all: int
+    near: int
 
     @staticmethod
     def of_run(tests: int, first: int) -> Draws:
         """Those of a test in a run of so many."""
-        return Draws(first, enough(tests, first))
+        size = enough(tests, first)
+        return Draws(first, size, _NEAR * size)
+
+    def settle(self, higher: int, drawn: int) -> bool:
+        """Whether no more are drawn after so many, of which so many are as high as what was observed."""
+        if drawn < self.all:
+            return drawn >= self.first and higher >= HIGHER
+        return drawn >= self.near or (drawn == self.all and not 0 < higher < HIGHER)
+
+    def p(self, higher: int, drawn: int) -> float:
+        """p-value of a test that ended after so many arrangements.
+
+        It is the chance, under the hypothesis, of what came out or of something that says more against it: of N
+        of all that none is as high, of M near ones that at most k are. With ranks that are all as likely,
+
+            p = 1 / (N + 1) + sum over j = 0 .. k of (1 - C(M - N, j) / C(M, j)) / (M + 1),
+
+        since j of M that are as high have no part in the first N with a chance of C(M - N, j) / C(M, j).
+        """
+        if drawn <= self.all:
+            return (1 + higher) / (1 + drawn)
+        none_of_all, rest = 1.0, 0.0
+        for number in range(higher + 1):
+            rest += 1 - none_of_all
+            none_of_all *= max(0, drawn - self.all - number) / (drawn - number) if number < drawn else 0.0
+        return 1 / (1 + self.all) + rest / (1 + drawn)
 
     def spared(self, log_chance_of_one: float) -> bool:
         """Whether none of these is as high as what one of them is with a chance of at most that."""
         return math.log(self.all) + log_chance_of_one <= math.log(OTHERWISE)
 
     def blocks(self, width: int) -> list[int]:
-        """Sizes of the blocks in which rows of `width` numbers are drawn; the first ones make up `first`."""
-        return [*blocks(self.first, width), *blocks(self.all - self.first, width)]
+        """Sizes of the blocks in which rows of `width` numbers are drawn; some make up `first`, and some `all`."""
+        ends = (0, self.first, self.all, self.near)
+        return [size for start, end in pairwise(ends) for size in blocks(end - start, width)]
 
 
 @dataclass(frozen=True)

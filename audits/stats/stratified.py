@@ -12,9 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.permutation import HIGHER, Draws, Gap
-
-_BLOCK = 2_000_000
+from fedassay.audits.stats.permutation import Draws, Gap, PermutationTest
+from fedassay.support.types import Matrix
 
 
 def stratified_gap(
@@ -56,20 +55,17 @@ def stratified_gap(
     order = np.argsort(where, kind="stable")
     blocks, grouped = where[order].astype(np.float64), both[order]
     in_first = order < n
-    permutations = Draws.of_run(tests, draws)
-    strata_of, block = np.unique(blocks, return_inverse=True)[1], max(1, _BLOCK // len(both))
-    higher, done = 0, 0
-    while done < permutations.all and not (done >= permutations.first and higher >= HIGHER):
-        end = permutations.first if done < permutations.first else permutations.all
-        size = min(end - done, block)
-        keys = strata_of + rng.random((size, len(both)))
-        shuffled = grouped[np.argsort(keys, axis=1)]
-        total = shuffled[:, in_first].sum(axis=1)
-        differences = total / n - (grouped.sum() - total) / m
-        higher += int((differences >= value - 1e-12).sum())
-        done += size
+    strata_of = np.unique(blocks, return_inverse=True)[1]
+
+    def shuffled(count: int) -> Matrix:
+        keys = strata_of + rng.random((count, len(both)))
+        total = grouped[np.argsort(keys, axis=1)][:, in_first].sum(axis=1)
+        return np.asarray(total / n - (grouped.sum() - total) / m)
+
+    size, scale = Draws.of_run(tests, draws), float(np.abs(both).max())
+    p = PermutationTest.of_some(value, shuffled, size, 0.0, (n, m), scale).p
     low, high = _interval(first, second, rng, draws)
-    return Gap(value, low, high, (1 + higher) / (1 + done), (n, m))
+    return Gap(value, low, high, p, (n, m))
 
 
 def _interval(

@@ -17,7 +17,7 @@ def named(seed: int, *, strength: float, collapsed: bool = False) -> Identificat
         private, others = rng.standard_normal((5, 8)), rng.standard_normal((25, 8))
         vectors = (1 - strength) * rng.standard_normal((6, 8)) + strength * private[rng.integers(0, 5, 6)]
         groups.append(Group(np.repeat(vectors[:1], 6, axis=0) if collapsed else vectors, private, others, client))
-    found = identify(groups, rng, draws=Draws(400, 400))
+    found = identify(groups, rng, draws=Draws(400, 400, 400))
     assert found is not None
     return found
 
@@ -40,7 +40,7 @@ def test_vectors_that_are_their_records_are_found() -> None:
 def test_every_hit_counts_however_many_there_are() -> None:
     private = np.eye(3)
     vectors = private[np.arange(2051) % 3]
-    found = identify([Group(vectors, private, -private, 0)], np.random.default_rng(0), draws=Draws(10, 10))
+    found = identify([Group(vectors, private, -private, 0)], np.random.default_rng(0), draws=Draws(10, 10, 10))
     assert found is not None
     assert found.test.value == 2051
 
@@ -48,7 +48,7 @@ def test_every_hit_counts_however_many_there_are() -> None:
 def test_ranks_are_those_of_a_plain_search() -> None:
     rng = np.random.default_rng(1)
     private, others, vectors = (rng.standard_normal((n, 3)) for n in (3, 7, 4))
-    found = identify([Group(vectors, private, others, 0)], rng, draws=Draws(10, 10))
+    found = identify([Group(vectors, private, others, 0)], rng, draws=Draws(10, 10, 10))
     assert found is not None
     for vector, rank in zip(vectors, found.ranks, strict=True):
         best = min(np.linalg.norm(vector - each) for each in private)
@@ -63,8 +63,5 @@ def test_a_claim_allows_its_ceiling_and_no_more() -> None:
 
 
 def test_groups_without_a_gallery_say_nothing() -> None:
-    none = np.zeros((0, 3))
-    assert (
-        identify([Group(np.ones((1, 3)), np.ones((1, 3)), none, 0)], np.random.default_rng(0), draws=Draws(5, 5))
-        is None
-    )
+    none, ones = np.zeros((0, 3)), np.ones((1, 3))
+    assert identify([Group(ones, ones, none, 0)], np.random.default_rng(0), draws=Draws(5, 5, 5)) is None

@@ -20,12 +20,12 @@ def _groups(rng: np.random.Generator, shift: float = 0.0) -> tuple[np.ndarray, n
 def test_p_values_are_uniform_when_nothing_differs() -> None:
     rng = np.random.default_rng(0)
     values = []
-    for _ in range(400):
+    for _ in range(1600):
         first, second, strata = _groups(rng)
         values.append(stratified_gap(first, second, (strata, strata), rng, draws=200).p)
     assert kstest(values, "uniform").pvalue > 0.01
     # At most the nominal share of false alarms, plus sampling error.
-    assert binomtest(sum(p <= 0.05 for p in values), 400, 0.05, alternative="greater").pvalue > 0.01
+    assert binomtest(sum(p <= 0.05 for p in values), 1600, 0.05, alternative="greater").pvalue > 0.01
 
 
 def test_strata_take_their_differences_out() -> None:
