@@ -97,7 +97,7 @@ class NamedImages:
                 harm=harm,
                 below_baseline="",
             )
-        return replace(result, test=replace(test, rejects=test.rejects or result.test.rejects), shown=shown)
+        return replace(result, test=test, shown=shown)
 
     def names_alone(self, result: Result) -> bool:
         """Whether a result rests on names alone, which have other data of the same clients of their own."""
@@ -108,7 +108,7 @@ class NamedImages:
         if self.counts is None:
             return control
         held = _by_sender(nonprivate.made, {client.name: client for client in nonprivate.clients})
-        named = _named(nonprivate.made.images[:, 0], nonprivate.made.source.labels, held, context, "own")
+        named = _named(nonprivate.made.images[:, 0], nonprivate.made.source.labels, held, context)
         return control if named is None else replace(control, detected=control.detected or self._found(named))
 
     def silent(self, control: ControlResult) -> ControlResult:
@@ -130,7 +130,7 @@ def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | N
     """
     truths = {name: records for name in made.source.senders if (records := truth_of(context, name)) is not None}
     held, images, labels = _by_sender(made, truths), made.images[:, 0], made.source.labels
-    shown = _named(images, labels, held, context, made.source.name)
+    shown = _named(images, labels, held, context)
     if shown is None:
         return None
     rng = context.seeds.numpy("named images", made.source.name)
@@ -144,7 +144,7 @@ def named_images(made: Reconstruction, context: AuditContext) -> NamedImages | N
         shown,
         None if others is not None and others.test.p <= DOUBTED else counting(shown, context),
         _nearest(made, held, context),
-        _named(images, labels, fresh, context, "strangers", rest),
+        _named(images, labels, fresh, context, rest),
         others,
         context.num_tests,
         made.source.name,
@@ -157,11 +157,10 @@ def _by_sender(made: Reconstruction, truths: Mapping[str, Records]) -> _Held:
 
 
 def _named(
-    images: Images, labels: Ints, held: _Held, context: AuditContext, path: str, rest: Records | None = None
+    images: Images, labels: Ints, held: _Held, context: AuditContext, rest: Records | None = None
 ) -> Identification | None:
     """Images against their senders' records and `rest`, where it is given; else all test records."""
-    rng, others = context.seeds.numpy("named images", "draws", path), context.data.test if rest is None else rest
-    return identification(_flat(images), labels, held, others, _pixels, rng, tests=context.num_tests)
+    return identification(_flat(images), labels, held, context.data.test if rest is None else rest, _pixels)
 
 
 def _nearest(made: Reconstruction, held: _Held, context: AuditContext) -> Identification | None:
@@ -170,7 +169,7 @@ def _nearest(made: Reconstruction, held: _Held, context: AuditContext) -> Identi
     if not len(own) or vectors.ndim != 2 or vectors.shape[1] != own.features.shape[1]:
         return None
     found = top_k_l2(vectors, own.features, 1, device=context.similarity.device).indices[:, 0]
-    return _named(own.images[found], made.source.labels, held, context, "nearest")
+    return _named(own.images[found], made.source.labels, held, context)
 
 
 def _others(
@@ -191,7 +190,7 @@ def _others(
         start += len(chosen)
     if not start:
         return None
-    return _named(np.concatenate(shown), np.concatenate(given), rest, context, "others")
+    return _named(np.concatenate(shown), np.concatenate(given), rest, context)
 
 
 def _pixels(records: Records) -> Matrix:

@@ -166,10 +166,7 @@ class _Joining:
         own = self.source.of_senders(held)
         shown = averaged(self.vectors, self.source.labels, list(own.values())) if plain else self.vectors
         asked = {sender: (own[sender], records) for sender, records in held.items()}
-        rng = context.seeds.numpy("message", self.source.name, "identification")
-        return identification(
-            shown, self.source.labels, asked, context.data.fresh, self.encode, rng, tests=context.num_tests
-        )
+        return identification(shown, self.source.labels, asked, context.data.fresh, self.encode)
 
     def recovery(
         self, held: Mapping[str, Records], context: AuditContext, named: Identification | None

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fedassay.audits.stats.identification import Group, Identification, identify
-from fedassay.audits.stats.permutation import Draws
 from fedassay.audits.stats.persons import share_interval, share_of_persons
 from fedassay.audits.stats.resampling import level_of
 from fedassay.contracts.audit import AuditContext
@@ -20,9 +19,6 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Metric, unmeasured
 from fedassay.support.types import Ints, Matrix
-
-_DRAWS = 2000
-"""Least number of random choices of the private records."""
 
 _TEN = 10
 
@@ -33,9 +29,6 @@ def identification(
     held: Mapping[str, tuple[Ints, Records]],
     others: Records,
     encode: Callable[[Records], Matrix],
-    rng: np.random.Generator,
-    *,
-    tests: int,
 ) -> Identification | None:
     """Hold recovered vectors against galleries.
 
@@ -45,8 +38,6 @@ def identification(
         held: For each sender, the indices of its vectors, and its true records.
         others: Records that no client holds.
         encode: Turns records into features.
-        rng: Of the test.
-        tests: Number of tests in the run.
 
     Returns:
         None where no vector has a gallery, or where records carry a person's identity: those of one person are not
@@ -63,7 +54,7 @@ def identification(
             mine = np.ones(len(features), np.bool_) if label < 0 else records.labels == label
             theirs = np.isin(others.labels, records.labels) if label < 0 else others.labels == label
             groups.append(Group(vectors[rows], features[mine], known[theirs], client))
-    return identify(groups, rng, draws=Draws.of_run(tests, _DRAWS))
+    return identify(groups)
 
 
 def counting(named: Identification | None, context: AuditContext) -> Identification | None:

@@ -71,10 +71,7 @@ def vectors_finding(source: VectorSource, result: AttackResult, context: Attacke
 
     def asked(found: Matrix, against: Sequence[Records]) -> Identification | None:
         held = dict(zip(own, zip(own.values(), against, strict=True), strict=True))
-        draws = context.seeds.numpy("message", source.name, "identification")
-        return identification(
-            found, source.labels, held, context.data.fresh, encode, draws, tests=context.num_tests
-        )
+        return identification(found, source.labels, held, context.data.fresh, encode)
 
     (ours, named), test = recovery(list(truths.values())), context.data.test
     fresh = [test.take(rng.permutation(len(test))[: len(records)]) for records in truths.values()]

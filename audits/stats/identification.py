@@ -4,7 +4,7 @@ The gallery of a vector is the records of its group (a sender's, of one class) a
 that no client holds. If a release says nothing of its records, they and the others are exchangeable given the
 release, and the private ones among them are a random choice. The number of vectors with a private nearest
 neighbour has the distribution of that choice, whatever the vectors look like and however they depend on each
-other. The test draws from it.
+other. It is computed, so p is exact.
 
 Source: identification among candidates is the criterion of membership by nearest neighbours; the permutation
 argument is Fisher 1935 and Good 2005, chapter 3. The allowance of a mu-GDP release is Theorem 2 of Hayes et al.
@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binom
 
 from fedassay.audits.stats.intervals import clopper_pearson
-from fedassay.audits.stats.permutation import Draws, PermutationTest
+from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.support.types import Bools, Ints, Matrix
-
-_BLOCK = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +90,11 @@ class Identification:
         return low > allowed
 
 
-def identify(groups: Sequence[Group], rng: np.random.Generator, *, draws: Draws) -> Identification | None:
+def identify(groups: Sequence[Group]) -> Identification | None:
     """Hold vectors against their galleries.
 
     Args:
         groups: Vectors with galleries; those without vectors, records or others say nothing.
-        rng: Draws the choices.
-        draws: Choices drawn; the smallest p is 1 in one more than all.
 
     Returns:
         The ranks and the test; None where no group says anything.
@@ -106,7 +103,7 @@ def identify(groups: Sequence[Group], rng: np.random.Generator, *, draws: Draws)
     if not used:
         return None
     ranks, chance, sizes, clients = [], [], [], []
-    nearest: list[tuple[Ints, int, int]] = []
+    hits = np.ones(1)
     for group in used:
         gallery = np.concatenate([group.private, group.others])
         private = len(group.private)
@@ -117,15 +114,12 @@ def identify(groups: Sequence[Group], rng: np.random.Generator, *, draws: Draws)
         chance.append(np.full(len(group.vectors), private / len(gallery)))
         sizes.append(np.full(len(group.vectors), len(gallery)))
         clients.append(np.full(len(group.vectors), group.client))
-        nearest.append((apart.argmin(axis=1), private, len(group.others)))
-
-    def chosen(count: int) -> Matrix:
-        return sum((_by_choice(*each, rng, count) for each in nearest), np.zeros(count))
-
+        hits = np.convolve(hits, _chance_of_hits(apart.argmin(axis=1), private, len(group.others)))
     together = np.concatenate(ranks)
-    value = float((together == 1).sum())
+    found, most = int((together == 1).sum()), int(np.flatnonzero(hits)[-1])
     size = (sum(len(group.private) for group in used), sum(len(group.others) for group in used))
-    test = PermutationTest.of_some(value, chosen, draws, 0.0, size, max(1.0, value))
+    p, smallest = (float(min(1.0, hits[least:].sum())) for least in (found, most))
+    test = PermutationTest(float(found), p, smallest, size, exact=True)
     return Identification(
         together.astype(np.int64), np.concatenate(chance), np.concatenate(sizes), np.concatenate(clients), test
     )
@@ -136,17 +130,29 @@ def _distances(vectors: Matrix, gallery: Matrix) -> Matrix:
     return np.asarray(np.sqrt(np.maximum(squares, 0)))
 
 
-def _by_choice(nearest: Ints, private: int, others: int, rng: np.random.Generator, draws: int) -> Matrix:
-    """Number of vectors with private nearest neighbours in random choices of the private ones, shape (draws,)."""
-    met = np.unique(nearest, return_counts=True)[1]
-    chosen = rng.hypergeometric(len(met), private + others - len(met), private, size=draws)
-    if (met == met[0]).all():
-        return np.asarray(chosen * met[0], np.float64)
-    found = np.zeros(draws)
-    step = max(1, _BLOCK // len(met))
-    for start in range(0, draws, step):
-        part = chosen[start : start + step]
-        order = rng.permuted(np.tile(met, (len(part), 1)), axis=1)
-        running = np.concatenate([np.zeros((len(part), 1)), order.cumsum(axis=1)], axis=1)
-        found[start : start + step] = running[np.arange(len(part)), part]
-    return found
+def _chance_of_hits(nearest: Ints, private: int, others: int) -> Matrix:
+    """Chance of each number of vectors with private nearest neighbours, shape (vectors + 1,).
+
+    A random choice of so many private ones is a coin for each record, given that so many are heads. Records that
+    are nearest to as many vectors as each other are one binomial; what counts is how many records are private, and
+    how many vectors they are nearest to beyond the first.
+
+    Args:
+        nearest: The record that each vector is nearest to, shape (vectors,).
+        private: Number of private records.
+        others: Number of others.
+    """
+    met, size = np.unique(nearest, return_counts=True)[1], private + others
+    coin, both = private / size, np.ones((1, 1))
+    for times, number in zip(*np.unique(met, return_counts=True), strict=True):
+        wider = np.zeros((len(both) + number, both.shape[1] + number * (times - 1)))
+        for heads, chance in enumerate(binom.pmf(np.arange(number + 1), number, coin)):
+            start = heads * (times - 1)
+            wider[heads : heads + len(both), start : start + both.shape[1]] += chance * both
+        both = wider
+    # The other records are private where these are not: as many as are left of the choice.
+    left = binom.pmf(private - np.arange(len(both)), size - len(met), coin) / binom.pmf(private, size, coin)
+    records, beyond = np.indices(both.shape)
+    return np.asarray(
+        np.bincount((records + beyond).ravel(), (left[:, None] * both).ravel(), len(nearest) + 1), np.float64
+    )

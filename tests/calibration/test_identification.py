@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
+from math import comb
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedassay.audits.stats.identification import Group, Identification, identify
-from fedassay.audits.stats.permutation import Draws
 
 
 def named(seed: int, *, strength: float, collapsed: bool = False) -> Identification:
@@ -17,7 +21,7 @@ def named(seed: int, *, strength: float, collapsed: bool = False) -> Identificat
         private, others = rng.standard_normal((5, 8)), rng.standard_normal((25, 8))
         vectors = (1 - strength) * rng.standard_normal((6, 8)) + strength * private[rng.integers(0, 5, 6)]
         groups.append(Group(np.repeat(vectors[:1], 6, axis=0) if collapsed else vectors, private, others, client))
-    found = identify(groups, rng, draws=Draws(400, 400, 400))
+    found = identify(groups)
     assert found is not None
     return found
 
@@ -40,7 +44,7 @@ def test_vectors_that_are_their_records_are_found() -> None:
 def test_every_hit_counts_however_many_there_are() -> None:
     private = np.eye(3)
     vectors = private[np.arange(2051) % 3]
-    found = identify([Group(vectors, private, -private, 0)], np.random.default_rng(0), draws=Draws(10, 10, 10))
+    found = identify([Group(vectors, private, -private, 0)])
     assert found is not None
     assert found.test.value == 2051
 
@@ -48,7 +52,7 @@ def test_every_hit_counts_however_many_there_are() -> None:
 def test_ranks_are_those_of_a_plain_search() -> None:
     rng = np.random.default_rng(1)
     private, others, vectors = (rng.standard_normal((n, 3)) for n in (3, 7, 4))
-    found = identify([Group(vectors, private, others, 0)], rng, draws=Draws(10, 10, 10))
+    found = identify([Group(vectors, private, others, 0)])
     assert found is not None
     for vector, rank in zip(vectors, found.ranks, strict=True):
         best = min(np.linalg.norm(vector - each) for each in private)
@@ -64,4 +68,37 @@ def test_a_claim_allows_its_ceiling_and_no_more() -> None:
 
 def test_groups_without_a_gallery_say_nothing() -> None:
     none, ones = np.zeros((0, 3)), np.ones((1, 3))
-    assert identify([Group(ones, ones, none, 0)], np.random.default_rng(0), draws=Draws(5, 5, 5)) is None
+    assert identify([Group(ones, ones, none, 0)]) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shown=st.lists(st.lists(st.integers(0, 6), max_size=7), min_size=1, max_size=2),
+    private=st.integers(1, 4),
+    others=st.integers(1, 3),
+)
+def test_p_is_that_of_all_choices_gone_through(shown: list[list[int]], private: int, others: int) -> None:
+    """Two galleries of up to seven records, which several vectors may be nearest to."""
+    groups, each, size = [], [], private + others
+    records = np.arange(float(size))[:, None]
+    for client, places in enumerate(shown):
+        nearest = [place % size for place in places]
+        groups.append(Group(records[nearest], records[:private], records[private:], client))
+        choices = combinations(range(size), private)
+        each.append([sum(nearest.count(record) for record in choice) for choice in choices] if places else [0])
+    found = identify(groups)
+    if not any(shown):
+        assert found is None
+        return
+    assert found is not None
+    sums = np.array([sum(hits) for hits in product(*each)])
+    assert found.test.p == pytest.approx(np.mean(sums >= found.hits.sum()))
+    assert found.test.smallest == pytest.approx(np.mean(sums == sums.max()))
+
+
+def test_a_p_value_has_no_floor() -> None:
+    """Of 2,000 draws none says less than .0005 of what comes by chance once in a million."""
+    records = np.random.default_rng(0).standard_normal((60, 5))
+    found = identify([Group(records[:4], records[:4], records[4:], 0)])
+    assert found is not None
+    assert found.test.p == pytest.approx(1 / comb(60, 4))
