@@ -84,7 +84,11 @@ def best_layout(sheets: Sheets, classes: int, read: Read) -> Layout:
     most = max(each.score for each in found)
     leading = [each for each in found if each.score == most]
     # Where either of two fields may be the one that does not belong, neither reading is credible.
-    return leading[0] if most > best.score and len(leading) == 1 else best
+    if most <= best.score or len(leading) > 1:
+        return best
+    # The other kinds that it was left with stand, so that its name can decide.
+    left = {name: reading for name, reading in best.readings.items() if name not in leading[0].readings}
+    return replace(leading[0], readings=left | leading[0].readings)
 
 
 def _search(sheets: Sheets, classes: int, read: Read) -> Layout:

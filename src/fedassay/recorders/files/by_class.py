@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from fedassay.exchange.kinds import called
-from fedassay.recorders.files.grouping import BY_CLASS, PARTS, Arrays
+from fedassay.recorders.files.grouping import Arrays
+from fedassay.recorders.files.keys import BY_CLASS, PARTS
 
 Sent = Mapping[tuple[int, str], Arrays]
 Keyed = Mapping[tuple[int, str], Sequence[str]]

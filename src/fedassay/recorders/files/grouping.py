@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from fedassay.exchange.kinds import called
 from fedassay.recorders.files.formats import Leaf
-from fedassay.recorders.files.names import CLIENT_WORDS, ROUND_WORDS, Whose, of_server, whose
+from fedassay.recorders.files.keys import BY_CLASS, Held, by_key, numbered
+from fedassay.recorders.files.names import CLIENT_WORDS, ROUND_WORDS, of_server, whose
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 
@@ -26,27 +27,13 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 SERVER, SUMMED = "server", "aggregate"
-PARTS = re.compile(r"(?i)(layer|block|conv|fc|linear|encoder|decoder|module|stage|head|\d+$)")
-"""Keys of a network's parts, which may well hold arrays of the same names."""
 _STATISTICS = re.compile(
     r"(?i)(?<![a-z])(n|num|count|counts|size|mean|means|avg|sum|sums|cov|var|std|gram|moment|second|xtx|sq|weight|"
     r"weights|bias|coef|intercept|labels?|y|x|features?)(?![a-z])"
 )
-BY_CLASS = frozenset(["class_counts", "class_sums", "class_means", "class_covariances", "variances", "deviations"])
-"""Kinds of arrays that may stand under keys of classes."""
 _META = "meta_props"
 """Key under which NVFlare stores metadata of a model."""
 _WRAPPERS = {"model", "state_dict", "model_state_dict", "weights", "parameters", "arrays", "params", "net"}
-
-
-@dataclass(frozen=True, eq=False)
-class Held:
-    """An array with the client, round and role that its names give."""
-
-    file: str
-    about: Whose
-    own: tuple[str, ...]
-    values: NDArray[Any]
 
 
 def messages_of(files: Mapping[PurePath, list[Leaf]], clients: int | None) -> dict[tuple[int, str], Arrays]:
@@ -65,7 +52,7 @@ def messages_of(files: Mapping[PurePath, list[Leaf]], clients: int | None) -> di
         held = [replace(each, about=replace(each.about, client="0", server=False, summed=False)) for each in held]
     held = _by_role(held)
     held = _by_file(held, clients)
-    held = _by_key(held) if clients != 1 else held
+    held = by_key(numbered(held), clients)
     return _collected(held)
 
 
@@ -167,41 +154,6 @@ def _by_file(held: list[Held], clients: int | None) -> list[Held]:
         for each in held
         if each.file == file
     ]
-
-
-def _by_key(held: list[Held]) -> list[Held]:
-    """Read the outermost keys of one file as clients where all of them hold arrays of the same names."""
-    free = [each for each in held if not (each.about.client or each.about.server or each.about.summed)]
-    open_ = [each for each in free if len(each.own) > 1]
-    if not open_ or len(open_) < len(free):
-        return held
-    deep = _shared(open_)
-    by_key: dict[str, set[tuple[str, ...]]] = {}
-    for each in open_:
-        by_key.setdefault(each.own[deep], set()).add(each.own[deep + 1 :])
-    listed = all(key.startswith("#") for key in by_key)
-    alike = len({frozenset(names) for names in by_key.values()}) == 1
-    if not listed and (len(by_key) < 2 or not alike or any(map(PARTS.search, by_key))):
-        return held
-    chosen = {id(each) for each in open_}
-    return [
-        replace(
-            each,
-            about=replace(each.about, client=each.own[deep].removeprefix("#")),
-            own=(*each.own[:deep], *each.own[deep + 1 :]),
-        )
-        if id(each) in chosen
-        else each
-        for each in held
-    ]
-
-
-def _shared(held: list[Held]) -> int:
-    """Return the number of outermost keys that lead to all arrays, of statistics alone, two others left."""
-    if not all(called(each.own[-1]) for each in held):
-        return 0
-    fewest = min(len(each.own) for each in held) - 2
-    return next((deep for deep in range(fewest) if len({each.own[deep] for each in held}) > 1), max(0, fewest))
 
 
 def _collected(held: list[Held]) -> dict[tuple[int, str], Arrays]:

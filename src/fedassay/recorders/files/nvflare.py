@@ -101,6 +101,8 @@ def _features_first(held: Mapping[Any, Any]) -> dict[tuple[str, str, str, str], 
                 return None
             for site, parts in sites.items():
                 named = parts if isinstance(parts, Mapping) else {"": parts}
+                if statistic in _NUMBERS and any(isinstance(value, list) for value in named.values()):
+                    return None
                 found |= {(feature, statistic, site, part): value for part, value in named.items()}
     return found or None
 
