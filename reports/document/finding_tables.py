@@ -51,11 +51,6 @@ def cell_columns(record: RunRecord, seed: bool = True) -> tuple[Column, ...]:
     return (*columns, Column("seed", "Seed", hidden=not several_seeds(record))) if seed else columns
 
 
-def name_value(label: str, method: str) -> Name:
-    """The label of a method entry, with its backend where the label does not say it."""
-    return Name(label, "" if label == method else method)
-
-
 def cell_values(cell: CellRecord) -> tuple[Value, ...]:
     """The values of `cell_columns`."""
     return (*_entry_values(cell.label, cell.method, cell.asked), "none" if cell.seed is None else str(cell.seed))
@@ -67,7 +62,14 @@ def group_values(group: Group) -> tuple[Value, ...]:
 
 
 def _entry_values(label: str, method: str, asked: Epsilon) -> tuple[Value, ...]:
-    return (name_value(label, method), method, asked, asked.delta, asked.adjacency, asked.unit)
+    return (
+        Name(label, "" if label == method else method),
+        method,
+        asked,
+        asked.delta,
+        asked.adjacency,
+        asked.unit,
+    )
 
 
 def findings_table(

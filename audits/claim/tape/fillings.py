@@ -130,16 +130,8 @@ def _angle(features: Floats, _place: int, rng: np.random.Generator) -> Matrix:
     return _large(features, -0.5 * ones + np.sqrt(0.75) * across)
 
 
-def _signs(features: Floats, _place: int, rng: np.random.Generator) -> Matrix:
-    return _large(features, rng.choice([-1.0, 1.0], features.shape[1]))
-
-
 def _of_value(value: int) -> Callable[[Images, np.random.Generator], Images]:
     return lambda image, _rng: np.full_like(image, value)
-
-
-def _noisy(image: Images, rng: np.random.Generator) -> Images:
-    return np.asarray(rng.integers(0, 256, image.shape), dtype=np.uint8)
 
 
 def _dot(image: Images, rng: np.random.Generator) -> Images:
@@ -158,13 +150,19 @@ SAME_LABEL = Filling("all coordinates large", _ones(1.0), _of_value(255))
 _EMPTY = Filling("no record", None, _of_value(0))
 _ONES = SAME_LABEL
 _MINUS_ONES = Filling("all coordinates large and negative", _ones(-1.0), _of_value(0))
-_ANGLE = Filling("a large vector at 120 degrees", _angle, _noisy)
+_ANGLE = Filling(
+    "a large vector at 120 degrees", _angle, lambda image, rng: rng.integers(0, 256, image.shape).astype(np.uint8)
+)
 _AXIS = Filling("one large coordinate", _axis(1.0, 0), _dot)
 _OTHER_AXIS = Filling("another large coordinate", _axis(1.0, 1), lambda image, rng: 255 - _dot(image, rng))
 _MINUS_AXIS = Filling("one large negative coordinate", _axis(-1.0, 0), lambda image, _rng: image[::-1])
 _ALONG = Filling("a large vector along the mean", _mean(1.0), lambda image, _rng: image // 2)
 _AGAINST = Filling("a large vector against the mean", _mean(-1.0), lambda image, _rng: 255 - image)
-_SIGNS = Filling("large coordinates of random signs", _signs, _checked)
+_SIGNS = Filling(
+    "large coordinates of random signs",
+    lambda features, _place, rng: _large(features, rng.choice([-1.0, 1.0], features.shape[1])),
+    _checked,
+)
 _ZERO = Filling("the zero vector", lambda features, _place, _rng: np.zeros(features.shape[1]), _of_value(127))
 _AGAIN = Filling(
     "a duplicate", lambda features, place, _rng: features[place - 1].astype(np.float64), lambda i, _r: i

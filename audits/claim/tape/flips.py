@@ -59,7 +59,14 @@ def ways(adjacency: Adjacency, classes: int) -> tuple[Way, ...]:
     if not class_counts_public(adjacency):
         found.append(Way("records of the next class", lambda client: client, _relabelled(classes), replaced))
     if not record_counts_public(adjacency):
-        found.append(Way("fewer records", lambda client: client, _fewer, 1.0))
+        found.append(
+            Way(
+                "fewer records",
+                lambda client: client,
+                lambda client, count: client.take(np.arange(count, len(client))),
+                1.0,
+            )
+        )
     return tuple(found)
 
 
@@ -154,7 +161,3 @@ def _relabelled(classes: int) -> Callable[[Records, int], Records]:
         return client.relabelled(labels)
 
     return changed
-
-
-def _fewer(client: Records, count: int) -> Records:
-    return client.take(np.arange(count, len(client)))

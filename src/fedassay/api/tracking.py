@@ -88,7 +88,8 @@ class _Sink:
         title = name or str(record.plan.get("name") or folder.name)
 
         def content(run: str) -> None:
-            self._params(run, flat(_without_entries(record.plan)))
+            # Method entries are the cells' parameters.
+            self._params(run, flat({key: item for key, item in record.plan.items() if key != "methods"}))
             self._documents(run, record, folder, policy)
             for cell in record.cells:
                 self._within(place, _title(cell), _tags(cell) | {"mlflow.parentRunId": run}, self._cell(cell))
@@ -205,11 +206,6 @@ def value(item: Any) -> str:
     word = item if isinstance(item, str) else json.dumps(finite_json(item), ensure_ascii=False, default=str)
     word = word.strip('"') if isinstance(item, float) else word  # "inf"
     return word if len(word) <= _LONGEST_VALUE else f"{word[: _LONGEST_VALUE - 1]}…"
-
-
-def _without_entries(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan without its method entries, which are the cells' parameters."""
-    return {key: item for key, item in plan.items() if key != "methods"}
 
 
 def _title(cell: CellRecord) -> str:

@@ -41,7 +41,12 @@ def derived_from(transcript: Transcript, *, names: bool) -> Populations | None:
         return None
     done = {id(message): each for message, each in zip(sent, read, strict=True) if each is not None}
     first = done[id(sent[0])]
-    groups = {len(values) for each in done.values() for kind, values in each.fields.values() if _by_group(kind)}
+    groups = {
+        len(values)
+        for each in done.values()
+        for kind, values in each.fields.values()
+        if kind in {"class_counts", "class_means", "class_covariances"}
+    }
     classes = groups.pop() if len(groups) == 1 else transcript.classes
 
     def changed(message: Message) -> Message:
@@ -59,10 +64,6 @@ def derived_from(transcript: Transcript, *, names: bool) -> Populations | None:
         return None
     notes = (*transcript.notes, first.text)
     return Populations(replace(transcript, classes=classes, messages=messages, notes=notes), first.text)
-
-
-def _by_group(kind: FieldKind) -> bool:
-    return kind in {"class_counts", "class_means", "class_covariances"}
 
 
 def _message(message: Message, names: bool) -> Formed | None:
