@@ -104,8 +104,8 @@ class Draws:
 
     Attributes:
         first: Before the first look.
-        all: Where these settle nothing.
-        near: Where not even those do; a multiple of `all`, or `all` itself.
+        all: Their number where these settle nothing.
+        near: Their number where not even those do; a multiple of `all`, or `all` itself.
     """
 
     first: int
