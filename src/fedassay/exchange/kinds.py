@@ -103,7 +103,7 @@ _OWN: dict[str, FieldFacts] = {
         "shares of clusters of features",
         sides=1,
         first="components",
-        names="weights_",
+        names="weights_ pi pis priors",
     ),
     "mixture_means": FieldFacts(
         "(S, d)", "component means", "means of clusters of features", sides=2, first="components", names="means_"

@@ -116,17 +116,19 @@ def read_groups(whole: Mapping[str, Sheet], components: Sequence[int], classes: 
     rest = {name: values for name, values in held.items() if name not in ids}
     parts = _rows_of_components(rest, components)
     counts = [name for name in rest if name not in parts]
-    if len(parts) > 1 or len(counts) != 1:
+    if len(parts) > 1 or len(counts) > 1 or not rest:
         return Indices(
             {name: unsure("class_counts", "component_counts", why="not distinguished") for name in held}
         )
-    if parts and any((a > b).any() for a, b in zip(rest[parts[0]], rest[counts[0]], strict=True)):
+    sizes = rest[counts[0]] if counts else None
+    if parts and sizes and any((a > b).any() for a, b in zip(rest[parts[0]], sizes, strict=True)):
         return Indices({name: unsure(why="more components than records") for name in held})
     readings: Readings = {name: _IDS for name in ids}
-    readings[counts[0]] = sure("class_counts", "whole numbers, one a mixture")
+    for name in counts:
+        readings[name] = sure("class_counts", "whole numbers, one a mixture")
     for name in parts:
         readings[name] = sure("component_counts", "whole numbers that add up to the number of components")
-    return Indices(readings, counts=rest[counts[0]], components=rest[parts[0]] if parts else None)
+    return Indices(readings, counts=sizes, components=rest[parts[0]] if parts else None)
 
 
 def _rows_of_ids(held: Mapping[str, Sequence[Matrix]], components: Sequence[int], classes: int) -> list[str]:

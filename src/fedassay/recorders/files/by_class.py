@@ -86,13 +86,20 @@ def _templates(sent: Sent) -> dict[Template, set[str]]:
                 shapes.setdefault(template, set()).add(array.shape)
     # Beside a bias or a kernel stand the running means of a layer, and its number is that of no class.
     layers = {template[: template.index("*")] for template in keys if template[-1] in {"bias", "kernel"}}
-    return {
+    found = {
         template: own
         for template, own in keys.items()
         if len(own) > 1
         and len(shapes[template]) == 1
         and template[: template.index("*")] not in layers
         and _are_classes(template, own, *shapes[template])
+    }
+    # Beside means of mixtures stand the weights of these, whose name is also that of a network's.
+    outer = {template[:-1] for template in found if template[-1] != "*"}
+    weights = {template: own for template, own in keys.items() if template[-1] == "weights"}
+    return {
+        **{each: own for each, own in weights.items() if each[:-1] in outer and len(shapes[each]) == 1},
+        **found,
     }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedassay.data.class_labels import WHOLE, spelled
 from fedassay.exchange.kinds import FieldKind, called, facts_of
+from fedassay.recorders.files.by_name import is_by_class
 from fedassay.recorders.files.grouping import Array, Arrays
 from fedassay.recorders.files.models import is_head, is_scaler
 from fedassay.support import limits
@@ -118,8 +119,9 @@ def _by_tables(messages: list[Arrays]) -> int:
         sides = {
             array.shape[-1] for array in arrays.values() if array.ndim > 1 and array.shape[-1] == array.shape[-2]
         }
-        for array in arrays.values():
-            if array.ndim == 2 and array.shape[0] != array.shape[1] and sides & set(array.shape):
+        for name, array in arrays.items():
+            table = array.ndim == 2 and (array.shape[0] != array.shape[1] or is_by_class(name))
+            if table and sides & set(array.shape):
                 return int(array.shape[0] if array.shape[1] in sides else array.shape[1])
     return 0
 

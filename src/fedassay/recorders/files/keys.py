@@ -28,7 +28,7 @@ BY_CLASS = frozenset(
     ]
 )
 """Kinds of arrays that may stand under keys of classes."""
-_LAYERS = frozenset(["weight", "bias", "kernel"])
+_LAYERS = frozenset(["weight", "bias", "biases", "kernel"])
 _CLASS = r"(?:class|label|cls)?[-_ ]?"
 _NUMBERED = (
     re.compile(rf"(?i)(?P<own>.*?[a-z])(?P<mark>[-_ .:]*)(?P<key>{_CLASS}\d{{1,9}})"),
@@ -49,9 +49,10 @@ class Held:
 
 def numbered(held: list[Held]) -> list[Held]:
     """Part names of statistics from the numbers at their ends: `mean_0`, `mean_1` and `class0_mean` have keys."""
-    if any(_LAYERS & set(re.split(r"[\W_]+", each.own[-1].casefold())) for each in held if each.own):
-        return held
     found = {id(each): _number_of(each) for each in held}
+    words = {word for each in held if each.own for word in re.split(r"[\W_]+", each.own[-1].casefold())}
+    if words & _LAYERS or all(not own or own[-1] == "weights" for _, _, *own in found.values()):
+        return held
     keys: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for each in held:
         mark, key, *own = found[id(each)]
@@ -72,7 +73,7 @@ def _number_of(each: Held) -> tuple[str, ...]:
     name = each.own[-1] if each.own else ""
     for form in () if called(name, whole=True) else _NUMBERED:
         found = form.fullmatch(name)
-        if found and BY_CLASS.intersection(called(found["own"])):
+        if found and (found["own"] == "weights" or BY_CLASS.intersection(called(found["own"]))):
             return found["mark"], found["key"], *each.own[:-1], found["own"]
     return "", "", *each.own
 

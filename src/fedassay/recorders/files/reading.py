@@ -19,18 +19,18 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePath
 
 from fedassay.exchange.inference.derived import derived_from
-from fedassay.exchange.inference.infer import infer_kinds
 from fedassay.exchange.inference.populations import populations_of
-from fedassay.exchange.kinds import FieldKind, called, facts_of, kinds
-from fedassay.exchange.message import AGGREGATE, SERVER, Message
+from fedassay.exchange.kinds import FieldKind, facts_of, kinds
+from fedassay.exchange.message import AGGREGATE, SERVER
 from fedassay.exchange.release import NoClaim
-from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import MANIFEST, Transcript
 from fedassay.recorders.files import models
 from fedassay.recorders.files.by_class import IDS, by_class, with_ids
+from fedassay.recorders.files.by_name import by_name, turned
 from fedassay.recorders.files.classes import classes_of, named, texts_of
 from fedassay.recorders.files.formats import ENDINGS, Leaf, read_file
 from fedassay.recorders.files.grouping import Arrays, messages_of, without_settings
+from fedassay.recorders.files.mixtures import mixtures_of
 from fedassay.recorders.files.quantised import Scaled, scaled
 from fedassay.recorders.files.records import KINDS, records_of
 from fedassay.recorders.files.results import published, without_results
@@ -38,7 +38,6 @@ from fedassay.recorders.plain import Declared, Kept
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.reading import read_regular, regular_size
-from fedassay.support.registry import entries
 from fedassay.support.text import cut, shown
 
 _METHOD = "captured files"
@@ -143,6 +142,7 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
     sent = {key: _of_one_class(arrays, said.kinds) for key, arrays in sent.items()}
     declared = KINDS if raw else said.kinds
     classes = said.classes or len(names) or classes_of(sent, declared)
+    sent, columns = (sent, "") if declared else turned(sent, classes)
     told = declared if not names else {IDS: IDS, **declared}
     kept = Kept(classes, {name: Declared(kind) for name, kind in told.items()})
     for (number, who), arrays in {**down, **sent}.items():
@@ -154,14 +154,16 @@ def read_files(path: Path, said: Corrections, *, candidates: bool = False) -> Re
         kept.keep(values, sender, SERVER if sender != SERVER else "client", number)
     transcript = replace(kept.transcript(_METHOD, NoClaim()), class_names=names)
     untold = replace(transcript, messages=tuple(kept.messages))
-    found = derived_from(untold, names=True) or (None if declared else populations_of(untold))
-    transcript = _by_name(transcript) if found is None else found.transcript
+    found = None if declared else mixtures_of(untold)
+    found = found or derived_from(untold, names=True) or (None if declared else populations_of(untold))
+    found = found or by_name(transcript)
+    transcript = found.transcript
     if len(transcript.class_names) != transcript.classes:
         transcript = replace(transcript, class_names=())
-    text = _understood(transcript, len(files), left_out, "" if found is None else found.text)
+    text = _understood(transcript, len(files), left_out, found.text)
     more = models.missing(transcript, said.downlink is not None, candidates)
-    text = " ".join(part for part in (text, results, numbers.text, more) if part)
-    notes = (text, *(note for note in transcript.notes if found is None or note != found.text))
+    text = " ".join(part for part in (text, columns, results, numbers.text, more) if part)
+    notes = (text, *(note for note in transcript.notes if note != found.text))
     return Read(replace(transcript, notes=notes), text, _digest(path, files, said.downlink))
 
 
@@ -174,30 +176,6 @@ def _of_one_class(arrays: Arrays, given: Mapping[str, FieldKind]) -> Arrays:
         else array
         for name, array in arrays.items()
     }
-
-
-def _by_name(transcript: Transcript) -> Transcript:
-    """Give fields the kind of their name, if the arrays leave it possible or another package registers it."""
-    others = entries("field")
-    told = {each.field: each for each in infer_kinds(transcript) if each.reading.kind is None and each.as_sent}
-    said: dict[str, FieldKind] = {
-        name: kind
-        for name, each in told.items()
-        for kind in called(name)[::-1]
-        if kind in each.reading.kinds
-        or kind in others
-        or (kind == "class_counts" and transcript.class_names and not each.reading.kinds)
-    }
-
-    def changed(message: Message) -> Message:
-        fields = {
-            name: replace(item, kind=said[name]) if name in said and item.kind == "parameters" else item
-            for name, item in message.fields.items()
-        }
-        made = replace(message, fields=fields)
-        return message if message.sender == SERVER or shape_problem(made, transcript.classes) else made
-
-    return replace(transcript, messages=tuple(map(changed, transcript.messages)))
 
 
 def _files(path: Path) -> tuple[dict[PurePath, list[Leaf]], list[str]]:
